@@ -116,13 +116,15 @@ class Server:
         return {pid: cpu_ns([pid]) for pid in self.pids()}
 
     def cpu_ns_since(self, before: dict[int, int]) -> int:
-        """CPU time of all its processes since ``before``, a result of :meth:`cpu_ns`.
+        """Return the CPU time of all its processes since ``before``, a result of :meth:`cpu_ns`.
 
-        Raises BenchError if a process ended or began in between: its CPU time would be missing, or it was restarted.
+        Raises BenchError if a process ended or started in between, because the CPU time would be incomplete.
         """
         after = self.cpu_ns()
         if after.keys() != before.keys():
-            raise BenchError(f"{self.name}'s processes changed: {sorted(before)} became {sorted(after)}")
+            raise BenchError(
+                f"the processes of {self.name} changed during the measurement: {sorted(before)} before, {sorted(after)} after"
+            )
         return sum(after.values()) - sum(before.values())
 
     def log_tail(self) -> str:
@@ -136,7 +138,9 @@ class Server:
     def check(self) -> None:
         """Check that the started process listens on the port."""
         if not any(listens_on(pid, self.port) for pid in self.pids()):
-            raise BenchError(f"port {self.port} is not held by {self.name} (process {self.pid})")
+            raise BenchError(
+                f"{self.name} (process {self.pid}) does not listen on port {self.port}; another process may use it"
+            )
 
     def wait(self, topics: str = "", partitions: int = 1) -> dict[str, Any]:
         """Return the times (monotonic seconds) at which it listened, answered a request, and served all partitions."""
@@ -257,7 +261,7 @@ def generate(load: str, server: Server | None, *arguments: str) -> dict[str, Any
         [str(GENERATOR), load, *port, *arguments], capture_output=True, text=True, check=False, timeout=TIMEOUT_S * 2
     )
     if done.returncode:
-        raise BenchError(f"{load} on {server.name if server else 'nobody'}: {done.stderr.strip()}")
+        raise BenchError(f"load {load} on {server.name if server else 'no broker'} failed: {done.stderr.strip()}")
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
@@ -278,7 +282,7 @@ class Held:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line.strip() != word:
-            raise BenchError(f"the generator said {line!r} instead of {word!r}")
+            raise BenchError(f"the generator printed {line!r}; expected {word!r}")
 
     def go(self) -> None:
         assert self._process.stdin is not None
@@ -291,7 +295,7 @@ class Held:
         assert self._process.stdout is not None
         output = self._process.stdout.read()
         if self._process.wait():
-            raise BenchError("the generator refused the result; its complaint stands above")
+            raise BenchError("the generator found an error in the responses; its message is above")
         result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
         return result
 

@@ -155,8 +155,8 @@ def verify(kind: type[Server]) -> Figures:
 def compaction(kind: type[Server]) -> Figures:
     """Half a GB with every key eight times: time and CPU of the first pass.
 
-    The topic becomes a compacted one when all is written, so that the pass has it all before it. Another, smaller one goes
-    first and warms a JIT up.
+    The topic is changed to a compacted topic after all records are written, so that the pass covers all of them. A smaller
+    topic is compacted first, so that a JIT compiles the code.
     """
     with _fresh(kind, {"log.cleaner.backoff.ms": "100"}) as server:
         server.start()
@@ -170,7 +170,10 @@ def compaction(kind: type[Server]) -> Figures:
         cpu = server.cpu_ns_since(before)
         left = _log_bytes(server, "compacted")
         if left > size / 2:
-            raise BenchError(f"{server.name} left {left} of {size} bytes, where seven of eight records are superseded")
+            raise BenchError(
+                f"{server.name} left {left} of {size} bytes after the compaction; expected about an eighth, because seven of "
+                "eight records are superseded"
+            )
         return {"rate": size / seconds / MB, "cpu_s": cpu / size, "left_mb": left / MB}
 
 
@@ -186,7 +189,7 @@ def beside_compaction(kind: type[Server]) -> Figures:
         _make_compacted(server, "compacted")
         beside = generate("produce", server, *load)
         if _cleaned(server, "compacted"):
-            raise BenchError(f"{server.name} had compacted all before the producer was measured beside it")
+            raise BenchError(f"{server.name} finished the compaction before the measurement of the producer ended")
         return {"p99": beside["p99_us"], "slower": beside["p99_us"] / alone["p99_us"]}
 
 

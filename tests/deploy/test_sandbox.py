@@ -1,4 +1,4 @@
-"""The broker as its unit shuts it in: what /proc does not show there (ProcSubset=pid) is not needed."""
+"""The broker in the sandbox of its unit: it does not need the parts of /proc that ProcSubset=pid hides."""
 
 import json
 import os
@@ -56,12 +56,12 @@ def answer(url: str) -> str | None:
         return None
 
 
-def test_metrics_and_usage_are_told_where_proc_shows_processes_alone(metrics_url: str, tmp_path: Path) -> None:
+def test_metrics_and_usage_work_if_proc_shows_only_processes(metrics_url: str, tmp_path: Path) -> None:
     def answered(path: str) -> str:
         return str(until(lambda: answer(f"{metrics_url}{path}"), lambda: (tmp_path / "log").read_text()))
 
     answered("/readyz")
-    told = answered("/metrics")
-    started = [line for line in told.splitlines() if line.startswith("process_start_time_seconds{")]
+    metrics = answered("/metrics")
+    started = [line for line in metrics.splitlines() if line.startswith("process_start_time_seconds{")]
     assert any('process="worker"' in line for line in started)
     assert json.loads(answered("/usage"))

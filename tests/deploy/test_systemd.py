@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: systemd has nothing to say against them, they are shut in, the installer puts them in place."""
+"""The units of deploy/systemd: systemd accepts them, they are sandboxed, and the installer installs them."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests import toolchains
 UNITS = toolchains.REPOSITORY / "deploy" / "systemd"
 SERVICES = ("odradek.service", "odradek-report.service")
 MOST_EXPOSED = 20
-"""Tenths of systemd's exposure level: 2.0 of 10."""
+"""Maximum exposure level of systemd in tenths: 2.0 of 10."""
 
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -25,7 +25,7 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Everything installed but the virtual environment."""
+    """Install everything except the virtual environment."""
     directory = tmp_path_factory.mktemp("root")
     yield install(directory, "--units-only", "--with-report")
 
@@ -36,13 +36,13 @@ def install(root: Path, *options: str) -> Path:
 
 
 @pytest.mark.parametrize("unit", [*SERVICES, "odradek-report.timer"])
-def test_systemd_has_nothing_to_say_against_a_unit(unit: str, tmp_path: Path) -> None:
-    """The command that a unit starts need not be installed here; everything else is as it is."""
+def test_systemd_accepts_a_unit(unit: str, tmp_path: Path) -> None:
+    """Replace the command of a unit, which need not be installed here; everything else is unchanged."""
     for path in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
         text = path.read_text().replace("/opt/odradek/venv/bin/odradek", shutil.which("true") or "")
         (tmp_path / path.name).write_text(re.sub("(?m)^Documentation=.*\n", "", text))
     found = analyze("verify", "--man=no", "--recursive-errors=no", tmp_path / unit)
-    assert (found.stderr, found.returncode) == ("", 0)  # unknown keys are told there, and end with 0
+    assert (found.stderr, found.returncode) == ("", 0)  # it reports unknown keys on stderr, with exit code 0
 
 
 def test_a_unit_with_an_unknown_key_would_be_found(tmp_path: Path) -> None:
@@ -71,13 +71,13 @@ def test_the_installer_puts_everything_where_the_units_look_for_it(root: Path) -
     assert (root / "usr/lib/sysusers.d/odradek.conf").is_file()
 
 
-def test_the_configuration_that_comes_with_it_is_valid_and_stays_in_the_service_s_directory(root: Path) -> None:
+def test_the_installed_configuration_is_valid_and_uses_the_services_directory(root: Path) -> None:
     config = load(str(root / "etc/odradek/server.properties"), ())
     assert config.warnings == []
     assert [str(path) for path in config.log_dirs] == ["/var/lib/odradek/data"]
 
 
-def test_a_configuration_that_is_there_is_kept(tmp_path: Path) -> None:
+def test_an_existing_configuration_is_kept(tmp_path: Path) -> None:
     mine = tmp_path / "etc/odradek/server.properties"
     mine.parent.mkdir(parents=True)
     mine.write_text("log.dirs=/mine\n")
@@ -86,7 +86,7 @@ def test_a_configuration_that_is_there_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "usr/lib/systemd/system/odradek-report.timer").exists()
 
 
-def test_what_it_cannot_do_is_said_in_one_line(tmp_path: Path) -> None:
+def test_errors_of_the_installer_are_one_line(tmp_path: Path) -> None:
     for options, expected in (
         (["--what"], "unknown option --what"),
         (["--enable"], "--enable cannot be combined with DESTDIR"),

@@ -1,4 +1,4 @@
-"""What the committed dashboards hold, as plain data, and their queries with Grafana's variables replaced as Grafana does."""
+"""The contents of the committed dashboards as plain data, and their queries with Grafana's variables replaced."""
 
 import json
 import re
@@ -11,7 +11,7 @@ DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT /
 
 
 class PanelQuery(NamedTuple):
-    """A query as it stands in the JSON, and where."""
+    """A query of the JSON, with its dashboard and panel."""
 
     board: str
     panel: str
@@ -26,7 +26,7 @@ class PanelQuery(NamedTuple):
 
 
 def panels(board: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All panels but the headings of rows."""
+    """Return all panels except the headings of rows."""
     return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
@@ -39,7 +39,7 @@ def panel_queries() -> Iterator[PanelQuery]:
 
 
 def other_queries() -> Iterator[tuple[str, str]]:
-    """Those of annotations, and the series that variables are chosen from: name, query."""
+    """Yield (name, query) of annotations and of variables."""
     for uid, board in DASHBOARDS.items():
         for annotation in board["annotations"]["list"]:
             yield f"{uid}/annotation {annotation['name']}", annotation["expr"]
@@ -49,19 +49,19 @@ def other_queries() -> Iterator[tuple[str, str]]:
 
 
 def label_values(query: str) -> tuple[str, str]:
-    """Selector and label of Grafana's ``label_values(selector, label)``."""
+    """Return selector and label of Grafana's ``label_values(selector, label)``."""
     match = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
     assert match, query
     return match[1], match[2]
 
 
 def replaced(query: str, values: Mapping[str, str]) -> str:
-    """With ``$name`` and ``${name}`` replaced. Raises KeyError for a variable without a value."""
+    """Replace ``$name`` and ``${name}``. Raises KeyError for a variable without a value."""
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda match: values[match[1] or match[2]], query)
 
 
 def everything(window: str) -> dict[str, str]:
-    """What the variables are when all is chosen; ``window`` for all that are a time."""
+    """Return the values of the variables if All is selected; ``window`` for all durations."""
     chosen = {
         variable["name"]: variable.get("allValue", ".+")
         for board in DASHBOARDS.values()

@@ -1,4 +1,4 @@
-"""Clients that keep a broker busy until they are ended (SIGTERM): `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS`.
+"""Clients that keep a broker busy until SIGTERM: `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS`.
 
 `writers`: three producers, one whose batches are refused, requests for a topic that there is not, connections with garbage.
 `group`: two members of the group billing. `reader`: reads orders and never commits, as Spark and Flink do.
@@ -28,7 +28,7 @@ def _write(bootstrap: str, client: str, topic: str) -> None:
 
 
 def _fail(bootstrap: str) -> None:
-    """Errors of several kinds, again and again."""
+    """Cause errors of several kinds repeatedly."""
     settings = {"bootstrap.servers": bootstrap, "client.id": "clumsy", "message.timeout.ms": 5000}
     producer = Producer(settings)
     host, _, port = bootstrap.rpartition(":")

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, with the project's own configuration and rules, only faster; asked through its HTTP API."""
+"""A real Prometheus for tests, with the project's configuration and rules on a shorter time scale; queried over HTTP."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from tests.grafana.boards import ROOT
 from tests.ports import reserved
 
 MINUTE_S = 2
-"""How long a minute of the rules takes here."""
+"""Duration of a minute of the rules in tests."""
 HURRY = {"m": MINUTE_S, "h": 60 * MINUTE_S}
 
 PATIENCE_S = 240.0
@@ -27,7 +27,7 @@ PAUSE_S = 0.2
 
 
 def hurried(rules: str) -> str:
-    """The same rules with all their minutes shortened, names untouched."""
+    """Return the rules with shortened durations; names are not changed."""
 
     def shorter(match: re.Match[str]) -> str:
         return f"{match[1]}{int(match[2]) * HURRY[match[3]]}s"
@@ -89,33 +89,33 @@ class Prometheus:
             return False
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer of the API. Raises AssertionError with Prometheus' words."""
+        """Return the data of a response of the API. Raises AssertionError with Prometheus' error message."""
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-                told = json.load(answer)
+                response = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode(errors='replace')}") from error
-        assert told["status"] == "success", told
-        return told["data"]
+        assert response["status"] == "success", response
+        return response["data"]
 
     def query(self, expr: str) -> list[dict[str, Any]]:
-        """The series of now that have a number: each with ``metric`` and ``value``."""
+        """Return the current series whose value is a number, each with ``metric`` and ``value``."""
         data = self.ask("query", query=expr)
         assert data["resultType"] == "vector", expr
         return [one for one in data["result"] if not math.isnan(float(one["value"][1]))]
 
     def value(self, expr: str) -> float:
-        """Of a query with one series. Raises AssertionError if there is another number of them."""
+        """Return the value of a query with one series. Raises AssertionError for another number of series."""
         (one,) = self.query(expr)
         return float(one["value"][1])
 
     def firing(self) -> list[dict[str, str]]:
-        """The labels of all alerts that fire."""
+        """Return the labels of all alerts that fire."""
         return [alert["labels"] for alert in self.ask("alerts")["alerts"] if alert["state"] == "firing"]
 
     def wait_for_alert(self, name: str, **labels: str) -> dict[str, str]:
-        """The labels of an alert with these labels once it fires. Raises AssertionError, with what fires instead."""
+        """Wait until an alert with these labels fires; return its labels. Raises AssertionError with the firing alerts."""
         found: list[dict[str, str]] = []
         firing: list[dict[str, str]] = []
 
@@ -128,7 +128,7 @@ class Prometheus:
         return found[0]
 
     def wait_for_values(self, selector: str, label: str, *values: str) -> None:
-        """Until the label has had all these values. Raises AssertionError with those that it has."""
+        """Wait until the label has had all these values. Raises AssertionError with its values."""
         seen: set[str] = set()
 
         def offered() -> bool:
@@ -138,7 +138,7 @@ class Prometheus:
         _until(offered, lambda: f"{label} of {selector} is {seen}, not {values}")
 
     def wait_for_data(self, queries: dict[str, str], labels: dict[str, set[str]] | None = None) -> None:
-        """Until each query has had data once, with a series that has all ``labels`` of the query of that name.
+        """Wait until each query has had data once, with a series that has all ``labels`` of the query of that name.
 
         Raises AssertionError naming those without.
         """
@@ -155,7 +155,7 @@ class Prometheus:
 
 
 def _until(holds: Callable[[], bool], why: Callable[[], str]) -> None:
-    """Look again and again; fail with what was seen last."""
+    """Poll until the condition holds; fail with the last result."""
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end, why()

@@ -1,4 +1,4 @@
-"""The committed dashboards are what the code makes, whole, and laid out so that nothing covers anything."""
+"""The committed dashboards equal the generated ones, are complete, and their panels do not overlap."""
 
 import itertools
 import re
@@ -19,7 +19,7 @@ def _run(*arguments):
 
 
 def _texts(value):
-    """All texts in a piece of JSON."""
+    """Yield all texts in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -32,7 +32,7 @@ def test_the_committed_json_is_what_the_code_makes():
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_what_differs_from_the_code_is_named(tmp_path):
+def test_files_that_differ_from_the_code_are_listed(tmp_path):
     assert _run(str(tmp_path)).returncode == 0
     (tmp_path / "odradek-topics.json").write_text("{}\n")
     (tmp_path / "odradek-groups.json").unlink()
@@ -60,7 +60,7 @@ def test_there_is_a_dashboard_for_each_question():
 
 
 @BOARDS
-def test_panels_have_numbers_of_their_own_and_do_not_cover_each_other(board):
+def test_panels_have_distinct_numbers_and_do_not_overlap(board):
     ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
     places = [(panel["title"], panel["gridPos"]) for panel in board["panels"]]
@@ -82,7 +82,7 @@ def test_rows_come_before_their_panels(board):
 
 
 @BOARDS
-def test_every_panel_says_what_it_shows_and_in_which_unit(board):
+def test_every_panel_has_a_description_and_a_unit(board):
     titles = [panel["title"] for panel in panels(board)]
     assert all(titles)
     for panel in panels(board):

@@ -45,7 +45,7 @@ LEFT_BYTES = SMALL_DISK_BYTES // 200
 
 
 class Site:
-    """The broker, the clients by role, what watches them, and a small disk below the second log directory if there is one."""
+    """The broker, the clients by role, Prometheus, and the small disk of the second log directory if there is one."""
 
     def __init__(self, broker: Broker, target: str, prometheus: Prometheus, disk: SmallDisk | None) -> None:
         self.broker, self.target, self.prometheus, self.disk = broker, target, prometheus, disk
@@ -67,7 +67,7 @@ class Site:
 
 @contextlib.contextmanager
 def _small_disk(path: Path) -> Iterator[SmallDisk | None]:
-    """None where no file system can be mounted."""
+    """Return None if no file system can be mounted."""
     with contextlib.ExitStack() as stack:
         try:
             disk = stack.enter_context(SmallDisk(path, SMALL_DISK_BYTES))
@@ -117,8 +117,8 @@ def test_every_query_of_every_panel_has_data_with_all_labels_of_its_legend(uid: 
     )
 
 
-def test_who_only_writes_or_only_reads_is_among_the_clients_and_what_they_do(prometheus: Prometheus) -> None:
-    """Bytes in and out are added; a plain + would leave out what has but one of them."""
+def test_clients_that_only_write_or_only_read_are_shown(prometheus: Prometheus) -> None:
+    """Bytes in and out are added; a plain + would omit series that have only one of the two."""
     queries = {query.name: replaced(query.expr, everything(WINDOW)) for query in panel_queries()}
     prometheus.wait_for_values(queries["odradek-clients/Bytes by API/A"], "api", "Produce", "Fetch", "Heartbeat")
     prometheus.wait_for_values(queries["odradek-clients/Topics/A"], "topic", "orders", "audit")
@@ -131,7 +131,7 @@ def test_variables_and_annotations_have_data(prometheus: Prometheus) -> None:
     prometheus.wait_for_data({name: replaced(query, everything(WINDOW)) for name, query in other_queries()})
 
 
-def test_variables_offer_what_there_is(site: Site) -> None:
+def test_variables_offer_the_existing_values(site: Site) -> None:
     wanted = {
         "job": "odradek", "instance": site.target, "topic": "orders", "consumergroup": "billing", "client": "spark",
     }  # fmt: skip
@@ -166,7 +166,7 @@ def test_dashboards_made_for_kafka_exporter_have_data(source: str, site: Site) -
     site.prometheus.wait_for_data({name: replaced(expr, values) for name, expr in queries.items()})
 
 
-def test_the_variables_of_dashboards_made_for_kafka_exporter_offer_what_there_is(site: Site) -> None:
+def test_the_variables_of_dashboards_for_kafka_exporter_offer_the_existing_values(site: Site) -> None:
     values = CHOSEN | {"instance": site.target}
     for name, (selector, label) in kafka_exporter_queries.VARIABLES_7589.items():
         site.prometheus.wait_for_data({name: replaced(selector, values)}, {name: {label}})
@@ -188,7 +188,7 @@ def test_no_rule_fails(prometheus: Prometheus) -> None:
 
 @pytest.fixture(scope="module")
 def troubled(site: Site) -> Site:
-    """The group and the reader have ended, a worker was killed: all at once, because alerts take their time."""
+    """The group and the reader have ended, a worker was killed: all in one test, because alerts take time."""
     site.end("group")
     site.end("reader")
     worker = next(process for process in site.broker.processes() if process["kind"] == "worker")
@@ -223,7 +223,7 @@ def test_a_full_disk_makes_its_alert_fire(site: Site) -> None:
 
 
 def test_the_bytes_of_all_clients_are_those_of_the_sockets(site: Site) -> None:
-    """But for those that were in flight when the worker was killed, and those that were no request."""
+    """Except bytes in flight when the worker was killed, and bytes that were not a request."""
     for role in list(site.clients):
         site.end(role)
     for way, dropped in (("in", "0"), ("out", "sum(odradek_unsent_bytes_total)")):
@@ -234,6 +234,6 @@ def test_the_bytes_of_all_clients_are_those_of_the_sockets(site: Site) -> None:
         site.prometheus.wait_for_data({way: f"abs({of_clients} / {of_sockets} - 1) < 0.01"})
 
 
-def test_a_broker_that_is_gone_makes_its_alert_fire(site: Site) -> None:
+def test_the_alert_fires_for_a_broker_that_is_down(site: Site) -> None:
     site.broker.stop()
     site.prometheus.wait_for_alert("OdradekBrokerDown", instance=site.target)

@@ -1,4 +1,4 @@
-"""Every query parses, and asks only for metrics and labels that the broker has."""
+"""Every query parses, and uses only metrics and labels that the broker has."""
 
 import re
 
@@ -27,7 +27,7 @@ EVERY_EXPR = (
 
 
 def _labels_of(name: str) -> set[str] | None:
-    """The labels that samples of that name may have; None if there is no such metric."""
+    """Return the labels that samples of a name may have; None if there is no such metric."""
     if name == "up":
         return TARGET
     if name == "ALERTS":
@@ -59,7 +59,7 @@ def _selectors(expr) -> list[promql_parser.VectorSelector]:
 
 
 def _result_labels(expr) -> set[str]:
-    """The labels that the answer may have."""
+    """Return the labels that the result may have."""
     match expr:
         case promql_parser.AggregateExpr():
             inner = _result_labels(expr.expr)
@@ -104,7 +104,7 @@ def test_a_legend_names_labels_of_the_answer(name):
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_counter_is_shown_as_a_rate(name):
-    """Only the number of restarts is shown as it is, in a table."""
+    """Only the number of restarts is shown without rate(), in a table."""
     expr = promql_parser.parse(replaced(QUERIES[name].expr, VALUES))
     plain = {s.name for s in _selectors(expr)} - _inside_ranges(expr)
     counters = {n for n in plain if n.endswith(("_total", "_bucket"))}
@@ -127,13 +127,13 @@ def _inside_ranges(expr) -> set[str]:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_total_of_the_broker_is_not_added_to_its_parts(name):
-    """Strimzi's topic metrics have a series without topic beside those with one."""
+    """Strimzi's topic metrics have a series without a topic in addition to those with one."""
     for selector in _selectors(promql_parser.parse(replaced(QUERIES[name].expr, VALUES))):
         if selector.name.startswith("kafka_server_brokertopicmetrics_"):
             assert "topic" in {matcher.name for matcher in selector.matchers.matchers}
 
 
-def test_a_variable_offers_the_values_of_its_own_label():
+def test_a_variable_offers_the_values_of_its_label():
     for name, query in _variables():
         selector, label = label_values(query)
         (asked,) = _selectors(promql_parser.parse(replaced(selector, VALUES)))
@@ -152,6 +152,6 @@ def _variables():
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
 def test_a_graph_shows_the_same_series_at_every_point(query):
-    """topk() alone chooses anew at each point of a graph, so that lines begin and end where ranks change."""
+    """topk() alone selects separately at each point of a graph, so that lines begin and end where ranks change."""
     choices = query.expr.count("topk(")
     assert query.instant or choices == query.expr.count("@ end()")

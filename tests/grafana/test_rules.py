@@ -1,4 +1,4 @@
-"""Rules, scrape configuration, Alertmanager's example: Debian's checkers accept them, unit tests pass, alerts have chapters."""
+"""Rules, scrape configuration and the Alertmanager example are valid, unit tests pass, and each alert has a chapter."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ ALERTS = {rule["alert"]: rule for rule in _rules("alerts")}
 
 
 def recorded_names():
-    """Of all recording rules."""
+    """Return the names of all recording rules."""
     return [rule["record"] for rule in _rules("recording")]
 
 
@@ -40,10 +40,10 @@ def _run(*command):
 
 @NEEDS_PROMTOOL
 def test_promtool_accepts_configuration_and_rules():
-    said = _run("promtool", "check", "config", "prometheus.yml")
-    assert "2 rule files found" in said
-    assert f"{len(ALERTS)} rules found" in said
-    assert f"{len(_rules('recording'))} rules found" in said
+    output = _run("promtool", "check", "config", "prometheus.yml")
+    assert "2 rule files found" in output
+    assert f"{len(ALERTS)} rules found" in output
+    assert f"{len(_rules('recording'))} rules found" in output
 
 
 @NEEDS_PROMTOOL
@@ -54,7 +54,7 @@ def test_the_rules_pass_their_unit_tests(name):
 
 @NEEDS_PROMTOOL
 def test_the_unit_tests_notice_a_rule_that_never_fires(tmp_path):
-    """The unit tests themselves: with each comparison turned into its opposite not one of them may pass."""
+    """The unit tests themselves: if no rule fires, each of them must fail."""
     shutil.copytree(PROMETHEUS, tmp_path / "prometheus")
     rules = tmp_path / "prometheus/rules/alerts.yml"
     silent = yaml.safe_load(rules.read_text())
@@ -65,9 +65,9 @@ def test_the_unit_tests_notice_a_rule_that_never_fires(tmp_path):
     done = subprocess.run(
         ["promtool", "test", "rules", "tests/alerts.yml"], cwd=rules.parents[1], capture_output=True, text=True
     )
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert done.returncode != 0
-    assert {name for name in ALERTS if f"alertname: {name}, " in said} == set(ALERTS)
+    assert {name for name in ALERTS if f"alertname: {name}, " in output} == set(ALERTS)
 
 
 @NEEDS_AMTOOL
@@ -82,7 +82,7 @@ def test_severities_go_to_their_receivers(severity, receiver):
     assert routed.strip() == receiver
 
 
-def test_what_inhibits_and_what_is_inhibited_are_alerts():
+def test_inhibition_rules_name_existing_alerts():
     rules = yaml.safe_load((PROMETHEUS / "alertmanager.yml").read_text())["inhibit_rules"]
     for rule in rules:
         for matcher in rule["source_matchers"] + rule["target_matchers"]:
@@ -91,7 +91,7 @@ def test_what_inhibits_and_what_is_inhibited_are_alerts():
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_is_told_completely(name):
+def test_an_alert_has_all_annotations_and_a_chapter(name):
     rule = ALERTS[name]
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert all(rule["annotations"].values())
@@ -118,7 +118,7 @@ def test_the_unit_tests_see_an_alert_fire_and_not_fire(name):
 
 
 @pytest.mark.parametrize("name", recorded_names())
-def test_the_unit_tests_reckon_a_recording_rule(name):
+def test_the_unit_tests_compute_each_recording_rule(name):
     cases = yaml.safe_load((PROMETHEUS / "tests/recording.yml").read_text())["tests"]
     checks = [check for case in cases for check in case["promql_expr_test"]]
     assert any(name in check["expr"] and check["exp_samples"] for check in checks)

@@ -1,4 +1,4 @@
-"""One Spark session a module, and the job run in it."""
+"""One Spark session per module, in which the job runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests import toolchains
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session of one JVM, which the job finds and uses."""
+    """A Spark session that the job uses."""
     toolchains.require_command("java", "default-jdk-headless")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -37,20 +37,20 @@ def spark() -> Iterator[Any]:
 
 
 class Report:
-    """An output directory, and runs of the job into it."""
+    """An output directory, and runs of the job that write to it."""
 
     def __init__(self, out: Path) -> None:
         self.out = check_out(str(out))
         self.said: list[str] = []
 
     def run(self, source: Source, from_ms: int, to_ms: int) -> list[str]:
-        """What the job says."""
+        """Run the job; return its messages."""
         self.said = []
         job.make_tables(Job(source, from_ms, to_ms, self.out), self.said.append)
         return self.said
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """All rows of a table in the order in which they are stored, times as milliseconds."""
+        """Return all rows of a table in the stored order, times in milliseconds."""
         found = pyarrow.dataset.dataset(self.out / "tables" / table, format="parquet", partitioning="hive").to_table()
         rows = found.to_pylist()
         for row in rows:

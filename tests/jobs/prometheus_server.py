@@ -1,4 +1,4 @@
-"""A real Prometheus over backfilled samples, and a proxy before it that fails as one may fail."""
+"""A real Prometheus with backfilled samples, and a proxy that injects failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sample = tuple[str, dict[str, str], int, float]  # metric, labels, milliseconds,
 
 
 def open_metrics(samples: list[Sample]) -> str:
-    """The text that promtool makes blocks of."""
+    """Return the samples in the text format from which promtool makes blocks."""
 
     def quoted(value: str) -> str:
         return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -33,7 +33,7 @@ def open_metrics(samples: list[Sample]) -> str:
 
 
 class PrometheusServer:
-    """Serves what it is given, and scrapes nothing.
+    """Serves the given samples, and scrapes nothing.
 
     :param arguments: further ones of the command, such as limits
     """
@@ -56,9 +56,9 @@ class PrometheusServer:
         )  # fmt: skip
 
         def port() -> str | None:
-            told = re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)\s', log.read_text())
-            assert told or self._process.poll() is None, log.read_text()
-            return told and told[1]
+            match = re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)\s', log.read_text())
+            assert match or self._process.poll() is None, log.read_text()
+            return match and match[1]
 
         def ready() -> bool:
             assert self._process.poll() is None, log.read_text()
@@ -77,14 +77,14 @@ class PrometheusServer:
             raise
 
     def stop(self) -> None:
-        """And wait."""
+        """Stop the server and wait for its end."""
         self._process.kill()
         self._process.wait(60)
         self._log.close()
 
 
 class Proxy:
-    """Before a Prometheus. `faults` are used up one a request; each may answer (then it returns True) or let it pass."""
+    """A proxy of a Prometheus. Each request uses one of `faults`, which answers it (and returns True) or lets it pass."""
 
     def __init__(self, url: str) -> None:
         self.faults: list[Callable[[BaseHTTPRequestHandler], bool]] = []
@@ -126,14 +126,14 @@ class Proxy:
         self._thread.start()
 
     def stop(self) -> None:
-        """And wait."""
+        """Stop the server and wait for its end."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(60)
 
 
 def answer_with(handler: BaseHTTPRequestHandler, status: int, content: bytes, length: int | None = None) -> bool:
-    """:param length: what the header says; None: the truth"""
+    """:param length: value of the header; None: the actual length"""
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(content) if length is None else length))
     handler.send_header("Connection", "close")

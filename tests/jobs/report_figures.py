@@ -1,4 +1,4 @@
-"""Figures of the report made by hand, for what is found in them and how it is written, without Spark and without tables."""
+"""Hand-made figures of the report, for tests of findings and texts without Spark and without tables."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ def frame(columns: tuple[str, ...], rows: list[tuple[Any, ...]] | None = None) -
 
 
 def hours(bytes_in: list[int], first: int = FIRST) -> pd.DataFrame:
-    """Traffic by hour: these bytes in, nothing else."""
+    """Return traffic by hour with only these bytes in."""
     rows = [(first + index * HOUR, moved, *(0 for _ in COUNTS[1:])) for index, moved in enumerate(bytes_in)]
     return frame(("hour", *COUNTS), rows)
 
 
 def figures(**given: Any) -> Figures:
-    """A day without gaps and without anything in it, but for what is given."""
+    """Return the figures of an empty day without gaps; the arguments replace its fields."""
     first = given.get("first", FIRST)
     last = given.get("last", first + DAY)
     clients = frame(("principal", "client", *COUNTS, "week", "week_before"))
@@ -48,7 +48,7 @@ def figures(**given: Any) -> Figures:
 
 
 def log_dir(path: str, used: list[float], total: float, first: int = FIRST, broker: str = "1") -> list[tuple[Any, ...]]:
-    """Rows of `Figures.log_dirs`: a value a day, held for all of its hours."""
+    """Return rows of `Figures.log_dirs` with one value per day for all of its hours."""
     return [
         (broker, path, first + day * DAY + hour * HOUR, int(total - value), int(total))
         for day, value in enumerate(used)

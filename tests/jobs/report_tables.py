@@ -1,4 +1,4 @@
-"""Tables of the report's contract, made up: what `odradek.jobs.usage_report.tables` would have written, without a spool.
+"""Generated tables of the report, as `odradek.jobs.usage_report.tables` writes them, without a spool.
 
 Three weeks and more of one broker with two disks, weekly and daily rhythm, a topic that nobody reads, a reader that falls
 behind, a busy worker, a gap of five hours and one damaged file. Deterministic: the same arguments make the same tables.
@@ -44,7 +44,7 @@ BYTES_A_RECORD = 400
 
 
 def rhythm(hour: int) -> float:
-    """Of the day and of the week: 1 on average, weekends at six tenths, nights at a quarter."""
+    """Return the factor of an hour: 1 on average, weekends at six tenths, nights at a quarter."""
     weekend = datetime.fromtimestamp(hour, UTC).weekday() >= 5
     of_day = 1 + 0.75 * math.sin((hour % DAY / HOUR - 9) / 24 * 2 * math.pi)
     return of_day * (0.6 if weekend else 1.16)

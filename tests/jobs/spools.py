@@ -1,4 +1,4 @@
-"""A broker that only counts, and the spool it leaves: what the job reads, and what must come out, by plain additions.
+"""A model of a broker that only counts, with its spool: the input of the job, and the expected result by plain additions.
 
 The truth is kept apart from the spool: `Truth` adds up what each client did to the hour in which the interval ended, while
 the clients' cumulative counters go to the spool as the broker writes it (`broker/odradek/metrics/spool.py`).
@@ -29,12 +29,12 @@ def at(text: str) -> int:
 
 
 def line(row: dict[str, Any]) -> bytes:
-    """As the broker writes it."""
+    """Return the bytes as the broker writes them."""
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 class Boot:
-    """One life of the broker."""
+    """The broker from a start to its end."""
 
     def __init__(self, directory: Path, name: str, began_ms: int, broker: int = 1) -> None:
         self.directory, self.name, self.broker = directory, name, broker
@@ -51,18 +51,18 @@ class Boot:
         self.places: list[tuple[Path, int, int]] = []  # of each interval: file, first byte, behind its last one
 
     def count(self, series: Series, values: list[int]) -> None:
-        """A client did something in the running interval."""
+        """Add counts of a client to the current interval."""
         since, before = self.counters.setdefault(series, (self.wall_ms, [0] * len(VALUES)))
         self.series.add((*series, since))
         self.counters[series] = since, [a + b for a, b in zip(before, values, strict=True)]
         self._pending.append((series, values))
 
     def retire(self, series: Series) -> None:
-        """The entry is forgotten; under the same key another one may begin later, which then has another `since`."""
+        """Remove the entry; another entry with the same key may begin later, with another `since`."""
         self.counters.pop(series, None)
 
     def set(self, **row: Any) -> None:
-        """A row of another kind, as it is from now on."""
+        """Set a row of another kind."""
         key = tuple(row[name] for name in ("kind", "topic", "path", "group", "client", "worker") if name in row)
         self.state[key] = row
 
@@ -114,7 +114,7 @@ class Boot:
 
 
 def compress(path: Path) -> Path:
-    """As the broker does when the hour is over."""
+    """Compress a file, as the broker does after its hour."""
     target = path.with_name(path.name + ".gz")
     target.write_bytes(gzip.compress(path.read_bytes(), 6, mtime=0))
     path.unlink()
@@ -122,7 +122,7 @@ def compress(path: Path) -> Path:
 
 
 def traffic(*boots: Boot) -> dict[tuple[Any, ...], tuple[int, ...]]:
-    """What the table of traffic must hold: (hour, principal, client, topic, api) to `COLUMNS`."""
+    """Return the expected table of traffic: {(hour, principal, client, topic, api) to `COLUMNS`."""
     result: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * len(VALUES))
     for boot in boots:
         for key, values in boot.truth.items():
@@ -131,7 +131,7 @@ def traffic(*boots: Boot) -> dict[tuple[Any, ...], tuple[int, ...]]:
 
 
 def live(boot: Boot, minutes: int, seed: int, clients: int = 6, retire: float = 0.02) -> None:
-    """Some random minutes: clients of several pages produce, fetch, pause, and are retired."""
+    """Random minutes: clients of several pages produce, fetch, pause, and are retired."""
     chance = random.Random(seed)
     names = [
         (chance.randrange(2), f"User:u{n % 3}", f"client-{n}", chance.choice([None, "orders", 'a "quoted",\\topic', "päge"]),

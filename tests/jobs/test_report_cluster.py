@@ -1,4 +1,4 @@
-"""The report by ``spark-submit`` on a standalone cluster: a master and a worker in processes of their own."""
+"""The report by ``spark-submit`` on a standalone cluster: a master and a worker in separate processes."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 @contextmanager
 def daemon(directory: Path, name: str, *arguments: str) -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
-    """One of Spark's own processes, and its log."""
+    """A process of Spark, and its log."""
     log = directory / f"{name}.log"
     command: list[str | Path] = [
         SPARK / "bin" / "spark-class",
@@ -56,7 +56,7 @@ def daemon(directory: Path, name: str, *arguments: str) -> Iterator[tuple[Path, 
 
 
 def told(daemon: tuple[Path, "subprocess.Popen[bytes]"], pattern: str) -> str:
-    """What the first group of `pattern` matches in the daemon's log, as soon as it is there."""
+    """Wait for `pattern` in the daemon's log; return its first group."""
     log, process = daemon
 
     def found() -> str | None:
@@ -70,7 +70,7 @@ def told(daemon: tuple[Path, "subprocess.Popen[bytes]"], pattern: str) -> str:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """URL of the master of a cluster with one worker."""
+    """Yield the URL of the master of a cluster with one worker."""
     toolchains.require_command("java", "default-jdk-headless")
     with ExitStack() as ends:
         first = ends.enter_context(daemon(tmp_path, "master.Master", "--port", "0", "--webui-port", "0"))

@@ -1,4 +1,4 @@
-"""``odradek report usage`` from a spool to the page: what clients did, what is damaged, errors of one line."""
+"""``odradek report usage`` from a spool to the page: usage, damaged files, errors of one line."""
 
 import json
 import os

@@ -84,7 +84,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, read) -> None:
         read(tmp_path / "latin")
 
 
-def test_the_first_line_that_matches_decides_and_every_byte_has_one_owner() -> None:
+def test_the_first_matching_line_decides_and_every_byte_has_one_owner() -> None:
     rules = [Rule("client", "spark-*", "Lake"), Rule("topic", "orders.*", "Shop"), Rule("principal", "User:web", "Web")]
     traffic = [
         ("User:etl", "spark-1", "orders.a", 0, 5 * 10**9),

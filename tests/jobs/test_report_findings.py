@@ -1,4 +1,4 @@
-"""What the report finds and how it says it: hours after a gap, stalled groups, two disks, small costs, numbers with nouns."""
+"""Findings and their sentences: hours after a gap, stalled groups, two disks, small costs, numbers with nouns."""
 
 import re
 from typing import Any
@@ -28,14 +28,14 @@ def plain(said: str) -> str:
 
 
 def found_in(given: Any, disks: Any = ()) -> dict[str, str]:
-    """The sentences of the findings by key."""
+    """Return {key: sentence} of the findings."""
     return {one.key: plain(one.sentence) for one in findings(given, list(disks), gaps_of(given))}
 
 
 # -- costs ------------------------------------------------------------------------------------------------------------------
 
 
-def test_small_costs_have_labels_that_tell_them_apart() -> None:
+def test_small_costs_have_distinct_labels() -> None:
     costs = [
         Cost("Shop", 1, 1, 1, 0.47, 0.0, 0.0),
         Cost("Web", 1, 1, 1, 0.19, 0.0, 0.0),
@@ -62,7 +62,7 @@ def test_an_axis_of_counts_has_whole_numbers_each_once() -> None:
 
 
 def spans(*hours_and_seqs: tuple[int, int, int, int]) -> list[Span]:
-    """Of (hour, first seq, from minute, to minute) with an interval a minute."""
+    """Return spans of (hour, first seq, from minute, to minute) with one interval per minute."""
     at = FIRST * 1000
     return [
         Span("b", seq, seq + end - start - 1, at + start * 60_000, at + end * 60_000, end - start, (end - start) * 60_000,
@@ -71,7 +71,7 @@ def spans(*hours_and_seqs: tuple[int, int, int, int]) -> list[Span]:
     ]  # fmt: skip
 
 
-def test_coverage_says_how_long_before_an_hour_the_gap_began_whose_counts_it_holds() -> None:
+def test_coverage_contains_the_time_from_the_beginning_of_a_gap_to_the_hour() -> None:
     # intervals are missing from 1:30 to 4:10, and two minutes within the hour of 5:00
     some = spans((0, 1, 0, 60), (1, 61, 60, 90), (4, 251, 250, 300), (5, 301, 300, 310), (5, 313, 312, 360))
     assert {row["hour_ms"] // HOUR_MS - FIRST // HOUR: row["carried_ms"] for row in coverage(some)} == {
@@ -132,7 +132,7 @@ def test_charts_and_heat_divide_the_counts_of_a_gap_by_its_time() -> None:
     assert peaks.note.startswith("1 hour after a gap is not ranked")
 
 
-def test_a_heat_chart_stands_beside_the_busiest_hours_only_if_it_is_about_as_high() -> None:
+def test_a_heat_chart_is_beside_the_busiest_hours_only_if_it_is_about_as_high() -> None:
     for days, beside in ((2, False), (7, True), (28, False)):
         given = figures(last=FIRST + days * DAY, hourly=hours([GB] * 24 * days))
         rows = traffic_sections.traffic(given).parts
@@ -145,7 +145,7 @@ def test_a_heat_chart_stands_beside_the_busiest_hours_only_if_it_is_about_as_hig
 def lag(
     kind: str, name: str, means: list[float], topic: str = "orders", seconds: float = float("nan")
 ) -> tuple[Any, ...]:
-    """A row of `Figures.lag` from a mean an hour."""
+    """Return a row of `Figures.lag` from one mean per hour."""
     by_hour = frame(("hour", "lag_avg"), [(FIRST + at * HOUR, mean) for at, mean in enumerate(means)])
     stall = _stall(by_hour, FIRST + (len(means) - 1) * HOUR)
     quarter = max(1, len(means) // 4)
@@ -177,7 +177,7 @@ def test_a_group_that_is_dead_since_days_is_a_finding_though_its_lag_does_not_do
     )
 
 
-def test_a_group_that_works_with_a_large_lag_is_no_finding() -> None:
+def test_a_working_group_with_a_large_lag_is_not_a_finding() -> None:
     waves = [2e6 + 5e5 * np.sin(hour) for hour in range(24)]
     for means in (waves, [2.3e6] * 24, [3.5e6 - hour for hour in range(24)], [10.0 + hour for hour in range(24)]):
         assert "lag_grows" not in found_in(figures(lag=frame(LAG_COLUMNS, [lag("group", "g", means)])))
@@ -240,7 +240,7 @@ def test_a_shorter_retention_never_removes_bytes_of_other_topics() -> None:
         assert (disk.scenarios[0].forecast.paths >= np.minimum(disk.forecast.paths, others) - 1).all()
 
 
-def test_without_bytes_by_log_directory_the_page_says_that_what_ifs_are_divided() -> None:
+def test_without_bytes_by_log_directory_a_note_says_that_what_ifs_are_divided() -> None:
     disks = two_disks("retention.ms=7d,topic=audit.*", placed=False)
     assert not any(disk.knows_topics for disk in disks.values())
     [table] = [table for table in capacity_sections.capacity([*disks.values()]).tables if table.name == "disks"]
@@ -305,7 +305,7 @@ def test_the_sentence_on_missing_time_names_whole_hours_only_if_there_are_some()
     )
 
 
-def test_a_damaged_interval_is_not_said_to_end_its_file() -> None:
+def test_a_damaged_interval_does_not_end_its_file() -> None:
     file = "usage-20251120T08-0badcafe.jsonl"
     said = found_in(figures(gaps=frame(GAP_COLUMNS, [
         (FIRST, FIRST + 60, "1 interval missing; the file has an interval with a wrong checksum", f"{file}, byte 47"),
@@ -313,7 +313,7 @@ def test_a_damaged_interval_is_not_said_to_end_its_file() -> None:
     assert said == f"1 file of the spool is damaged: {file}. The report skipped only the parts that it could not read."
 
 
-def test_sections_with_one_row_say_so_in_the_singular() -> None:
+def test_sections_with_one_row_use_the_singular() -> None:
     row = [(FIRST, FIRST + 600, "10 intervals missing", "between a and b")]
     given = figures(gaps=frame(GAP_COLUMNS, row))
     [table] = capacity_sections.gaps(given, 600, ["a"]).tables

@@ -1,4 +1,4 @@
-"""The forecast's intervals hold the real day as often as they say; made-up and recorded series; steps, bends, refusals."""
+"""The forecast's intervals contain the actual day as often as stated; generated and recorded series; steps, bends, refusals."""
 
 import csv
 import math
@@ -16,7 +16,7 @@ FIRST_DAY = 20_000
 
 
 def binomial_bounds(count: int, share: float, tail: float = 0.001) -> tuple[int, int]:
-    """Between how many of `count` successes lie, but for `tail` on either side, if each has the probability `share`."""
+    """Return the range of the number of successes in `count` trials of probability `share`, without `tail` on either side."""
     weights = [math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(count + 1)]
     sums = np.cumsum(weights)
     return int(np.searchsorted(sums, tail)), int(np.searchsorted(sums, 1 - tail))
@@ -28,14 +28,14 @@ def season(random: np.random.Generator, days: int) -> np.ndarray:
 
 
 def growth(random: np.random.Generator, known: int, days: int) -> np.ndarray:
-    """Each day adds what it adds: noise stays."""
+    """Growth with noise that persists."""
     return 100 + np.cumsum(
         random.uniform(0.5, 2) + season(random, days) + random.normal(0, random.uniform(0.2, 1), days)
     )
 
 
 def noise(random: np.random.Generator, known: int, days: int) -> np.ndarray:
-    """As growth, and a noise that does not stay: segments deleted early or late."""
+    """Growth with noise that does not persist: segments deleted early or late."""
     return growth(random, known, days) + random.normal(0, random.uniform(0.2, 1.5), days)
 
 
@@ -55,14 +55,14 @@ def deleted(random: np.random.Generator, known: int, days: int) -> np.ndarray:
 
 
 def saturation(random: np.random.Generator, known: int, days: int) -> np.ndarray:
-    """A large topic comes to its retention in the history, and grows no more; the others go on."""
+    """A large topic reaches its retention in the history and stops growing; the others continue."""
     series = growth(random, known, days)
     at = int(random.integers(known // 3, 2 * known // 3))
     return series + random.uniform(2, 6) * np.minimum(np.arange(days), at)
 
 
 @pytest.mark.parametrize("kind", [growth, noise, moods, deleted, saturation], ids=lambda kind: kind.__name__)
-def test_the_real_day_lies_in_the_interval_as_often_as_it_says(
+def test_the_actual_day_is_in_the_interval_as_often_as_stated(
     kind: Callable[[np.random.Generator, int, int], np.ndarray],
 ) -> None:
     tries, inside_80, inside_95 = 60, 0, 0
@@ -135,7 +135,7 @@ def test_too_short_a_history_is_refused_with_both_numbers() -> None:
         forecast.fit([], [])
 
 
-def test_what_is_no_series_is_refused() -> None:
+def test_invalid_series_are_refused() -> None:
     with pytest.raises(ValueError, match="3 days and 2 values"):
         forecast.fit([1, 2, 3], [1.0, 2.0])
     with pytest.raises(ValueError, match="ascend"):
@@ -159,7 +159,7 @@ def test_a_weekly_season_is_not_taken_for_growth_or_for_steps() -> None:
     assert made.quantiles()[2][13] == pytest.approx(500 + 2.0 * 55 + 8.0 * (55 % 7 >= 5), abs=1)
 
 
-def test_a_disk_whose_topics_came_to_their_retention_does_not_fill() -> None:
+def test_a_disk_whose_topics_reached_their_retention_does_not_fill() -> None:
     random = np.random.default_rng(3)
     series = 100 + 10.0 * np.minimum(np.arange(60), 30) + random.normal(0, 1, 60)
     made = forecast.fit(range(FIRST_DAY, FIRST_DAY + 60), series)

@@ -1,4 +1,4 @@
-"""The usage report's page: its numbers are the tables', Chromium shows its charts, the same tables make the same bytes."""
+"""The usage report's page: its numbers equal the tables', Chromium shows its charts, the same tables produce the same bytes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def options(place: Path, **others: Any) -> Options:
 
 @pytest.fixture(scope="module")
 def week(session: Any, place: Path) -> Summary:
-    """The report of a week, with everything."""
+    """The report of a week, with all sections."""
     return report.build(session, place / "tables", place, *WEEK, options(place, png=True, pdf=True))
 
 
@@ -80,7 +80,7 @@ def rows_of(place: Path, table: str, first: float = WEEK[0].timestamp(), last: f
 
 
 class Page(HTMLParser):
-    """What a page says: `cells[table][row][key]`, `tiles[key]`, `charts[name]` (their values), `findings` and all text."""
+    """Contents of a page: `cells[table][row][key]`, `tiles[key]`, `charts[name]` (their values), `findings` and all text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ def test_lag_workers_errors_and_throttling_are_those_of_the_tables(place: Path, 
     assert throttled == {"spark-lake (User:etl)": sum(row["throttle_ms"] for row in traffic)}
 
 
-def test_disks_have_their_use_and_a_forecast_beside_each_what_if(place: Path, page: Page, week: Summary) -> None:
+def test_disks_have_their_usage_and_a_forecast_for_each_what_if(place: Path, page: Page, week: Summary) -> None:
     last = max(row["hour"] for row in rows_of(place, "log_dirs_hourly"))
     used = {
         f"{row['path']} of broker 1": row["total_bytes"] - row["free_bytes_min"]
@@ -246,7 +246,7 @@ def test_costs_are_the_prices_times_the_bytes_and_leave_nothing_out(place: Path,
     assert costs["Shop"]["cost_stored"] == pytest.approx(shop / 1e9 / 730 * 2)
 
 
-def test_what_an_operator_must_know_is_found(page: Page, week: Summary) -> None:
+def test_the_findings_contain_the_problems_of_the_week(page: Page, week: Summary) -> None:
     assert page.findings["gaps"] and page.findings["damaged_files"] and page.findings["disk_fills"]
     assert page.findings["lag_grows"] == ["billing orders.placed"]
     assert page.findings["unread"] == ["audit.trail"]
@@ -282,7 +282,7 @@ def test_pictures_and_pdf_are_made_on_request(page: Page, week: Summary) -> None
     assert pdf.startswith(b"%PDF-") and len(re.findall(rb"/Type /Page\b", pdf)) == len(page.charts) + 1
 
 
-def test_one_day_and_a_short_history_say_what_is_missing(session: Any, place: Path, tmp_path: Path) -> None:
+def test_one_day_with_a_short_history_reports_the_missing_days(session: Any, place: Path, tmp_path: Path) -> None:
     make_tables(tmp_path / "tables", 3, gap=None, more_topics=1, prometheus=True)
     made = report.build(session, tmp_path / "tables", tmp_path, TO - timedelta(days=1), TO, Options())
     page = Page((tmp_path / "report.html").read_text())
@@ -300,7 +300,7 @@ def test_one_day_and_a_short_history_say_what_is_missing(session: Any, place: Pa
     assert "add --owners FILE" in page.said and made.document["costs"] is None
 
 
-def test_an_empty_period_is_said_to_be_empty(session: Any, place: Path, tmp_path: Path) -> None:
+def test_an_empty_period_is_reported(session: Any, place: Path, tmp_path: Path) -> None:
     made = report.build(
         session,
         place / "tables",
@@ -344,7 +344,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Shown:
-    """The page of the week in a browser, with what it asked for and complained of."""
+    """The page of the week in a browser, with its requests and console messages."""
 
     def __init__(self, browser: Any, file: Path, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()

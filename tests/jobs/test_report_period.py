@@ -16,7 +16,7 @@ NOW = at("2026-03-10T05:20")
 
 @pytest.fixture
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a broker that was started this morning; it is 05:20."""
+    """The spool of a broker that was started this morning; the current time is 05:20."""
     monkeypatch.setattr(job.time, "time", lambda: NOW / 1000)
     directory = tmp_path / "spool"
     directory.mkdir()
@@ -39,7 +39,7 @@ def test_on_the_first_day_the_report_is_of_today_so_far(spool: Path) -> None:
     assert said == ["There are no data for yesterday yet; this report covers today until now (2026-03-10)."]
 
 
-def test_a_period_that_was_asked_for_is_not_exchanged_and_the_error_says_what_would_be_right(spool: Path) -> None:
+def test_an_explicit_period_is_not_replaced_and_the_error_suggests_another(spool: Path) -> None:
     with pytest.raises(ReportError, match=r"files cover the hours from .* try --from today --to tomorrow$"):
         job._with_data(made(spool, "yesterday"), print)
     assert job._with_data(made(spool, "today", "tomorrow"), print).to_ms == TODAY + DAY_MS

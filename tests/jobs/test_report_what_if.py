@@ -1,4 +1,4 @@
-"""What-ifs: the grammar and its errors, and the model of a topic against a belt that is moved day by day."""
+"""What-ifs: the grammar and its errors, and the model of a topic against a step-by-step simulation."""
 
 import math
 
@@ -22,7 +22,7 @@ from odradek.jobs.usage_report.whatif import Topic, WhatIf
         ("retention.bytes=500,growth=0", WhatIf("retention.bytes=500,growth=0", retention_bytes=500, growth=0)),
     ],
 )
-def test_a_what_if_is_read(text: str, wanted: WhatIf) -> None:
+def test_a_what_if_is_parsed(text: str, wanted: WhatIf) -> None:
     assert whatif.parse(text) == wanted
 
 
@@ -41,13 +41,13 @@ def test_a_what_if_is_read(text: str, wanted: WhatIf) -> None:
         ("retention.ms=soon", "retention.ms=soon: expected milliseconds, or a number with ms, s, m, h, d or w"),
         ("retention.ms=0", "retention.ms=0: expected milliseconds"),
         ("retention.ms=99999999w", "up to 100 years"),
-        ("retention.bytes=-5", "retention.bytes=-5: expected bytes a partition"),
+        ("retention.bytes=-5", "retention.bytes=-5: expected bytes per partition"),
         ("growth=fast", "growth=fast: expected a factor from 0 to 1000"),
         ("growth=-1", "growth=-1: expected a factor"),
         ("growth=nan", "growth=nan: expected a factor"),
     ],
 )
-def test_what_is_no_what_if_is_named(text: str, said: str) -> None:
+def test_an_invalid_what_if_is_refused(text: str, said: str) -> None:
     with pytest.raises(ReportError, match=f"^--what-if {text}: ") as caught:
         whatif.parse(text)
     assert said in str(caught.value)
@@ -55,7 +55,7 @@ def test_what_is_no_what_if_is_named(text: str, said: str) -> None:
 
 
 def belt(topic: Topic, days: int, growth: float, retention_days: float, retention_bytes: float) -> list[float]:
-    """The topic moved on in hundredths of a day: the oldest leaves at its age, or when there is too much."""
+    """Simulate a topic in hundredths of a day: the oldest bytes are deleted at their age, or when there are too many."""
     part = 0.01
     held = [(-(i + 0.5) * part, topic.rate * part) for i in range(round(topic.age_days / part))]  # newest first
     result = []
@@ -94,7 +94,7 @@ def test_the_model_of_a_topic_agrees_with_a_belt_moved_step_by_step(
 
 
 def whole(topics: list[Topic]) -> dict[str, float]:
-    """All of each topic lies on the disk."""
+    """All topics are completely on the disk."""
     return dict.fromkeys((topic.name for topic in topics), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Topics that nobody read, by the report: those of which no client was sent a byte."""
+"""Unread topics of the report: topics of which no bytes were sent to a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek report usage` with what cannot be: one clear line and exit code 1, before Spark is started if that is possible."""
+"""`odradek report usage` with wrong options: one line and exit code 1, before Spark is started if possible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOW = datetime(2025, 11, 21, 15, 30, 12, tzinfo=UTC)
         ("2025-11-20T12:00Z", "2025-12-01", ("2025-11-20T12:00", "2025-12-01")),
     ],
 )
-def test_a_period_is_said_in_many_ways(from_: str | None, to: str | None, expected: tuple[str, str]) -> None:
+def test_a_period_has_many_forms(from_: str | None, to: str | None, expected: tuple[str, str]) -> None:
     assert parse_range(from_, to, NOW) == tuple(map(at, expected))
 
 
@@ -57,13 +57,13 @@ def test_a_period_is_said_in_many_ways(from_: str | None, to: str | None, expect
         ("-999999d", None, "--from '-999999d': expected a time from 2000 to 2199"),
     ],
 )
-def test_a_period_that_is_none_is_refused(from_: str, to: str | None, message: str) -> None:
+def test_an_invalid_period_is_refused(from_: str, to: str | None, message: str) -> None:
     with pytest.raises(ReportError, match=message):
         parse_range(from_, to, NOW)
 
 
 def said(*arguments: str) -> tuple[int, str]:
-    """Exit code and what is on stderr."""
+    """Return the exit code and stderr."""
     result = CliRunner().invoke(main, ["report", "usage", *arguments], prog_name="odradek")
     assert "Traceback" not in result.output
     return result.exit_code, result.stderr
@@ -71,7 +71,7 @@ def said(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    """Of yesterday; and of today, which is yesterday for a command that is given after midnight."""
+    """A spool of yesterday and today, because today is yesterday for a command that runs after midnight."""
     directory = tmp_path / "spool"
     directory.mkdir()
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -123,7 +123,7 @@ def fake_java(directory: Path, script: str) -> Path:
     return directory
 
 
-def test_a_java_that_is_missing_or_too_old_is_told_with_how_to_get_one(
+def test_a_missing_or_old_java_is_reported_with_how_to_install_it(
     tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
@@ -147,8 +147,8 @@ def test_a_java_that_is_missing_or_too_old_is_told_with_how_to_get_one(
 @pytest.mark.java
 @pytest.mark.timeout(1200)
 @pytest.mark.xdist_group("spark")
-def test_a_spark_that_cannot_start_is_told(tmp_path: Path, spool: Path) -> None:
-    """In a process of its own: Java is started for it."""
+def test_a_spark_that_cannot_start_is_reported(tmp_path: Path, spool: Path) -> None:
+    """In a separate process, which starts Java."""
     command = [
         sys.executable,
         "-m",

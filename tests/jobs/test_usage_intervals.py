@@ -1,4 +1,4 @@
-"""Reading the spool's files without Spark: damage is told with its byte, and never taken for an interval."""
+"""Reading the spool's files without Spark: damage is reported with its offset, and never taken for an interval."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parts(path: Path) -> tuple[list[Interval], list[Damage]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tuple[int, int]], list[Interval]]:
-    """The content of a file, where its intervals lie, and what they are."""
+    """Return the content of a file, the offsets of its intervals, and the intervals."""
     boot = life(tmp_path_factory.mktemp("whole"))
     [path] = boot.files
     intervals, damages = parts(path)
@@ -49,7 +49,7 @@ quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_sc
 
 @quick
 @given(st.data())
-def test_a_file_cut_anywhere_gives_what_was_whole_and_the_byte_behind(tmp_path: Path, whole: Any, data: Any) -> None:
+def test_a_file_cut_anywhere_returns_the_complete_intervals_and_the_end(tmp_path: Path, whole: Any, data: Any) -> None:
     content, places, intervals = whole
     cut = data.draw(st.integers(0, len(content)))
     path = tmp_path / "cut.jsonl"
@@ -85,7 +85,7 @@ def test_a_changed_byte_costs_its_interval_or_two_and_no_other(tmp_path: Path, w
 
 @quick
 @given(st.data())
-def test_a_successor_that_writes_behind_a_torn_interval_is_read(tmp_path: Path, whole: Any, data: Any) -> None:
+def test_intervals_after_an_incomplete_interval_are_read(tmp_path: Path, whole: Any, data: Any) -> None:
     content, places, intervals = whole
     number = data.draw(st.integers(0, 18))
     start, end = places[number]
@@ -125,7 +125,7 @@ def test_compressed_files_are_read_in_members_and_named_where_they_end(tmp_path:
         {"seq": "7"}, {"boot": 5}, {"to": None}, {"rows": 1.0}, {"crc": True}, {"jump": "x"},
     ],
 )  # fmt: skip
-def test_an_interval_whose_line_holds_something_else_is_a_damage(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_an_interval_line_with_wrong_fields_is_a_damage(tmp_path: Path, change: dict[str, Any]) -> None:
     rows = b'{"kind":"log_dir"}\n'
     line = {"kind": "interval", "boot": "a", "broker": 1, "seq": 1, "from": 0, "to": 9, "rows": 1, "crc": zlib.crc32(rows),
             "elapsed": 9}  # fmt: skip
@@ -136,7 +136,7 @@ def test_an_interval_whose_line_holds_something_else_is_a_damage(tmp_path: Path,
     assert parts(path) == ([], [Damage("has an interval line that cannot be parsed", len(rows))])
 
 
-def test_rows_that_cannot_be_read_are_told_in_spite_of_their_checksum(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_parsed_are_reported_despite_their_checksum(tmp_path: Path) -> None:
     rows = b'{"kind":"usage","page":0,"in":1\n{"kind":"usage","page":"zero","in":1}\n{"kind":"group"}\nnothing\n'
     line = {"kind": "interval", "boot": "aa01", "broker": 1, "seq": 1, "from": DAY, "to": DAY + MINUTE_MS, "rows": 4,
             "crc": zlib.crc32(rows), "elapsed": MINUTE_MS}  # fmt: skip
@@ -162,7 +162,7 @@ def test_files_are_found_by_name_and_time_and_boot(tmp_path: Path) -> None:
     assert chosen == [names[1], names[2], names[4]]
 
 
-def test_shares_are_of_one_boot_each_in_order_and_about_as_many_as_asked_for() -> None:
+def test_shares_are_of_one_boot_each_in_order_and_about_as_many_as_requested() -> None:
     files = [SpoolFile(Path(f"{boot}{hour}"), hour, boot, 10) for boot in "ab" for hour in range(10)]
     shared = shares(files, 5, at_least=1)
     assert [file for share in shared for file in share] == files
@@ -181,7 +181,7 @@ def test_a_task_keeps_one_row_of_a_series_and_hour(tmp_path: Path) -> None:
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 1 << 30))
 def test_random_lives_with_random_wounds_lose_no_count(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Intervals are hurt at random; the sums stay right, as a later row of a series tells all before it."""
+    """Intervals are damaged at random; the sums stay right, because a later row of a series contains all earlier counts."""
     chance = random.Random(seed)
     directory = tmp_path_factory.mktemp("life")
     boots, wall_ms = [], DAY + 7_000
@@ -229,7 +229,7 @@ def gaps_of(*spans: Span, damages: Any = (), hours: int = 2) -> list[tuple[float
     return [((gap.from_ms - DAY) / MINUTE_MS, (gap.to_ms - DAY) / MINUTE_MS, gap.reason) for gap in found]
 
 
-def test_what_is_whole_has_no_gaps_and_what_is_not_has_them_where_they_are() -> None:
+def test_gaps_are_reported_only_where_intervals_are_missing() -> None:
     assert gaps_of(span("a", (1, 120), (0, 120))) == []
     assert gaps_of(span("a", (1, 120), (-1, 119))) == [], "the next interval ends behind the period"
     assert gaps_of() == [(0, 120, "there is no interval")]
@@ -253,7 +253,7 @@ def test_what_is_whole_has_no_gaps_and_what_is_not_has_them_where_they_are() -> 
     assert down == (50, 60, "the broker did not run, or did not write its usage spool")
 
 
-def test_a_clock_that_was_set_is_told() -> None:
+def test_a_clock_that_was_set_is_reported() -> None:
     forward = gaps_of(span("a", (1, 50), (0, 50)), span("a", (51, 80), (90, 120), jump_ms=40 * MINUTE_MS))
     assert forward == [(50, 90, "the clock was set forward by 2400 s")]
     back = gaps_of(span("a", (1, 50), (0, 50)), span("a", (51, 150), (20, 120), jump_ms=-30 * MINUTE_MS))

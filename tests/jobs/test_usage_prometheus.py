@@ -1,4 +1,4 @@
-"""From a real Prometheus to the tables: the same as from the spool of the same broker, and as plain additions."""
+"""From a real Prometheus to the tables: equal to the spool of the same broker, and to plain additions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ STATE = {"topic": of_topic, "group": of_group, "reader": of_reader, "worker": of
 
 
 def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], began_ms: int) -> None:
-    """Random minutes, spooled and scraped at their ends."""
+    """Random minutes, written to a spool and scraped at their ends."""
     chance = random.Random(seed)
     clients = [
         (chance.randrange(2), f"User:u{n % 3}", f"client-{n}", chance.choice(["orders", 'a "quoted",\\topic', "päge", None]),
@@ -144,7 +144,7 @@ def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], bega
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, PrometheusServer, list[spools.Boot]]]:
-    """A broker that was started anew in the middle: its spool, the Prometheus that scraped it, and the truth."""
+    """A broker that was restarted in the middle: its spool, the Prometheus that scraped it, and the expected counts."""
     directory = tmp_path_factory.mktemp("lives")
     spool = directory / "spool"
     spool.mkdir()
@@ -203,7 +203,7 @@ def test_spool_and_prometheus_agree(
     assert {name: report.rows(name) for name in before} == before
 
 
-def test_a_prometheus_that_never_scraped_the_broker_is_told(
+def test_a_prometheus_that_never_scraped_the_broker_is_reported(
     report: Report, lives: tuple[Path, PrometheusServer, Any]
 ) -> None:
     _, server, _ = lives
@@ -216,7 +216,7 @@ def test_a_prometheus_that_never_scraped_the_broker_is_told(
 
 
 class Sampled:
-    """Instead of Prometheus: samples by metric."""
+    """A replacement of Prometheus with samples by metric."""
 
     step_ms = MINUTE_MS
 
@@ -258,7 +258,7 @@ def test_gains_of_a_counter(boots: dict[int, float], counter: dict[int, float], 
     assert {row["hour"] for row in rows} == {DAY}
 
 
-def test_what_is_gained_after_a_restart_is_of_the_time_since_it() -> None:
+def test_the_increase_after_a_restart_belongs_to_the_time_since_it() -> None:
     source: Any = Sampled(minutes({0: OLD, 11: NEW, 12: NEW}), minutes({0: 100, 11: 130, 12: 131}))
     [row] = prometheus.gains(source, COUNTER, DAY, NEXT_DAY)
     assert row["elapsed_ms"] == 12 * MINUTE_MS - round(NEW * 1000 - DAY)
@@ -270,7 +270,7 @@ def test_a_step_that_ends_on_the_hour_belongs_to_the_hour_before() -> None:
     assert {row["hour"]: row["gained"] for row in rows} == {DAY: 60, DAY + HOUR_MS: 1}
 
 
-def test_time_is_split_in_days_or_in_what_prometheus_gives_at_once() -> None:
+def test_time_is_split_by_days_or_by_the_limit_of_prometheus() -> None:
     assert prometheus.chunks(DAY, DAY + 30 * HOUR_MS, 60_000) == [(DAY, NEXT_DAY), (NEXT_DAY, DAY + 30 * HOUR_MS)]
     fine = prometheus.chunks(DAY, NEXT_DAY, 1000)
     assert fine[0] == (DAY, DAY + 2 * HOUR_MS) and fine[-1][1] == NEXT_DAY

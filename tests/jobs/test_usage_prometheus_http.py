@@ -73,17 +73,17 @@ def expected(step_ms: int = 60_000) -> Found:
     return result
 
 
-def test_an_answer_beyond_prometheus_own_limit_is_asked_for_in_pieces_of_time_and_labels(proxy: Proxy) -> None:
+def test_a_response_beyond_the_limit_of_prometheus_is_requested_in_pieces_of_time_and_labels(proxy: Proxy) -> None:
     assert collected(Prometheus(proxy.url).samples(QUERY, START, END)) == expected()
     ranges = [request for request in proxy.requests if "query_range" in request]
     assert len(ranges) > 3 and any("topic%3D~" in request for request in ranges)
 
 
-def test_an_answer_larger_than_we_want_to_hold_is_asked_for_in_pieces(server: PrometheusServer) -> None:
+def test_a_response_beyond_our_limit_is_requested_in_pieces(server: PrometheusServer) -> None:
     assert collected(Prometheus(server.url, most_bytes=6000).samples(QUERY, START, END)) == expected()
 
 
-def test_more_points_than_prometheus_gives_are_asked_for_in_pieces(server: PrometheusServer) -> None:
+def test_too_many_points_are_requested_in_pieces(server: PrometheusServer) -> None:
     one_topic = QUERY._replace(metric=QUERY.metric)
     source = Prometheus(server.url, match='topic="plain"', step_s=1)
     assert HOURS * 3600 + 1 < 11_000
@@ -96,14 +96,14 @@ def test_more_points_than_prometheus_gives_are_asked_for_in_pieces(server: Prome
     )
 
 
-def test_what_no_piece_is_small_enough_for_is_an_error(server: PrometheusServer) -> None:
+def test_a_piece_that_cannot_be_split_further_is_an_error(server: PrometheusServer) -> None:
     with pytest.raises(
         ReportError, match=r"odradek_usage_bytes_in_total at 2025-11-20T00:00:00Z: .* even for one time of topic="
     ):
         collected(Prometheus(server.url, most_bytes=100).samples(QUERY, START, END))
 
 
-def test_what_may_pass_is_tried_again_with_growing_pauses(proxy: Proxy) -> None:
+def test_temporary_failures_are_retried_with_growing_pauses(proxy: Proxy) -> None:
     slept: list[float] = []
     busy = lambda handler: answer_with(handler, 503, b'{"status":"error","error":"starting"}')  # noqa: E731
     cut = lambda handler: answer_with(handler, 200, b'{"status":"succ', 1000)  # noqa: E731
@@ -156,7 +156,7 @@ def test_one_that_does_not_answer_in_time_is_an_error(proxy: Proxy) -> None:
         done.set()
 
 
-def test_one_that_is_not_there_is_an_error() -> None:
+def test_an_unreachable_prometheus_is_an_error() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"

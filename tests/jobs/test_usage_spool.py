@@ -1,4 +1,4 @@
-"""From the spool to the tables: exact to the byte against plain additions, whatever happened to broker, clock and files."""
+"""From the spool to the tables: equal to plain additions to the byte, after crashes, clock changes and damaged files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def within(
 
 
 def make_a_life(directory: Path) -> tuple[list[spools.Boot], dict[str, Path]]:
-    """Two days of a broker that crashes, whose clock is set, and whose spool is hurt; returns its boots and the hurt files."""
+    """Two days of a broker that crashes, whose clock is set, and whose spool is damaged; returns boots and damaged files."""
     directory.mkdir()
     first = spools.Boot(directory, "aa01", at("2025-11-19T22:20:13"))
     first.set(kind="topic", topic="orders", id="01", partitions=3, bytes=1000, largest=400, end=90, start=5,
@@ -142,7 +142,7 @@ def test_a_life_with_restarts_and_set_clocks_is_counted_to_the_byte(report: Repo
         assert name == "gaps" or len(again) > len(before[name]), "the day before was added"
 
 
-def test_damaged_and_missing_files_are_named_and_lose_only_what_cannot_be_known(report: Report, tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_reported_and_lose_only_their_counts(report: Report, tmp_path: Path) -> None:
     directory = tmp_path / "spool"
     directory.mkdir()
     boot = spools.Boot(directory, "cc03", at("2025-11-20T01:00:30"))
@@ -199,7 +199,7 @@ def test_counters_older_than_the_spool_count_from_its_first_row(report: Report, 
     assert any("1 counter began before the oldest file of the spool" in row["reason"] for row in report.rows("gaps"))
 
 
-def test_what_a_rotated_spool_no_longer_has_is_kept(report: Report, tmp_path: Path) -> None:
+def test_tables_of_days_that_the_spool_no_longer_has_are_kept(report: Report, tmp_path: Path) -> None:
     directory = tmp_path / "spool"
     directory.mkdir()
     boot = spools.Boot(directory, "ee05", at("2025-11-20T10:00:30"))

@@ -1,4 +1,4 @@
-"""What the broker's own writer leaves is what the job reads: deaths, set clocks, retired entries, compressed files."""
+"""The job reads the spool that the broker's writer writes: crashes, clock changes, retired entries, compressed files."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SUMS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "error
 
 
 def memory_of(broker: Broker) -> SharedMemory:
-    """Its mapping, to be read. One at a time: the next one takes this one's place."""
+    """Map the broker's shared memory for reading. Only one mapping at a time: the next call replaces it."""
     for place in Path(f"/proc/{broker.pid}/fd").iterdir():
         if place.is_symlink() and str(place.readlink()) == "/memfd:odradek (deleted)":
             return SharedMemory(look_at=str(place))
@@ -25,13 +25,13 @@ def memory_of(broker: Broker) -> SharedMemory:
 
 
 def words_of(shm: SharedMemory, kind: ProcessKind) -> dict[str, int]:
-    """The counters of the one process of that kind."""
+    """Return the counters of the only process of that kind."""
     (place,) = [info.index for info in shm.processes() if info.kind == kind]
     return pages.counters(shm, place)
 
 
 class Totals:
-    """Sums over the pages of all workers, as of about now."""
+    """Return the sums over the pages of all workers."""
 
     def __init__(self, shm: SharedMemory) -> None:
         self.rows: list[pages.UsageRow] = []
@@ -66,7 +66,7 @@ class Totals:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """(bytes in, bytes out) of the usage less those of the sockets: 0, 0 when nothing is half done."""
+        """Return (bytes in, bytes out) of the usage minus those of the sockets: 0, 0 if no request is in progress."""
         usage, words = self.of(), self.words
         return (
             usage["bytes_in"] + words["unused_bytes_in"] - words["socket_bytes_in"],
@@ -75,7 +75,7 @@ class Totals:
 
 
 def until(shm: SharedMemory, condition: Callable[[Totals], bool]) -> Totals:
-    """Look until it holds; the totals then. Raises AssertionError with what they were last."""
+    """Poll until the condition holds; return the totals. Raises AssertionError with the last totals."""
     last = Totals(shm)
 
     def met() -> bool:

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes a broker: started on a free port, ended by process id."""
+"""A real Prometheus that scrapes a broker: started on a free port, stopped by process id."""
 
 import contextlib
 import json
@@ -65,11 +65,11 @@ class Prometheus:
             return False
 
     def query(self, expression):
-        """[(labels, value)] of an instant vector, now."""
+        """Return [(labels, value)] of the current instant vector."""
         return [(one["metric"], float(one["value"][1])) for one in self._ask(expression)]
 
     def scraped(self, expression):
-        """[(labels, [value])] of a range of samples as they were scraped."""
+        """Return [(labels, [value])] of a range of samples as scraped."""
         return [(one["metric"], [float(value) for _, value in one["values"]]) for one in self._ask(expression)]
 
     def _ask(self, expression):
@@ -80,7 +80,7 @@ class Prometheus:
         return document["data"]["result"]
 
     def value(self, expression):
-        """Of the one series that there is; None if there is none."""
+        """Return the value of the only series; None if there is none."""
         found = self.query(expression)
         assert len(found) < 2, found
         return found[0][1] if found else None

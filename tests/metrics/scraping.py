@@ -1,4 +1,4 @@
-"""Scrapes of a real broker, as tests want them: samples by name and labels."""
+"""Scrapes of a real broker for tests: samples by name and labels."""
 
 import urllib.request
 
@@ -25,16 +25,16 @@ class Scrape:
         }
 
     def value(self, name, **labels):
-        """None without such a sample."""
+        """Return the value of a sample; None if there is none."""
         return self.samples.get((name, frozenset(labels.items())))
 
     def sum(self, name, **labels):
-        """Over all samples that have these labels, and perhaps others."""
+        """Return the sum over all samples that have at least these labels."""
         wanted = frozenset(labels.items())
         return sum(value for (one, has), value in self.samples.items() if one == name and has >= wanted)
 
     def counters(self):
-        """All samples of counters."""
+        """Return all samples of counters."""
         names = {one.name for family in self.families if family.type == "counter" for one in family.samples}
         return {key: value for key, value in self.samples.items() if key[0] in names}
 
@@ -44,11 +44,11 @@ def scrape(broker):
 
 
 def scrape_with_groups(broker):
-    """One in which the coordinator answered: where it still loads, or is slow, groups are left out."""
+    """Return a scrape with groups: while the coordinator loads groups, or is slow, scrapes omit them."""
     states = "kafka_coordinator_group_groupmetadatamanager_numgroups"
 
-    def told():
-        found = scrape(broker)
-        return found if found.value(states, state="Stable") is not None else None
+    def group_samples():
+        samples = scrape(broker)
+        return samples if samples.value(states, state="Stable") is not None else None
 
-    return until(told, "groups in the metrics")
+    return until(group_samples, "groups in the metrics")

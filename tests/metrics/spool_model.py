@@ -1,4 +1,4 @@
-"""For tests of the spool: a clock that is set, calls that fail or end the process at any step, and a broker that counts."""
+"""For tests of the spool: a clock that can be set, calls that fail or crash at any step, and a model of a broker."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ APIS = {0: "Produce", 1: "Fetch", 3: "Metadata"}
 
 
 class Crash(BaseException):
-    """The process ended here."""
+    """The process died at this step."""
 
 
 class Clock:
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Calls(SpoolCalls):
-    """At step `fail_at` (1 is the first; 0: never) `error` is raised; a write leaves its half behind then.
+    """At step `fail_at` (1 is the first; 0: never) `error` is raised; a write has written its first half then.
 
     :param synced: by path the bytes that lie on the device.
     """
@@ -83,12 +83,12 @@ class Calls(SpoolCalls):
         self.step()
 
     def all_is_written_back(self, directory):
-        """As the kernel does in half a minute."""
+        """Mark all data as on disk, as the kernel does within half a minute."""
         if directory.exists():
             self.synced = {str(path): path.stat().st_size for path in directory.iterdir()}
 
     def lose_power(self, directory, chance):
-        """What was not synced is there in part only. :param chance: a `random.Random`"""
+        """Lose a random part of the data that was not synced. :param chance: a `random.Random`"""
         for path in directory.iterdir():
             size, safe = path.stat().st_size, self.synced.get(str(path), 0)
             if size > safe:
@@ -99,7 +99,7 @@ DISK_FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Pages:
-    """Counts as the broker does: entries of two pages, which are retired and come anew."""
+    """Counts as the broker does: entries of two pages, which are retired and created again."""
 
     def __init__(self, clock, chance):
         self.clock, self.chance = clock, chance
@@ -107,7 +107,7 @@ class Pages:
         self.last_since = 0
 
     def count(self, page, client, topic, api):
-        """Something by a client."""
+        """Add random counts of a client."""
         key = (page, client, topic, api)
         if key not in self.entries:
             self.last_since = max(self.clock.now, self.last_since + 1)

@@ -81,7 +81,7 @@ def use(
     count_usage(ANYBODY, client, topic, api, values)
 
 
-def test_partitions_are_told_as_their_slots_are(broker):
+def test_partition_families_match_the_slots(broker):
     slot = broker.create("t", 3)
     slots.append(slot, [batch(10), batch(5)])
     found = samples(measured(collector(broker)))
@@ -105,7 +105,7 @@ def test_partitions_are_told_as_their_slots_are(broker):
 @pytest.mark.parametrize(
     ("wanted", "alone", "under", "at"), [(3, True, 1, 0), (3, False, 0, 1), (2, True, 1, 0), (1, False, 0, 0)]
 )
-def test_min_in_sync_counts_for_no_more_replicas_than_there_are(broker, wanted, alone, under, at):
+def test_min_in_sync_is_limited_by_the_number_of_replicas(broker, wanted, alone, under, at):
     broker.create("t", 0, alone=alone, min_in_sync_replicas=wanted)
     found = samples(measured(collector(broker)))
     place = {"topic": "t", "partition": "0"}
@@ -127,7 +127,7 @@ def test_partitions_below_min_in_sync_are_the_brokers_whichever_topics_have_name
         assert total == value(bounded, f"kafka_server_replicamanager_{name}partitioncount")
 
 
-def test_a_logs_size_is_that_of_its_files_whatever_rolls(broker):
+def test_a_logs_size_is_that_of_its_files_across_rolls(broker):
     slot, made = broker.create("t", 0), collector(broker)
     for segments in (1, 2, 3):
         if segments > 1:
@@ -231,7 +231,7 @@ def test_a_reader_that_ended_has_no_lag_two_minutes_later(broker):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_the_positions_of_a_reader_in_several_workers_one_that_is_read_counts(broker, order):
+def test_a_position_that_is_still_read_counts_if_several_workers_have_one(broker, order):
     slot = broker.create("t", 0)
     slots.append(slot, [batch(10)])
     rows = rows_by_slot(broker)
@@ -273,7 +273,7 @@ def test_counters_go_on_over_the_death_of_a_reporter(broker, memory):
     assert value(alone, name, principal="other", client_id="other", **labels) == 500
 
 
-def test_what_another_mapping_left_is_ignored(broker, memory, tmp_path_factory):
+def test_the_state_of_another_shared_memory_is_ignored(broker, memory, tmp_path_factory):
     broker.create("t", 0)
     use(b"c", b"t", PRODUCE, bytes_in=7)
     samples(measured(collector(broker, memory())))
@@ -315,7 +315,7 @@ def test_a_hundred_thousand_client_ids_keep_the_page_and_the_memory_bounded(brok
     assert len(made.ledger._last) < 20_000
 
 
-def test_every_name_of_the_table_is_told_but_the_spools(broker):
+def test_every_metric_except_those_of_the_spool_has_samples(broker):
     """Which families come needs no more than something of each kind; what is in them, others test."""
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
@@ -329,10 +329,10 @@ def test_every_name_of_the_table_is_told_but_the_spools(broker):
     count_loop_delay(70)
     broker.shm.set_disk(0, 0, 10, 20)
     groups = [GroupRow("g", "Stable", 1, {"t": {0: 4}})]
-    told = {line.split()[2] for line in text(measured(made), groups).splitlines() if line.startswith("# TYPE")}
+    families = {line.split()[2] for line in text(measured(made), groups).splitlines() if line.startswith("# TYPE")}
     by_workers_alone = {name for name in METRICS if "requestmetrics" in name or "socket_server_metrics" in name}
     by_workers_alone.add("odradek_topic_largest_batch_bytes")
     by_spool = {name for name in METRICS if name.startswith("odradek_spool")}
     of_processes = {name for name in METRICS if name.startswith("process_")}  # the test is no child of a supervisor
-    assert set(METRICS) - told - of_processes == by_workers_alone | by_spool
-    assert told <= set(METRICS)
+    assert set(METRICS) - families - of_processes == by_workers_alone | by_spool
+    assert families <= set(METRICS)

@@ -47,7 +47,7 @@ def wire(broker: Broker, source: str = "127.0.0.1") -> Wire:
     return Wire.over(socket.create_connection((broker.host, broker.port), source_address=(source, 0)))
 
 
-def test_software_beyond_the_table_is_other_and_who_does_not_say_is_unknown(broker: Broker) -> None:
+def test_software_beyond_the_table_is_other_and_clients_without_a_name_are_unknown(broker: Broker) -> None:
     until(lambda: scrape(broker).sum(COUNT) == 0, "no connections of others")
     with ExitStack() as open_ones:
         for number in range(KINDS + 5):
@@ -64,7 +64,7 @@ def test_software_beyond_the_table_is_other_and_who_does_not_say_is_unknown(brok
     until(lambda: scrape(broker).sum(SOFTWARE) == 0, "no connections")
 
 
-def test_a_limit_its_reaching_and_refusals_are_told(tmp_path: Path) -> None:
+def test_the_connection_limit_and_refusals_are_counted(tmp_path: Path) -> None:
     limits = {"max.connections": 4, "max.connections.per.ip": 2, "max.connections.per.ip.overrides": "127.0.0.2:100"}
     with Broker(CONFIG | limits, directory=tmp_path) as broker, ExitStack() as open_ones:
         before = scrape(broker)
@@ -85,7 +85,7 @@ def test_a_limit_its_reaching_and_refusals_are_told(tmp_path: Path) -> None:
         until(lambda: scrape(broker).value("odradek_connections_full_total") == 1, "the limit was reached")
 
 
-def test_fetch_sessions_and_their_partitions_are_told(broker: Broker) -> None:
+def test_fetch_sessions_and_their_partitions_are_counted(broker: Broker) -> None:
     cache = "kafka_server_fetchsessioncache_"
     names = (
         "numincrementalfetchsessions",
@@ -93,16 +93,16 @@ def test_fetch_sessions_and_their_partitions_are_told(broker: Broker) -> None:
         "incrementalfetchsessionevictions_total",
     )
 
-    def told() -> list[float]:
+    def counts() -> list[float]:
         found = scrape(broker)
         return [found.value(cache + name) for name in names]
 
-    assert told() == [0, 0, 0]
+    assert counts() == [0, 0, 0]
     with wire(broker) as client:
         request = fetch_request([("never-made", number, 0) for number in range(3)], session_epoch=0)
         assert client.ask(request, 1, 12).session_id
-        assert told() == [1, 3, 0]
-    until(lambda: told() == [0, 0, 0], "the session of a closed connection has ended")
+        assert counts() == [1, 3, 0]
+    until(lambda: counts() == [0, 0, 0], "the session of a closed connection has ended")
 
 
 def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(broker: Broker) -> None:
@@ -147,8 +147,8 @@ def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(bro
         ), api
 
 
-def test_a_commit_that_is_answered_natively_with_errors_failed_once_in_its_clients_name(broker: Broker) -> None:
-    def told() -> tuple[float, float, float]:
+def test_a_natively_answered_commit_with_errors_counts_as_one_failed_request(broker: Broker) -> None:
+    def counts() -> tuple[float, float, float]:
         found = scrape(broker)
         mine = {"api": "OffsetCommit", "client_id": "wire"}
         usage = [found.sum(f"odradek_usage_{what}_total", **mine) for what in ("requests", "errors")]
@@ -157,10 +157,10 @@ def test_a_commit_that_is_answered_natively_with_errors_failed_once_in_its_clien
     with GroupTalk(broker.host, broker.port) as wire:
         wire.create("committed", 2)
         wire.until_coordinated("native")
-        topic, before = "committed", told()
+        topic, before = "committed", counts()
         wire.commit("native", {(topic, 0): 1})
         wire.commit("native", {(topic, 0): 2, (topic, 1): 2})
-        assert [one - other for one, other in zip(told(), before, strict=True)] == [2, 0, 0]
+        assert [after - earlier for after, earlier in zip(counts(), before, strict=True)] == [2, 0, 0]
         wire.commit("native", {(topic, 0): 3, (topic, 7): 3, (topic, 8): 3})
         wire.commit("native", {(topic, 0): 4}, generation_id_or_member_epoch=3, member_id="nobody")
-        assert [one - other for one, other in zip(told(), before, strict=True)] == [4, 2, 3]
+        assert [after - earlier for after, earlier in zip(counts(), before, strict=True)] == [4, 2, 3]

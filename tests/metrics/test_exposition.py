@@ -62,7 +62,7 @@ def parsed(parse, text):
     [(False, generate_latest, parse_text), (True, generate_openmetrics, parse_openmetrics)],
     ids=["text", "openmetrics"],
 )
-def test_what_is_written_reads_as_what_prometheus_client_writes(openmetrics, oracle, parse):
+def test_the_output_equals_that_of_prometheus_client(openmetrics, oracle, parse):
     ours = b"".join(pieces(FAMILIES, openmetrics)).decode()
     theirs = oracle(Registry()).decode()
     assert parsed(parse, ours) == parsed(parse, theirs)
@@ -71,5 +71,5 @@ def test_what_is_written_reads_as_what_prometheus_client_writes(openmetrics, ora
     assert heads == [line for line in theirs.splitlines() if line.startswith("#")]
 
 
-def test_a_family_without_samples_is_not_told_of():
+def test_a_family_without_samples_is_left_out():
     assert b"".join(pieces([Family(Metric("a", GAUGE, (), "of nothing."), [])], False)) == b""

@@ -39,7 +39,7 @@ def test_the_loop_turns_between_slices(monkeypatch):
     assert turns > 20
 
 
-def test_what_changes_in_between_does_no_harm(monkeypatch):
+def test_changes_during_the_encoding_do_no_harm(monkeypatch):
     monkeypatch.setattr(group_report, "SLICE_S", -1.0)
     groups = [group(number, 4) for number in range(3)]
 

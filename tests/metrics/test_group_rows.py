@@ -33,7 +33,7 @@ def test_groups_arrive_as_they_were_sent(groups):
     assert list(decode_groups(encoded(groups))) == groups
 
 
-def test_what_is_cut_off_is_refused():
+def test_truncated_data_are_refused():
     whole = encoded([GroupRow("g", "Stable", 1, {"t": {0: 5, 1: 6}})])
     for end in range(1, len(whole)):
         with pytest.raises(MalformedGroups):

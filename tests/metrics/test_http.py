@@ -70,7 +70,7 @@ def test_the_format_is_the_one_that_the_scraper_accepts(served):
     assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
 
 
-def test_gzip_is_for_those_who_can_read_it(served):
+def test_gzip_is_used_only_if_the_request_accepts_it(served):
     _, headers, body = get(served, "/metrics", Accept_Encoding="deflate, gzip;q=0.8")
     assert headers["Content-Encoding"] == "gzip" and gzip.decompress(body) == b"text" + b" 1\n" * 1000
     assert len(body) < 200
@@ -102,7 +102,7 @@ def test_health_and_readiness(served):
     assert get(served, "/healthz")[0] == 200
 
 
-def test_usage_is_json_and_a_wrong_query_is_told(served):
+def test_usage_is_json_and_a_wrong_query_returns_an_error(served):
     status, headers, body = get(served, "/usage?top=3&client=a&client=b%20c")
     assert status == 200 and headers["Content-Type"] == "application/json"
     assert json.loads(body) == {"query": {"top": ["3"], "client": ["a", "b c"]}}
@@ -118,7 +118,7 @@ def test_other_paths_and_methods(served):
     assert b"/metrics" in get(served, "/")[2]
 
 
-def test_an_error_of_ours_is_told_and_the_next_request_is_served(served):
+def test_an_internal_error_is_returned_and_the_next_request_is_served(served):
     served.error = RuntimeError("as the test wished")
     status, _, body = get(served, "/metrics")
     assert status == 500 and b"Traceback" not in body
@@ -126,7 +126,7 @@ def test_an_error_of_ours_is_told_and_the_next_request_is_served(served):
     assert get(served, "/metrics")[0] == 200
 
 
-def test_who_sends_no_request_gives_its_place_to_who_does(served):
+def test_a_connection_without_request_is_replaced_at_the_limit(served):
     with contextlib.ExitStack() as stack:
         hanging = [
             stack.enter_context(socket.create_connection(served.address, PATIENCE_S)) for _ in range(3 * HANGING)
@@ -150,7 +150,7 @@ def test_garbage_is_answered_and_closes_its_connection_alone(served):
     assert get(served, "/healthz")[0] == 200
 
 
-def test_who_comes_while_one_is_made_shares_the_next():
+def test_requests_during_a_rendering_share_the_next_one():
     going_on, began = threading.Semaphore(0), threading.Semaphore(0)
     made = []
 

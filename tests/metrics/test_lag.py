@@ -35,7 +35,7 @@ def test_the_lag_is_the_age_of_the_moment_when_the_log_went_past_the_offset(brok
     assert seconds(history, slot, 20, 25_000) == 0.0
 
 
-def test_a_pause_of_the_writers_is_no_slow_growth(broker):
+def test_a_pause_of_the_writers_is_not_interpolated(broker):
     slot, history = broker.create(), EndHistory()
     for now_ms in range(0, 50_000, 1000):
         history.sample(now_ms)
@@ -45,7 +45,7 @@ def test_a_pause_of_the_writers_is_no_slow_growth(broker):
     assert seconds(history, slot, 9, 60_000) == 10.0
 
 
-def test_what_was_there_before_is_at_least_as_old_as_the_first_look(broker):
+def test_the_lag_of_older_records_is_at_least_the_time_since_the_first_sample(broker):
     slot = broker.create()
     append(slot, 10)
     history = EndHistory()
@@ -63,7 +63,7 @@ def test_a_partition_made_between_two_looks_began_empty(broker):
     assert seconds(history, slot, 4, 10_000) == 5.0
 
 
-def test_a_truncated_end_is_gone_past_again(broker):
+def test_an_end_that_was_truncated_passes_an_offset_again(broker):
     slot, history = broker.create(), EndHistory()
     append(slot, 5)
     append(slot, 5)
@@ -78,7 +78,7 @@ def test_a_truncated_end_is_gone_past_again(broker):
     assert 0 < seconds(history, slot, 7, 20_000) <= 10.0
 
 
-def test_the_next_partition_in_a_slot_has_a_history_of_its_own(broker):
+def test_the_next_partition_in_a_slot_has_a_new_history(broker):
     slot, history = broker.create(), EndHistory()
     append(slot, 10)
     history.sample(0)

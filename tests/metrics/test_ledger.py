@@ -35,7 +35,7 @@ def test_rows_of_all_pages_are_added_up():
     assert bytes_in(sums.of_api) == {(0, True): 110, (0, False): 40}
 
 
-def test_what_is_retired_stays_in_the_sums_while_its_client_is_there():
+def test_retired_counts_stay_in_the_sums_while_their_client_exists():
     sums = ledger()
     sums.look([row("c", "t", 5), row("c", "t", 2, page=2)], 0)
     retired = row(RETIRED, None, 5, principal=OTHER)
@@ -44,14 +44,14 @@ def test_what_is_retired_stays_in_the_sums_while_its_client_is_there():
     assert bytes_in(sums.of_api) == {(0, True): 80}
 
 
-def test_an_entry_that_begins_anew_counts_from_nothing():
+def test_an_entry_with_a_new_beginning_counts_from_zero():
     sums = ledger()
     sums.look([row("c", "t", 5, since=1)], 0)
     sums.look([row("c", "t", 2, since=9)], 0)
     assert bytes_in(sums.usage) == {("User:a", "c", "t", 0): 70}
 
 
-def test_who_is_gone_has_no_series_and_broker_and_topic_keep_theirs():
+def test_a_removed_client_loses_its_series_and_the_sums_of_broker_and_topic_remain():
     sums = ledger()
     sums.look([row("c", "t", 5), row("d", "t", 1)], 0)
     sums.look([row("d", "t", 1)], 0)
@@ -70,7 +70,7 @@ def test_without_a_name_clients_and_topics_are_others():
     }
 
 
-def test_who_is_named_late_begins_at_nothing_and_the_others_keep_what_they_had():
+def test_a_series_that_is_added_late_begins_at_zero_and_other_keeps_its_counts():
     sums = ledger(clients=1)
     sums.look([row("big", "t", 9), row("small", "t", 1)], 0)
     assert sums.look([row("small", "t", 1)], 0)
@@ -103,7 +103,7 @@ ACTIONS = st.lists(
 
 @settings(max_examples=200)
 @given(ACTIONS)
-def test_no_sum_goes_back_and_the_brokers_is_exact_over_deaths(actions):
+def test_no_sum_decreases_and_the_brokers_sum_is_exact_across_deaths(actions):
     """A page, a reporter that looks, saves when it must and dies at any moment, and series compared from look to look."""
     live, since, retired, total = {}, 0, 0, 0
     sums, saved, shown = ledger(clients=2, topics=("t",)), None, ({}, {}, {})

@@ -22,7 +22,7 @@ def test_the_last_thing_saved_is_found(fd):
         assert Memory(fd).load() == data
 
 
-def test_a_successor_goes_on_behind_its_predecessor(fd):
+def test_the_next_process_continues_the_state(fd):
     Memory(fd).save(b"one")
     second = Memory(fd)
     assert second.load() == b"one"

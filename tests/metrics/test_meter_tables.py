@@ -193,7 +193,7 @@ def rows_of(shm: SharedMemory) -> list[pages.UsageRow]:
 
 
 def test_a_reader_never_sees_a_sum_go_back_nor_half_an_entry(shm: SharedMemory) -> None:
-    seen, told = os.pipe()
+    seen, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         shm.enter(0)
@@ -212,9 +212,9 @@ def test_a_reader_never_sees_a_sum_go_back_nor_half_an_entry(shm: SharedMemory) 
             assert row.client_id == pages.RETIRED or row.topic in {f"topic-{i}" for i in range(9)}
         last, looks = now, looks + 1
         if looks == 1:
-            os.write(told, b"x")
+            os.write(write_end, b"x")
     os.close(seen)
-    os.close(told)
+    os.close(write_end)
     assert last[0] == 100_000
     assert looks > 1
 

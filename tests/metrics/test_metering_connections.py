@@ -189,7 +189,7 @@ def test_coordinator_and_cleaner_count_what_they_do(broker: Broker, shm: Any) ->
     with Client(broker, "keeper") as client:
         began = client.socket.sent, client.socket.received
         client.create("aged", segment_bytes=1 << 20, retention_bytes=0)
-        asked, told = client.socket.sent - began[0], client.socket.received - began[1]
+        sent, received = client.socket.sent - began[0], client.socket.received - began[1]
         client.create("folded", segment_bytes=1 << 20, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
         records = batch(b"x" * 400_000)
         for _ in range(4):
@@ -197,8 +197,8 @@ def test_coordinator_and_cleaner_count_what_they_do(broker: Broker, shm: Any) ->
             client.produce("folded", records, version=9)
     after = words_of(shm, ProcessKind.COORDINATOR)
     assert after["forwarded_requests"] - before["forwarded_requests"] == 2
-    assert 0 < asked < after["forwarded_bytes_in"] - before["forwarded_bytes_in"]
-    assert 0 < told < after["forwarded_bytes_out"] - before["forwarded_bytes_out"]
+    assert 0 < sent < after["forwarded_bytes_in"] - before["forwarded_bytes_in"]
+    assert 0 < received < after["forwarded_bytes_out"] - before["forwarded_bytes_out"]
     now = words_of(shm, ProcessKind.CLEANER)
 
     def all_done() -> bool:

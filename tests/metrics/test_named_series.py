@@ -9,19 +9,19 @@ def test_the_largest_are_named():
     assert seats.names == {"b", "c"}
 
 
-def test_a_name_stays_whatever_grows_larger():
+def test_a_name_keeps_its_series_while_others_grow_larger():
     seats = NamedSeries(1)
     seats.update({"a": 1})
     assert seats.update({"a": 1, "b": 100}) == (set(), set())
     assert seats.names == {"a"}
 
 
-def test_a_free_seat_goes_to_the_largest_without():
+def test_a_free_series_goes_to_the_largest_entity_without_one():
     seats = NamedSeries(2, {"a", "b"})
     assert seats.update({"b": 1, "c": 5, "d": 9}) == ({"d"}, {"a"})
 
 
-def test_the_idle_make_room_only_for_who_is_not():
+def test_idle_entities_lose_their_series_only_to_active_ones():
     seats = NamedSeries(2, {"a", "b"})
     assert seats.update({"a": 7, "b": 9}, idle={"a", "b"}) == (set(), set())
     assert seats.update({"a": 7, "b": 9, "c": 1}, idle={"a", "b", "c"}) == (set(), set())

@@ -32,7 +32,7 @@ def shm(broker: Broker) -> Any:
 
 
 class Reader(Wire):
-    """A connection with a client id of its own."""
+    """A connection with a separate client id."""
 
     def __init__(self, broker: Broker, client_id: str) -> None:
         super().__init__(broker.host, broker.port)

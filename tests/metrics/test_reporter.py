@@ -79,7 +79,7 @@ def test_promtool_finds_nothing_to_say(broker):
 
 
 def test_openmetrics_is_read_by_prometheus_clients_parser(broker):
-    def told():
+    def group_family():
         headers, body = get(
             broker, "/metrics", Accept="application/openmetrics-text; version=1.0.0", **{"Accept-Encoding": "gzip"}
         )
@@ -88,17 +88,17 @@ def test_openmetrics_is_read_by_prometheus_clients_parser(broker):
         assert families["kafka_server_brokertopicmetrics_bytesin"].type == "counter"
         return families.get("kafka_consumergroup_lag_sum")
 
-    assert until(told, "groups in the metrics").type == "unknown"
+    assert until(group_family, "groups in the metrics").type == "unknown"
 
 
 def test_health_readiness_and_the_status_name_the_address(broker):
     assert get(broker, "/healthz")[1] == b"ok\n"
     until(lambda: is_ready(broker), "readiness")
-    told = subprocess.run(
+    status = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "status", "--pid", str(broker.pid)],
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
-    assert f"{broker.metrics_url}/metrics" in told and "reporter" in told
+    assert f"{broker.metrics_url}/metrics" in status and "reporter" in status
 
 
 def test_the_lag_of_a_group_is_exact_and_ages(broker):
@@ -225,7 +225,7 @@ def test_a_port_in_use_stops_the_start_with_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["9404", "127.0.0.1:99999", "[::1:9404", "host:port"])
-def test_an_address_that_is_none_is_told(tmp_path, address):
+def test_an_invalid_address_is_reported(tmp_path, address):
     result = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "start", "--set", f"metrics.listener={address}"],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,

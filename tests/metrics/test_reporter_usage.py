@@ -38,7 +38,7 @@ def rows(found, kind):
     return [row for one in found for row in map(json.loads, one.rows) if row["kind"] == kind]
 
 
-def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
+def test_the_spool_contains_all_rows_until_the_end(tmp_path):
     with Broker(SPOOLING, {"t": 2}, directory=tmp_path) as broker:
         directory = broker.data_dir
         produce(broker, "t", 0, 10)
@@ -48,8 +48,8 @@ def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
         seen = len(intervals(directory))
         until(lambda: len(intervals(directory)) > seen, "an interval of the successor")
         until(lambda: scrape(broker).value("odradek_spool_intervals_total"), "the successor's intervals")
-        told = scrape(broker)
-        assert told.value("odradek_spool_bytes") > 0 and told.value("odradek_spool_failures_total") == 0
+        metrics = scrape(broker)
+        assert metrics.value("odradek_spool_bytes") > 0 and metrics.value("odradek_spool_failures_total") == 0
         produce(broker, "t", 1, 7)  # what comes last is in the last interval, which the stop writes
         broker.stop()
         found = intervals(directory)
@@ -64,7 +64,7 @@ def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
     assert {row["worker"] for row in rows(found, "worker")} == {0, 1}
 
 
-def test_the_spool_says_what_each_of_several_log_directories_holds_of_a_topic(tmp_path):
+def test_the_spool_contains_a_topics_bytes_in_each_of_several_log_directories(tmp_path):
     directories = [tmp_path / name for name in ("one", "two")]
     config = SPOOLING | {"log.dirs": ",".join(map(str, directories))}
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
@@ -73,11 +73,11 @@ def test_the_spool_says_what_each_of_several_log_directories_holds_of_a_topic(tm
         sizes = {str(path): sum(log.stat().st_size for log in path.glob("t-*/*.log")) for path in directories}
         assert all(sizes.values()), f"each directory has a partition: {sizes}"
 
-        def told():
+        def spooled_sizes():
             found = rows(intervals(broker.data_dir), "stored")
             return {row["path"]: row["bytes"] for row in found if row["topic"] == "t"}
 
-        until(lambda: told() == sizes, lambda: f"{sizes} in the spool, which has {told()}")
+        until(lambda: spooled_sizes() == sizes, lambda: f"{sizes} in the spool, which has {spooled_sizes()}")
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +89,12 @@ def broker(tmp_path_factory):
 
 
 def test_usage_is_answered_as_json(broker):
-    def told():
+    def group_rows():
         document.update(json.loads(get(broker, "/usage?name=t")[1]))
-        return document["groups"]  # none are told where the coordinator is slow
+        return document["groups"]  # empty while the coordinator is slow
 
     document = {}
-    until(told, "groups")
+    until(group_rows, "groups")
     assert document["topic"]["end"] == 10 and document["spool"] is None
     assert [(one["group"], one["lag"]) for one in document["groups"]] == [("g", 6)]
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -102,7 +102,7 @@ def test_usage_is_answered_as_json(broker):
     assert refused.value.code == 400 and "no" in json.loads(refused.value.read())["error"]
 
 
-def test_the_command_shows_what_the_reporter_tells(broker):
+def test_the_command_shows_the_reporters_usage(broker):
     result = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "usage", "topic", "t", "--pid", str(broker.pid)],
         capture_output=True, text=True, timeout=60, check=False,
@@ -111,7 +111,7 @@ def test_the_command_shows_what_the_reporter_tells(broker):
     assert "g" in result.stdout
 
 
-def test_the_topic_is_told_of_while_the_coordinator_hangs(broker):
+def test_a_topic_is_reported_while_the_coordinator_hangs(broker):
     pid = process(broker, "coordinator")["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:

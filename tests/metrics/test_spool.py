@@ -1,4 +1,4 @@
-"""The spool's files: what is in them byte by byte, when they change, how large they become, and what is told of bad ones."""
+"""The spool's files: their bytes, when they change, how large they become, and how damaged files are reported."""
 
 import errno
 import gzip
@@ -30,7 +30,7 @@ def names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def told_of(caplog):
+def messages_of(caplog):
     """What was logged of the spool: another's thread may have something to say, too."""
     return [one.getMessage() for one in caplog.records if one.name == "odradek.reporter.spool"]
 
@@ -125,13 +125,13 @@ def test_the_oldest_files_go_when_the_bound_is_reached(tmp_path):
     assert len(names(tmp_path)) > 2
     history = History(tmp_path, 0, FOREVER)
     (counts,) = {tuple(one.values) for one in history.usage.values()}
-    assert 0 < counts[0] < 199  # what the deleted files told is not there, and is not told as if it were new
+    assert 0 < counts[0] < 199  # the counts of the deleted files are missing, and are not counted as new
     found = intervals(tmp_path)
     first = json.loads(found[0].rows[0])["in"]
     assert counts[0] == 199 - first and history.from_ms == found[0].to_ms
 
 
-def test_a_bound_below_what_an_hour_needs_is_told_and_kept(tmp_path, caplog):
+def test_a_maximum_size_below_that_of_an_hour_is_logged_and_kept(tmp_path, caplog):
     clock = Clock()
     writer = spool(tmp_path, clock=clock, max_bytes=1000)
     for number in range(5):
@@ -139,8 +139,8 @@ def test_a_bound_below_what_an_hour_needs_is_told_and_kept(tmp_path, caplog):
         writer.write([row(number)])
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1000
     assert writer.failures == 2
-    (told,) = [one for one in told_of(caplog) if "usage.spool.max.bytes=1000" in one]
-    assert "usage-20261024T12-b0.jsonl" in told
+    (message,) = [one for one in messages_of(caplog) if "usage.spool.max.bytes=1000" in one]
+    assert "usage-20261024T12-b0.jsonl" in message
     clock.advance(HOUR)
     assert writer.write([row(9)])
     assert json.loads(intervals(tmp_path)[-1].rows[0])["in"] == 9
@@ -148,7 +148,7 @@ def test_a_bound_below_what_an_hour_needs_is_told_and_kept(tmp_path, caplog):
 
 @pytest.mark.parametrize("error", [DISK_FULL, OSError(errno.EIO, os.strerror(errno.EIO))])
 @pytest.mark.parametrize("at", range(1, 6))
-def test_a_disk_that_fails_is_told_once_and_costs_no_count(tmp_path, caplog, error, at):
+def test_a_failing_disk_is_logged_once_and_loses_no_count(tmp_path, caplog, error, at):
     clock, calls = Clock(), Calls()
     writer = spool(tmp_path, clock=clock, calls=calls)
     clock.advance(MINUTE)
@@ -160,10 +160,10 @@ def test_a_disk_that_fails_is_told_once_and_costs_no_count(tmp_path, caplog, err
         assert not writer.write([row(number)])
     calls.fail(0, error)
     assert (writer.failures, writer.intervals) == (2, 1)
-    assert [one for one in told_of(caplog) if error.strerror in one] == told_of(caplog)[:1]
+    assert [one for one in messages_of(caplog) if error.strerror in one] == messages_of(caplog)[:1]
     clock.advance(MINUTE)
     assert writer.write([row(4)])
-    assert "continues after 2 failed intervals" in told_of(caplog)[-1]
+    assert "continues after 2 failed intervals" in messages_of(caplog)[-1]
     found = intervals(tmp_path)
     assert [(one.seq, one.from_ms, one.to_ms) for one in found] == [
         (1, NOON, NOON + MINUTE), (2, NOON + MINUTE, NOON + 4 * MINUTE),
@@ -171,7 +171,7 @@ def test_a_disk_that_fails_is_told_once_and_costs_no_count(tmp_path, caplog, err
     assert [one.values[0] for one in History(tmp_path, 0, FOREVER).usage.values()] == [4]
 
 
-def test_a_file_that_cannot_be_compressed_is_told_once_and_tried_again(tmp_path, caplog):
+def test_a_file_that_cannot_be_compressed_is_logged_once_and_retried(tmp_path, caplog):
     clock = Clock()
 
     class Full(SpoolCalls):
@@ -188,23 +188,23 @@ def test_a_file_that_cannot_be_compressed_is_told_once_and_tried_again(tmp_path,
         clock.advance(HOUR)
         assert writer.write([row(1)])
     assert writer.failures == 2 and not list(tmp_path.glob("*.tmp"))
-    (told,) = told_of(caplog)
-    assert "usage-20261024T13-b0.jsonl.gz.tmp: No space left" in told
+    (message,) = messages_of(caplog)
+    assert "usage-20261024T13-b0.jsonl.gz.tmp: No space left" in message
     calls.full = False
     clock.advance(MINUTE)
     assert writer.write([row(1)])
     assert [name.endswith(".gz") for name in names(tmp_path)] == [True, True, False]
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path, caplog):
+def test_a_directory_that_cannot_be_created_is_logged(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     writer = spool(tmp_path / "file" / "usage")
     assert not writer.write([row(1)])
-    (told,) = told_of(caplog)
-    assert str(tmp_path / "file") in told and "Not a directory" in told
+    (message,) = messages_of(caplog)
+    assert str(tmp_path / "file") in message and "Not a directory" in message
 
 
-def test_a_spool_that_somebody_deletes_begins_anew_with_all_rows(tmp_path):
+def test_a_deleted_spool_begins_again_with_all_rows(tmp_path):
     clock = Clock()
     directory = tmp_path / "usage"
     writer = spool(directory, clock=clock)
@@ -235,7 +235,7 @@ def test_a_clock_that_is_set_is_marked_and_intervals_are_as_long_as_they_were(tm
     ]  # fmt: skip
 
 
-def test_a_clock_set_back_into_an_hour_that_is_closed_goes_on_in_the_open_file(tmp_path):
+def test_a_clock_set_back_into_a_closed_hour_continues_the_open_file(tmp_path):
     clock = Clock()
     writer = spool(tmp_path, clock=clock)
     for jump in (0, HOUR, -HOUR, 0, HOUR):
@@ -248,7 +248,7 @@ def test_a_clock_set_back_into_an_hour_that_is_closed_goes_on_in_the_open_file(t
     assert [one.values[0] for one in history.usage.values()] == [clock.ran] and not history.gaps
 
 
-def test_retired_entries_are_told_by_name_and_only_the_rest_as_retired(tmp_path):
+def test_retired_entries_are_counted_by_name_and_only_the_rest_as_retired(tmp_path):
     clock = Clock()
     writer = spool(tmp_path, clock=clock)
 
@@ -298,7 +298,7 @@ def test_damaged_intervals_are_skipped_and_named_with_their_place(tmp_path):
     assert str(damages[2]) == f"{path}, byte {damages[2].position}: ends in the middle of an interval"
     history = History(tmp_path, 0, FOREVER)
     assert len(history.damages) == 3 and [(one.missing, one.boot) for one in history.gaps] == [(1, "b0")]
-    assert [one.values[0] for one in history.usage.values()] == [3]  # what seq 3 said; seq 2's count is in it
+    assert [one.values[0] for one in history.usage.values()] == [3]  # of seq 3, which contains the count of seq 2
 
 
 def row_line(number):
@@ -311,15 +311,15 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "usage-20261024T12-cc.jsonl").mkdir()
     (tmp_path / "usage-20261024T12-dd.jsonl").write_bytes(b'{"kind":"interval","rows":"x"}\n')
     (tmp_path / "usage-20261399T12-ee.jsonl").write_bytes(b"no date: not a file of the spool")
-    told = [str(one) for one in History(tmp_path, 0, FOREVER).damages]
+    damages = [str(one) for one in History(tmp_path, 0, FOREVER).damages]
     for name, words in (
         ("aa", "cannot be read"),
         ("bb", "cannot be read"),
         ("cc", "directory"),
         ("dd", "instead of x"),
     ):
-        assert [one for one in told if f"-{name}." in one and words in one], (name, told)
-    assert len(told) == 4
+        assert [one for one in damages if f"-{name}." in one and words in one], (name, damages)
+    assert len(damages) == 4
 
 
 @pytest.mark.parametrize("cut", range(0, 400, 13))

@@ -62,8 +62,10 @@ class World:
         self.boots += 1
         self.pages = Pages(self.clock, self.chance)
         self.began = self.clock.now
-        self.tried = [[0] * len(VALUES)]  # what the last interval known to last said, and those behind that it may have
-        self.known = self.tried[0]  # what the files said last
+        self.tried = [
+            [0] * len(VALUES)
+        ]  # totals of the last interval known to be on disk, and of later ones that may be
+        self.known = self.tried[0]  # the last total read from the files
         self.start()
 
     def start(self):
@@ -83,8 +85,8 @@ class World:
         return done
 
     def crash(self, at, power=False):
-        """In the middle of an interval; what is on disk is what the last one said, or this one. If the reporter died in one
-        before and then the power fails, that one may have lasted, too.
+        """Crash during an interval; the disk has the state after the last interval, or after this one. If the reporter died in
+        an interval before and then the power fails, that interval may be on disk too.
         """
         self.calls.fail(at, Crash())
         try:
@@ -131,7 +133,7 @@ class World:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(things, max_size=30), st.integers(0, 1 << 30))
-def test_what_is_read_is_what_was_counted_whatever_dies_when(story, seed):
+def test_the_read_counts_equal_the_written_counts_after_any_crash(story, seed):
     with tempfile.TemporaryDirectory(dir=MEMORY) as parent:
         world = World(Path(parent) / "usage", seed)
         for one in story:

@@ -66,7 +66,7 @@ def test_idle_is_what_was_not_busy():
     assert idle_share({1: 0}, {1: 5}, 0) is None
 
 
-def test_only_the_supervisor_and_its_children_are_told_of():
+def test_only_the_supervisor_and_its_children_are_reported():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         figures = read_process(child.pid, os.getpid(), 1000.0)
         assert figures is not None and figures.open_fds >= 3 and figures.start_seconds > 1000

@@ -139,7 +139,7 @@ def test_a_reader_without_commits_has_a_lag_in_records_and_seconds(broker):
     until(lambda: scrape(broker).value("odradek_reader_lag_seconds", **place) > age + 0.5, "a greater age")
 
 
-def test_requests_their_times_and_connections_are_told(broker):
+def test_requests_their_times_and_connections_are_reported(broker):
     writer = Writer(broker, "timed")
     times, requests = "kafka_network_requestmetrics_totaltimems", "kafka_network_requestmetrics_requests_total"
 
@@ -193,12 +193,12 @@ def test_a_real_prometheus_sees_what_was_sent_over_every_death(broker, tmp_path)
         until(
             lambda: prometheus.value(by_client) == sent + 1, "what the client sent"
         )  # a scrape may have been too slow
-        # It reckons what came before the first sample and after the last: at each end at most 1.1 of their mean distance.
+        # It estimates what happened before the first sample and after the last: at each end at most 1.1 of their mean distance.
         most = 1 + 2.2 / (prometheus.value(f"count_over_time({name}{window})") - 1)
         assert sent * 0.999 <= prometheus.value(f"rate({name}{window})") * 3600 <= sent * most * 1.001
 
 
-def test_every_name_of_the_table_is_told_under_load(tmp_path):
+def test_every_metric_has_samples_under_load(tmp_path):
     config = CONFIG | {"usage.spool.max.bytes": 1 << 20, "usage.spool.interval.ms": 1000}
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
         writer = Writer(broker, "writer")  # stays connected
@@ -215,9 +215,9 @@ def test_every_name_of_the_table_is_told_under_load(tmp_path):
             lost.close()
 
         def missing():
-            told = {line.split()[2] for line in scrape(broker).text.splitlines() if line.startswith("# TYPE")}
-            assert told <= set(METRICS)
-            return set(METRICS) - told
+            families = {line.split()[2] for line in scrape(broker).text.splitlines() if line.startswith("# TYPE")}
+            assert families <= set(METRICS)
+            return set(METRICS) - families
 
         try:
             until(lambda: not missing(), "every name")

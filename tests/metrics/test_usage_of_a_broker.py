@@ -88,11 +88,11 @@ def usage(broker):
     return ask
 
 
-def rows(told, *names):
-    return {tuple(one[name] for name in names): one for one in told["rows"]}
+def rows(report, *names):
+    return {tuple(one[name] for name in names): one for one in report["rows"]}
 
 
-def test_records_are_told_exactly_by_client_and_topic(broker, usage):
+def test_records_are_counted_exactly_by_client_and_topic(broker, usage):
     found = rows(usage("show", "--by", "client", "--by", "topic", "--by", "api"), "client", "topic", "api")
     assert found["web", "orders", "Produce"]["rin"] == 1000
     assert found["cron", "orders", "Produce"]["rin"] == 10 and found["cron", "audit", "Produce"]["rin"] == 7
@@ -116,34 +116,34 @@ def test_the_sums_over_clients_are_the_bytes_on_the_sockets(broker, usage):
 
     def agree():
         before = sockets()
-        told = usage("show", "--by", "client")
-        seen[:] = [before, told["sum"], sockets()]
+        report = usage("show", "--by", "client")
+        seen[:] = [before, report["sum"], sockets()]
         for way in ("in", "out"):
-            assert sum(one[way] for one in told["rows"]) == told["sum"][way]
+            assert sum(one[way] for one in report["rows"]) == report["sum"][way]
         return all(
-            low <= told["sum"][way] <= high for way, low, high in zip(("in", "out"), before, seen[2], strict=True)
+            low <= report["sum"][way] <= high for way, low, high in zip(("in", "out"), before, seen[2], strict=True)
         )
 
     seen = []
     until(agree, lambda: f"sums between those of the sockets: {seen}")  # a worker may rest between its two counts
 
 
-def test_a_topic_is_told_with_writers_readers_and_their_lag(broker, usage):
-    def all_is_told():
-        told.update(usage("topic", "orders", "--interval", "0.5"))
-        return told["groups"] and all(one["lag"] == 0 for one in told["readers"])
+def test_a_topic_is_shown_with_writers_readers_and_their_lag(broker, usage):
+    def is_complete():
+        report.update(usage("topic", "orders", "--interval", "0.5"))
+        return report["groups"] and all(one["lag"] == 0 for one in report["readers"])
 
-    told = {}
-    until(all_is_told, lambda: f"readers at the end, who have asked for more, and groups: {told}")
-    assert {(one["client"], one["records"]) for one in told["writers"]} == {("web", 1000), ("cron", 10)}
-    assert {(one["client"], one["records"], one["lag"]) for one in told["readers"]} == {
+    report = {}
+    until(is_complete, lambda: f"readers at the end, who have asked for more, and groups: {report}")
+    assert {(one["client"], one["records"]) for one in report["writers"]} == {("web", 1000), ("cron", 10)}
+    assert {(one["client"], one["records"], one["lag"]) for one in report["readers"]} == {
         ("etl", 1010, 0),
         ("bill", 1010, 0),
     }
-    assert [(one["group"], one["lag"], one["members"]) for one in told["groups"]] == [("billing", 0, 1)]
-    assert told["topic"]["end"] - told["topic"]["start"] == 1010 and told["topic"]["bytes"] > 1010 * 100
-    for one in told["writers"] + told["readers"]:
-        assert told["counted_since"] <= one["since"] <= one["last"] <= told["at"] + 5000
+    assert [(one["group"], one["lag"], one["members"]) for one in report["groups"]] == [("billing", 0, 1)]
+    assert report["topic"]["end"] - report["topic"]["start"] == 1010 and report["topic"]["bytes"] > 1010 * 100
+    for one in report["writers"] + report["readers"]:
+        assert report["counted_since"] <= one["since"] <= one["last"] <= report["at"] + 5000
     assert usage("topic", "audit", "--interval", "0")["readers"] == []
     usage.command.refused("usage", "topic", "order", "--data-dir", broker.data_dir, words=["did you mean 'orders'?"])
 
@@ -180,7 +180,7 @@ def spool_records(broker, client):
     return sum(one.get("rin") for key, one in history.usage.items() if key.client == client)
 
 
-def test_the_spool_tells_the_same_through_kills_of_the_reporter_and_of_workers(tmp_path):
+def test_the_spool_is_exact_across_kills_of_the_reporter_and_of_workers(tmp_path):
     with Broker(CONFIG, TOPICS, directory=tmp_path / "b") as broker:
         spool = broker.data_dir
 
@@ -207,8 +207,8 @@ def test_the_spool_tells_the_same_through_kills_of_the_reporter_and_of_workers(t
         until(lambda: spool_records(broker, "web") == 461, "what web wrote after the start")
         broker.kill_group()  # what is durable stays, nothing counts twice
         assert spool_records(broker, "web") == 461
-        told = Command("").json("usage", "show", "--by", "client", "--since", "-1h", "--data-dir", broker.data_dir)
-        assert {one["client"]: one["rin"] for one in told["rows"]}["web"] == 461
+        report = Command("").json("usage", "show", "--by", "client", "--since", "-1h", "--data-dir", broker.data_dir)
+        assert {one["client"]: one["rin"] for one in report["rows"]}["web"] == 461
         parts = [part for file in list_files(spool) for part in read_file(file.path)]
         intervals = [part for part in parts if isinstance(part, Interval)]
         assert [part for part in parts if part not in intervals and part.reason != TORN] == []

@@ -65,7 +65,7 @@ def test_groups_of_any_kind_add_up_to_the_total(by):
         assert sum(one.get(name) for one in groups.values()) == whole.get(name) == true
 
 
-def test_requests_are_those_without_topic_unless_topics_are_told_apart():
+def test_requests_are_those_without_topic_unless_grouped_by_topic():
     sums = totals(entries_of(ask()))
     assert grouped(sums, ())[()].get("requests") == 4 + 2 + 3 + 2
     assert grouped(sums, ("client",))[("c",)].get("requests") == 6
@@ -113,7 +113,7 @@ def test_the_same_client_on_two_pages_is_two_entries_of_growth():
     assert counts.get("in") == 31
 
 
-def test_what_is_asked_for_is_told():
+def test_the_document_contains_the_matching_entries():
     assert {one["client"] for one in entries_of(ask(client=["c", "x*"]))} == {"c"}
     assert {one["client"] for one in entries_of(ask(topic="p?ge"))} == {"e"}
     assert {one["api"] for one in entries_of(ask(api="Fetch", client="d"))} == {"Fetch"}
@@ -122,7 +122,7 @@ def test_what_is_asked_for_is_told():
     assert all(one["topic"] is None for one in entries_of(ask(topic="")))
 
 
-def test_sums_are_told_where_they_are_asked_for():
+def test_the_document_contains_sums_if_requested():
     answer = ask(by="client,topic", sort="out", top=2)
     assert [(one["client"], one["topic"], one["out"]) for one in answer["sums"]] == [
         ("d", "orders", 700),
@@ -131,7 +131,7 @@ def test_sums_are_told_where_they_are_asked_for():
     assert "entries" not in answer and answer["boot"] == "ab"
 
 
-def test_a_topic_is_told_with_its_groups_and_readers():
+def test_a_topic_is_returned_with_its_groups_and_readers():
     answer = ask(name="orders")
     assert answer["topic"]["partitions"] == 2
     assert [one["group"] for one in answer["groups"]] == ["g"] and [one["lag"] for one in answer["readers"]] == [6]
@@ -139,7 +139,7 @@ def test_a_topic_is_told_with_its_groups_and_readers():
     assert missing["topic"] is None and missing["close"] == ["orders"]
 
 
-def test_an_unknown_api_and_none_have_names():
+def test_an_unknown_api_and_no_api_have_names():
     found = [
         one["api"]
         for one in entries_of(ask([row("c", None, 999), row("c", None, UNKNOWN_API), row("c", None, NO_API)]))
@@ -157,7 +157,7 @@ def test_an_unknown_api_and_none_have_names():
         ({"used": "yesterday"}, ["used=yesterday", "whole number"]),
     ],
 )
-def test_a_query_that_means_nothing_is_refused_with_what_is_right(query, words):
+def test_an_invalid_query_is_refused_with_the_expected_values(query, words):
     with pytest.raises(BadQuery) as refused:
         ask(**query)
     for word in words:

@@ -1,10 +1,10 @@
-"""The Parquet tables, aggregated in Spark to the few rows that the page shows.
+"""Aggregates the Parquet tables in Spark to the few rows that the page shows.
 
-Runs in the driver of the report's job; Spark reads the tables, which `tables` wrote. Nothing here writes.
+Runs in the driver of the report's job; Spark reads the tables that `tables` wrote. Nothing here writes.
 
-Every frame is small whatever the tables hold: an hour a row, or the `TOP` largest of a kind with the sum of the rest. What is
-read by topic for all topics (10,000 rows) is what the forecast needs. Times are seconds since 1970 (column `hour`), UTC.
-An hour that no table knows is **not covered**: it is a gap in a chart, and never zero.
+Every frame is small, independent of the size of the tables: one row per hour, or the `TOP` largest of a kind with the sum
+of the rest. Only the frame for the forecast has a row for each topic (10,000 rows). Times are seconds since 1970 (column
+`hour`), UTC. An hour without a row in any table is **not covered**: it is a gap in a chart, and never zero.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from odradek.jobs.usage_report import small_tables
 HOUR = 3600
 DAY = 86400
 WEEK = 7 * DAY
-#: How far back the page looks for trends, in days.
+#: Days of history that trends use.
 HISTORY_DAYS = 120
 TOP = 10
 #: Topics that the chart of storage shows by name; the rest is one area.
 NAMED_TOPICS = 7
-#: Parts of an hour that must be covered for it to be compared with the same hour a week before.
+#: Milliseconds of an hour that must be covered so that the hour is compared with the same hour a week before.
 _COMPARABLE_MS = 3_240_000
-#: An hour that holds the counts of more time than this before it has no rate that could be compared.
+#: An hour that also contains the counts of more than this time before it is not compared.
 _CARRIED_MS = 360_000
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 GAP_COLUMNS = ("from", "to", "reason", "source")
-#: The columns of the tables that Spark reads. An hour of those that the driver reads is a few rows (`small_tables`).
+#: The columns of the tables that Spark reads. The driver reads the others, which have a few rows per hour (`small_tables`).
 SCHEMAS = {
     "traffic_hourly": "hour timestamp, principal string, client string, topic string, api string, "
     + ", ".join(f"{name} bigint" for name in COUNTS)
@@ -53,12 +53,12 @@ _DRAWN_LAGS = 6
 
 @dataclass(frozen=True)
 class Figures:
-    """What the page says, as frames of pandas; see the functions below for the columns of each.
+    """The contents of the page, as frames of pandas; see the functions below for the columns of each.
 
-    `first` and `last` are the period in seconds without its end, `compared` the seconds of the hours of the last week (or of
-    the period if that is shorter) that are covered now and a week before; `covered` all covered hours since `history_first`.
-    `carried` has the hours that hold counts of a gap before them: how many seconds before the hour that gap began.
-    `placed` says how many bytes of a topic lie in which log directory at the end (topic, broker, path, bytes).
+    `first` and `last` are the period in seconds (`last` is exclusive). `compared` are the hours of the last week (or of the
+    period if that is shorter), in seconds, that are covered now and a week before; `covered` all covered hours since
+    `history_first`. `carried` has the hours that also contain the counts of a gap, with the seconds from the beginning of
+    the gap to the hour. `placed` has the bytes of each topic by log directory at the end (topic, broker, path, bytes).
     """
 
     first: int
@@ -90,17 +90,17 @@ class Figures:
 
     @property
     def missing_hours(self) -> int:
-        """Hours of the period of which nothing is known."""
+        """Hours of the period without data."""
         return sum(1 for hour in self.hours if hour not in self.covered)
 
 
 class Tables:
-    """The tables under one directory, as Spark's frames with `hour` in seconds; one that is not there is empty."""
+    """The tables under one directory, as Spark frames with `hour` in seconds; a table that does not exist is empty."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self._spark = spark
         self.directory = directory
-        # listing the days of a few months in jobs of their own takes longer than listing them here
+        # listing the days of a few months in separate Spark jobs takes longer than listing them here
         spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000")
 
     def read(self, name: str, first: int, last: int) -> DataFrame:
@@ -108,7 +108,7 @@ class Tables:
         days = small_tables.days(self.directory, name, first, last)
         if not days:
             return self._seconds(self._spark.createDataFrame([], SCHEMAS[name]), name)
-        # the schema is given, because looking for it in the files is a job of Spark's
+        # the schema is given, because Spark would start a job to read it from the files
         rows = (
             self._spark.read.schema(SCHEMAS[name])
             .option("basePath", str(self.directory / name))
@@ -122,7 +122,7 @@ class Tables:
         rows = rows.withColumn("hour", F.col("hour").cast("double").cast("bigint"))
         if name == "traffic_hourly":
             rows = rows.withColumn("topic", F.when(F.col("topic") != "", F.col("topic")))
-        if name == "topics_hourly":  # Prometheus may not know all of a topic; its retention stays unknown
+        if name == "topics_hourly":  # Prometheus may lack some values of a topic; its retention stays unknown
             rows = rows.fillna(0, ["stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets"])
             rows = rows.fillna(1, ["partitions"])
         return rows
@@ -135,7 +135,7 @@ def _collected(frame: DataFrame) -> pd.DataFrame:
 
 
 def _pandas(frame: DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """Collect in a fixed order, so that the same tables always make the same page."""
+    """Collect in a fixed order, so that the same tables always produce the same page."""
     return _collected(frame).sort_values(list(order), kind="stable", ignore_index=True)
 
 
@@ -191,9 +191,9 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
 
 
 def _covered(tables: Tables, first: int, last: int) -> tuple[dict[int, int], dict[int, float]]:
-    """By hour how many milliseconds are covered, and the seconds of `Figures.carried`.
+    """Return the covered milliseconds per hour, and the seconds of `Figures.carried`.
 
-    On days without a table of coverage all of each hour that has a row in another table is covered.
+    On days without a coverage table each hour with a row in another table counts as fully covered.
     """
     rows = small_tables.read(tables.directory, "coverage_hourly", first, last)
     sums = rows.groupby("hour").agg(ms=("covered_ms", "sum"), carried=("carried_ms", "max"))
@@ -219,7 +219,7 @@ def _compared(covered: dict[int, int], carried: dict[int, float], first: int, la
 
 
 def _log_dirs(tables: Tables, first: int, last: int) -> pd.DataFrame:
-    """By hour and log directory: free and total bytes. A broker without a name is ""."""
+    """Return free and total bytes per hour and log directory. An unknown broker is ""."""
     rows = small_tables.read(tables.directory, "log_dirs_hourly", first, last).dropna(
         subset=["free_bytes_min", "total_bytes"]
     )
@@ -235,7 +235,7 @@ def _broker_names(brokers: pd.Series) -> pd.Series:
 
 
 def _placed(tables: Tables, last: int) -> pd.DataFrame:
-    """Bytes of each topic by log directory, as they were last, if that was within a day of the end."""
+    """Return the last known bytes of each topic by log directory, if they are at most a day older than the end."""
     rows = small_tables.read(tables.directory, "topic_dirs_hourly", last - DAY, last)
     rows = rows[rows["hour"] == rows["hour"].max()]
     rows = rows.assign(broker=_broker_names(rows["broker"])).rename(columns={"stored_bytes": "bytes"})
@@ -243,10 +243,10 @@ def _placed(tables: Tables, last: int) -> pd.DataFrame:
 
 
 def _traffic(tables: Tables, first: int, last: int, compared: Sequence[int]) -> dict[str, pd.DataFrame]:
-    """In one pass over the traffic, sums by "hour" (of all hours), and of the period by "topic", "client" and "api".
+    """Return, from one pass over the traffic, sums by "hour" (of all hours), and of the period by "topic", "client" and "api".
 
-    Requests are those that belong to no topic (decision 16). `week` and `week_before` are bytes in and out of the compared
-    hours.
+    Requests are the counts without a topic (docs/decisions/0016-metering.md). `week` and `week_before` are the bytes in and out
+    of the compared hours.
     """
     rows = tables.read("traffic_hourly", min(first, last - WEEK) - WEEK, last)
     period = F.col("hour").between(first // HOUR * HOUR, last - 1)
@@ -259,36 +259,38 @@ def _traffic(tables: Tables, first: int, last: int, compared: Sequence[int]) -> 
     wanted |= {name: F.when(period, value).otherwise(0) for name, value in values.items()}
     wanted |= {"week": F.when(now, moved).otherwise(0), "week_before": F.when(before, moved).otherwise(0)}
     keys = {"hour": ["hour"], "topic": ["topic"], "client": ["principal", "client"], "api": ["api"]}
-    names = [name for some in keys.values() for name in some]
+    names = [name for columns in keys.values() for name in columns]
     columns = [F.col(name).alias(f"by_{name}") for name in names]
-    sets = [[f"by_{name}" for name in some] for some in keys.values()]
+    sets = [[f"by_{name}" for name in key_names] for key_names in keys.values()]
     grouped = rows.select(*columns, *(value.alias(name) for name, value in wanted.items())).groupingSets(
         sets, *(f"by_{name}" for name in names)
     )
     found = _collected(grouped.agg(F.grouping_id().alias("set"), *(F.sum(name).alias(name) for name in wanted)))
     result = {}
-    for kind, some in keys.items():
-        number = sum(1 << at for at, name in enumerate(reversed(names)) if name not in some)
-        part = found[found["set"] == number].rename(columns={f"by_{name}": name for name in some})
+    for kind, key_names in keys.items():
+        number = sum(1 << at for at, name in enumerate(reversed(names)) if name not in key_names)
+        part = found[found["set"] == number].rename(columns={f"by_{name}": name for name in key_names})
         if kind == "hour":
             hourly = part[["hour", *(f"all_{name}" for name in COUNTS)]].rename(columns={f"all_{n}": n for n in COUNTS})
             part = hourly.astype({"hour": "int64"})
         else:
-            part = part[[*some, *COUNTS, "week", "week_before"]]
-        result[kind] = part.sort_values(some, kind="stable", ignore_index=True)
+            part = part[[*key_names, *COUNTS, "week", "week_before"]]
+        result[kind] = part.sort_values(key_names, kind="stable", ignore_index=True)
     apis = result["api"][["api", "requests", "errors"]]
     result["api"] = apis[(apis["requests"] > 0) | (apis["errors"] > 0)].reset_index(drop=True)
     return result
 
 
 def _head(rows: pd.DataFrame, by: pd.Series, keys: Sequence[str], most: int) -> pd.DataFrame:
-    """The first rows by `by`, the largest first; rows of the same size by `keys`."""
+    """Return the `most` rows with the largest `by`, ties ordered by `keys`."""
     order = rows.assign(order=by).sort_values(["order", *keys], ascending=[False, *(True for _ in keys)], kind="stable")
     return order.head(most).drop(columns="order")
 
 
 def _topics(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The topics with most traffic in the period: topic, bytes and records in and out, errors, week, week_before."""
+    """Return the topics with the most traffic: topic, bytes and records in and out, errors, week, week_before; and
+    their number.
+    """
     rows = rows[rows["topic"].notna()].drop(columns=["requests", "throttle_ms", "connection_ms"])
     moved = rows["bytes_in"] + rows["bytes_out"]
     shown = _head(rows, np.maximum(moved, rows["week_before"]), ["topic"], 3 * TOP)
@@ -296,20 +298,22 @@ def _topics(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _clients(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The clients with most traffic, errors or throttling in the period, with all counts, week and week_before."""
+    """Return the clients with the most traffic, errors or throttling, with all counts, week and week_before; and
+    their number.
+    """
     moved = rows["bytes_in"] + rows["bytes_out"]
     keys = ["principal", "client"]
     parts = [_head(rows, np.maximum(moved, rows["week_before"]), keys, 3 * TOP)]
     for name in ("errors", "throttle_ms", "connection_ms"):
-        some = rows[rows[name] > 0]
-        parts.append(_head(some, some[name], keys, TOP))
+        nonzero = rows[rows[name] > 0]
+        parts.append(_head(nonzero, nonzero[name], keys, TOP))
     shown = pd.concat(parts, ignore_index=True).drop_duplicates(keys, ignore_index=True)
     return shown, int(((moved > 0) | (rows["requests"] > 0)).sum())
 
 
 def _states(tables: Tables, last: int) -> pd.DataFrame:
-    """All topics as they stood last, if that was within a day of the end: what `topics_hourly` holds, `before` (bytes stored a
-    week earlier, null if the topic or the week was not there) and `records_a_day`."""
+    """Return the last known state of all topics, if it is at most a day older than the end: the columns of `topics_hourly`,
+    `before` (bytes stored a week earlier, null if unknown) and `records_a_day`."""
     rows = tables.read("topics_hourly", last - WEEK - DAY, last)
     state = F.struct("hour", "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets",
                      "retention_ms", "retention_bytes")  # fmt: skip
@@ -332,11 +336,11 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
         )
     )
     if len(found):
-        # those of the last hour that has any: a topic that is missing there was deleted
+        # only the topics of the last hour with topics: a topic that is missing there was deleted
         found = found[found["hour"] == found["hour"].max()]
     days = (found["hour"] - found["begin_hour"]) / DAY
     appended = found["end_offsets"] - found["begin_end"]
-    appended = appended.where(appended >= 0, found["end_offsets"])  # made anew meanwhile
+    appended = appended.where(appended >= 0, found["end_offsets"])  # the topic was deleted and created again meanwhile
     found["records_a_day"] = (appended / days.where(days > 0)).fillna(0.0)
     return found.drop(columns=["begin_hour", "begin_end"]).sort_values(
         ["stored_bytes", "topic"], ascending=[False, True], ignore_index=True
@@ -344,7 +348,7 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
 
 
 def _stored_daily(tables: Tables, states: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
-    """By day and topic, of the NAMED_TOPICS largest topics and `None` for the rest: bytes stored at the day's end."""
+    """Return the bytes stored at the end of each day, of the NAMED_TOPICS largest topics and of the rest (name None)."""
     largest = [str(name) for name in states["topic"].head(NAMED_TOPICS)]
     kept = F.when(F.col("topic").isin(*largest), F.col("topic")) if largest else F.lit(None).cast("string")
     sums = (
@@ -361,10 +365,10 @@ def _stored_daily(tables: Tables, states: pd.DataFrame, first: int, last: int) -
 def _unread(
     tables: Tables, states: pd.DataFrame, first: int, last: int, history_first: int
 ) -> tuple[pd.DataFrame, int, int]:
-    """Topics that hold records and of which no client was sent any in the period, or the last week if that is longer.
+    """Return the topics that contain records of which none was sent to a client in the period (or the last week, if longer).
 
-    The largest: topic, stored_bytes, records_a_day, last_read (hour, null if not in the history); with the bytes and the
-    number of all of them. Names that begin with `__` are the broker's own.
+    The largest topics: topic, stored_bytes, records_a_day, last_read (hour, null if not in the history); and the bytes and the
+    number of all such topics. Topics whose names begin with `__` belong to the broker and are left out.
     """
     since = min(first, last - WEEK)
     reads = _collected(
@@ -381,11 +385,10 @@ def _unread(
 
 
 def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The readers that are furthest behind: kind, name, topic, lag_max, lag_seconds_max, lag_last, lag_first; and by hour.
+    """Return the readers with the largest lag (kind, name, topic, lag_max, lag_seconds_max, lag_last, lag_first), and by hour.
 
-    `lag_last` and `lag_first` are means over the last and the first hours of the period, a quarter of it. `stall_hours` counts
-    the hours up to the last one in which the lag never fell; `stall_begin` and `stall_end` are the lag in the first and the
-    last of them.
+    `lag_first` and `lag_last` are means over the first and the last quarter of the period. `stall_hours` is the number of hours
+    up to the last one in which the lag never fell; `stall_begin` and `stall_end` are the lag in the first and the last of them.
     """
     keys = ["kind", "name", "topic"]
     rows = rows.withColumn("topic", F.coalesce("topic", F.lit("")))
@@ -397,7 +400,7 @@ def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
             {"hour": [], "kind": [], "name": [], "topic": [], "lag": [], "seconds": []}
         )
     wanted = F.struct(*keys).isin(
-        *[F.struct(*[F.lit(part) for part in one]) for one in shown[keys].itertuples(index=False)]
+        *[F.struct(*[F.lit(part) for part in key]) for key in shown[keys].itertuples(index=False)]
     )
     hours = _pandas(rows.where(wanted).select(*keys, "hour", "lag_max", "lag_avg", "lag_seconds_max"), (*keys, "hour"))
     begin, end = int(hours["hour"].min()), int(hours["hour"].max())
@@ -405,9 +408,9 @@ def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     of_reader = dict(iter(hours.groupby(keys, sort=False)))
     facts = []
     for key in shown[keys].itertuples(index=False):
-        some = of_reader[tuple(key)]
-        early, late = some[some["hour"] < begin + quarter], some[some["hour"] > end - quarter]
-        facts.append({"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean(), **_stall(some, end)})
+        lags = of_reader[tuple(key)]
+        early, late = lags[lags["hour"] < begin + quarter], lags[lags["hour"] > end - quarter]
+        facts.append({"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean(), **_stall(lags, end)})
     shown = pd.concat([shown, pd.DataFrame(facts)], axis=1)
     drawn = pd.concat([of_reader[tuple(key)] for key in shown.head(_DRAWN_LAGS)[keys].itertuples(index=False)])
     drawn = drawn.rename(columns={"lag_max": "lag", "lag_seconds_max": "seconds"}).drop(columns="lag_avg")
@@ -415,7 +418,7 @@ def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _stall(rows: pd.DataFrame, end: int) -> dict[str, Any]:
-    """How long up to the hour `end` the lag of one reader never fell. :param rows: in the order of `hour`"""
+    """Return for how long up to the hour `end` the lag of one reader never fell. :param rows: ordered by `hour`"""
     means = rows["lag_avg"].tolist()
     if not means or math.isnan(means[-1]) or int(rows["hour"].iloc[-1]) < end:
         return {"stall_hours": 0, "stall_begin": math.nan, "stall_end": math.nan}
@@ -428,7 +431,7 @@ def _stall(rows: pd.DataFrame, end: int) -> dict[str, Any]:
 def traffic_by_client_and_topic(
     spark: SparkSession, directory: Path, first: int, last: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield (principal, client, topic or None, bytes in, bytes out) of the period, a row for each that there was."""
+    """Yield (principal, client, topic or None, bytes in, bytes out) of the period, one row per combination."""
     rows = (
         Tables(spark, directory)
         .read("traffic_hourly", first, last)

@@ -1,12 +1,12 @@
-"""The disks: how full they are, when they will be full, and what that would be under each `--what-if`.
+"""The disks: their usage, when they will be full, and the effect of each `--what-if`.
 
-Runs in the driver of the report's job, on the small frames of `aggregates`; `forecast` and `whatif` do the reckoning.
+Runs in the driver of the report's job, on the small frames of `aggregates`; `forecast` and `whatif` contain the mathematics.
 
 A disk is full when the broker refuses producers: at its hard mark, 256 MiB free or one percent if that is less
-(`odradek.log.dir.hard.free.*` by default). Log directories of one broker that show the same numbers lie on one file
-system and are one disk. A day counts if half of its hours are known, with the highest use of the day. The spool of a
-broker with several log directories says where a topic lies; without that, the effect of a what-if is divided among the disks
-by how much they hold.
+(`odradek.log.dir.hard.free.*` by default). Log directories of one broker with the same numbers are on one file system and
+count as one disk. A day counts, with its highest usage, if half of its hours have data. The spool of a broker with several log
+directories contains which topics are in which directory; without that, the effect of a what-if is divided among the disks in
+proportion to their usage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HORIZON_DAYS = 365
 HARD_MARK_BYTES = 268_435_456
 HARD_MARK_SHARE = 0.01
 _LEAST_HOURS = 12
-#: A jump of less than this part of a disk is no step.
+#: A jump of less than this fraction of a disk is not a step.
 _STEP_SHARE = 0.005
 
 
@@ -40,9 +40,9 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Disk:
-    """A disk; `days` and `used` are its daily series (days since 1970, bytes). Without a forecast `refusal` says why.
+    """A disk; `days` and `used` are its daily series (days since 1970, bytes). `refusal` is the reason if there is no forecast.
 
-    `limit` is the use at which the broker refuses producers.
+    `limit` is the usage in bytes at which the broker refuses producers.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Disk:
     full: Fullness | None
     refusal: str
     scenarios: tuple[Scenario, ...]
-    knows_topics: bool = True  # which topics lie on it
+    knows_topics: bool = True  # whether the topics on the disk are known
 
     @property
     def label(self) -> str:
-        """What people call it; which broker's it is, only if that is known."""
+        """The name for people, with the broker if it is known."""
         return f"{self.name} of broker {self.broker}" if self.broker else self.name
 
     @property
@@ -91,7 +91,7 @@ def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]
 def disks(
     log_dirs: pd.DataFrame, states: pd.DataFrame, what_ifs: Sequence[whatif.WhatIf], placed: pd.DataFrame
 ) -> list[Disk]:
-    """Return the disks, the one that is full first at the head. :param placed: `Figures.placed`"""
+    """Return the disks, ordered by the time until they are full. :param placed: `Figures.placed`"""
     series = _file_systems(log_dirs)
     topics, partitions = topics_of(states)
     shares = _shares(series, topics, placed)
@@ -106,7 +106,9 @@ def disks(
 def _shares(
     series: dict[tuple[str, str], pd.DataFrame], topics: Sequence[whatif.Topic], placed: pd.DataFrame
 ) -> dict[tuple[str, str], dict[str, float]]:
-    """By disk the part of each topic that lies there; of a topic that `placed` lacks, the disk's part of all used bytes."""
+    """Return per disk the share of each topic that it holds; for a topic without `placed`, the disk's share of all
+    used bytes.
+    """
     used = {key: float(rows["total"].iloc[-1] - rows["free"].iloc[-1]) for key, rows in series.items()}
     all_used = sum(used.values()) or 1.0
     disk_of = {(key[0], path): key for key, rows in series.items() for path in rows.attrs["paths"]}
@@ -131,7 +133,7 @@ def _urgency(disk: Disk) -> tuple[float, float, str, str]:
 
 
 def _file_systems(log_dirs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """By broker and name the hourly rows of each disk; directories that show the same numbers are joined."""
+    """Return {(broker, name): hourly rows} of each disk; directories with the same numbers are joined."""
     found: dict[tuple[str, str], pd.DataFrame] = {}
     for (broker, path), rows in log_dirs.groupby(["broker", "path"], sort=True):
         rows = rows.sort_values("hour", ignore_index=True)
@@ -146,8 +148,8 @@ def _file_systems(log_dirs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]
     return found
 
 
-def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    both = one.merge(other, on="hour")
+def _same(left: pd.DataFrame, right: pd.DataFrame) -> bool:
+    both = left.merge(right, on="hour")
     if both.empty or not (both["total_x"] == both["total_y"]).all():
         return False
     apart = (both["free_x"] - both["free_y"]).abs().mean()
@@ -155,7 +157,7 @@ def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 
 
 def daily(rows: pd.DataFrame) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return days since 1970 and the highest use of each, of the days that are known by half at least."""
+    """Return the days (since 1970) with data for at least half of their hours, and the highest usage of each."""
     used = (rows["total"] - rows["free"]).astype(float)
     grouped = used.groupby(rows["hour"] // DAY).agg(["max", "count"])
     grouped = grouped[grouped["count"] >= _LEAST_HOURS]

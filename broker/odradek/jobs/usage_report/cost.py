@@ -1,11 +1,11 @@
-"""Who pays how much: the files of prices and owners, and the table of costs made of them.
+"""Costs by owner: reads the files of prices and owners, and computes the table of costs.
 
-Runs in the driver of the report's job; reads the two files, nothing else.
+Runs in the driver of the report's job; reads only the two files.
 
-A price file is TOML: a table `per_gb` with `in`, `out` (a GB of traffic) and `stored_month` (a GB held for 730 hours), and
-optionally `currency`. A file of owners is CSV, so that a spreadsheet can keep it: the columns `kind` (client, principal or
-topic), `pattern` (of a shell) and `team`; lines that begin with `#` are comments. For each traffic row the first line
-that matches counts, so the order decides; what is stored belongs to the first line that matches the topic. A GB is 10**9 bytes.
+A price file is TOML: a table `per_gb` with `in`, `out` (per GB of traffic) and `stored_month` (per GB stored for 730
+hours), and optionally `currency`. A file of owners is CSV, so that a spreadsheet can edit it: the columns `kind` (client,
+principal or topic), `pattern` (a shell pattern) and `team`; lines that begin with `#` are comments. Each traffic row
+belongs to the first line that matches; stored bytes belong to the first line that matches the topic. A GB is 10**9 bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRICES = ("in", "out", "stored_month")
 
 @dataclass(frozen=True)
 class Prices:
-    """Price of a GB in, a GB out, and a GB stored for a month of 730 hours."""
+    """Prices of a GB in, a GB out, and a GB stored for a month of 730 hours."""
 
     currency: str
     in_: float
@@ -53,7 +53,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one owner used and what it costs; stored is in byte-hours."""
+    """The usage of one owner and its costs; stored bytes are in byte-hours."""
 
     owner: str
     bytes_in: int
@@ -69,15 +69,15 @@ class Cost:
 
 
 def read_prices(path: Path) -> Prices:
-    """Read a file of prices; raises ReportError naming file, line and what is expected."""
+    """Read a file of prices; raises ReportError with the file, the line and what is expected."""
     text = _text(path, "prices")
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         line = found[1] if found else str(max(1, len(text.splitlines())))
-        said = re.sub(r" \(at .*\)$", "", str(error))
-        raise ReportError(f"{path}:{line}: not TOML: {said}") from None
+        reason = re.sub(r" \(at .*\)$", "", str(error))
+        raise ReportError(f"{path}:{line}: not TOML: {reason}") from None
     for key in document:
         if key not in ("per_gb", "currency"):
             raise ReportError(f"{path}:{_line_of(text, key)}: unknown key {key!r}: expected currency and [per_gb]")
@@ -103,7 +103,7 @@ def read_prices(path: Path) -> Prices:
 
 
 def _line_of(text: str, key: str) -> int:
-    """The line on which `key` is set or opens a table; 1 if it is nowhere."""
+    """Return the line on which `key` is set or opens a table; 1 if there is none."""
     wanted = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[\]=.]|.*[.{{,]\s*{re.escape(key)}\s*[=\]]""")
     for number, line in enumerate(text.splitlines(), 1):
         if wanted.match(line):
@@ -112,7 +112,7 @@ def _line_of(text: str, key: str) -> int:
 
 
 def read_owners(path: Path) -> list[Rule]:
-    """Read a file of owners; raises ReportError naming file, line and what is expected."""
+    """Read a file of owners; raises ReportError with the file, the line and what is expected."""
     rules: list[Rule] = []
     header: list[str] | None = None
     expected = "kind,pattern,team"
@@ -169,7 +169,7 @@ def costs(
     traffic: Iterable[tuple[str, str, str | None, int, int]],
     stored: Iterable[tuple[str, int]],
 ) -> list[Cost]:
-    """Return the costs by owner, the dearest first (without prices: by bytes).
+    """Return the costs by owner, the highest first (without prices: ordered by bytes).
 
     `traffic` has (principal, client, topic or None, bytes in, bytes out), `stored` (topic, byte-hours).
     """

@@ -1,15 +1,15 @@
-"""When a disk will be full: trend and weekly season fitted to its used bytes, with an interval that means what it says.
+"""Forecasts when a disk will be full: fits trend and weekly season to its used bytes, and returns calibrated intervals.
 
-Runs in the driver of the report's job; pure functions of arrays, no clock, no file, nothing shared.
+Runs in the driver of the report's job; pure functions of arrays, without clock, files or shared state.
 
-The model of a series of daily used bytes `y` is `y = X b + u`. `X` holds a level, a slope, the days of the week, and what the
-history shows of interventions: a **step** where a topic was deleted or bulk-loaded, a **bend** where the slope changed for
-good (a topic reached its retention, a producer came). `u` is the sum of a random walk (a day's growth differs from another's
-and stays), an integrated one (the slope itself drifts) and noise that does not stay (segments deleted a little earlier or
-later). How much there is of each is not known: `_SHARES` lists the possibilities, each is fitted exactly (generalised least
-squares), and the predictions are mixed by how well each explains the history, its restricted likelihood. So the interval
-holds the uncertainty of the slope, of the season, of the noise and of the kind of noise. Future paths are drawn from that
-mixture; the day of filling is the first at which a path reaches the capacity. Interventions to come are not foreseen.
+The model of a series of daily used bytes `y` is `y = X b + u`. `X` contains a level, a slope, the days of the week, and the
+interventions in the history: a **step** where a topic was deleted or bulk-loaded, a **bend** where the slope changed
+permanently (a topic reached its retention, a producer was added). `u` is the sum of a random walk (changes that persist),
+an integrated random walk (the slope drifts) and noise that does not persist (segments deleted a little earlier or later).
+Their shares are unknown: `_SHARES` lists the possibilities, each is fitted exactly (generalised least squares), and the
+predictions are weighted by their restricted likelihood. So the interval includes the uncertainty of the slope, of the
+season, of the noise and of the kind of noise. Future paths are drawn from that mixture; the day on which the disk is full
+is the first day on which a path reaches the capacity. Future interventions are not predicted.
 
 Days without measurements are left out of the equations; nothing is interpolated.
 """
@@ -25,26 +25,26 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Fewest measured days, and over how many days they must spread at least: two weeks, or there is no weekly season to see.
+#: Minimum number of measured days, and minimum span of these days: two weeks, because a weekly season needs them.
 MINIMUM_DAYS = 14
-#: Quantiles of the forecast, as drawn: the 95 % and the 80 % interval around the median.
+#: Quantiles of the forecast in charts: the 95 % and the 80 % interval around the median.
 QUANTILES = (0.025, 0.1, 0.5, 0.9, 0.975)
 _PATHS = 4000
 _SEED = 20260101
 _MOST_STEPS = 4
 _MOST_BENDS = 2
-#: A bend must raise twice the log-likelihood by this much: it is searched for over all days, and noise bends too.
+#: A bend must raise twice the log-likelihood by this much, because the search tries all days and noise looks like a bend too.
 _BEND_EVIDENCE = 16.0
 
-#: Possible kinds of `u`: share of the random walk in the daily variance (the rest does not stay), and variance of the slope's
-#: daily change relative to it, each with its prior weight.
+#: Possible kinds of `u`: share of the random walk in the daily variance (the rest does not persist), and variance of the daily
+#: change of the slope relative to it, each with its prior weight.
 _WALK_SHARES = ((0.0, 0.1), (0.03, 0.08), (0.1, 0.08), (0.3, 0.14), (0.6, 0.15), (0.85, 0.15), (1.0, 0.3))
 _DRIFTS = ((0.0, 0.4), (1e-4, 0.15), (1e-3, 0.17), (1e-2, 0.18), (1e-1, 0.1))
 _SHARES = tuple((walk, drift, math.log(p * q)) for walk, p in _WALK_SHARES for drift, q in _DRIFTS)
 
 
 class TooShort(ValueError):
-    """The history is too short for a forecast; the text says how many days are needed and how many there are."""
+    """The history is too short for a forecast; the message has the required and the actual number of days."""
 
     def __init__(self, needs: int, has: int) -> None:
         super().__init__(f"needs {needs} days, has {has}")
@@ -54,7 +54,7 @@ class TooShort(ValueError):
 
 @dataclass(frozen=True)
 class Fullness:
-    """Days from the last measured day until the capacity is reached; None is "not within the horizon".
+    """Days from the last measured day until the capacity is reached; None means not within the horizon.
 
     `low`/`high` are the ends of the 80 % (`_80`) and 95 % (`_95`) interval, `chance` the share of paths that reach the
     capacity within the horizon.
@@ -72,8 +72,8 @@ class Fullness:
 class Forecast:
     """Simulated futures of one series: `paths[i, k]` is its value `k + 1` days after `last_day` on path `i`.
 
-    `last_day` counts days since 1970-01-01; `last_value` is the measured value of that day; `slope` is bytes a day at the
-    end of the history; `steps` and `bends` are (day, bytes) and (day, change of bytes a day) that the fit allowed for.
+    `last_day` counts days since 1970-01-01; `last_value` is the measured value of that day; `slope` is in bytes per day at the
+    end of the history; `steps` and `bends` are the (day, bytes) and (day, change of bytes per day) of the fit.
     """
 
     last_day: int
@@ -87,7 +87,9 @@ class Forecast:
 
     @property
     def growth_a_day(self) -> float:
-        """Bytes a day of the median path over the next four weeks: the one figure for growth that the report gives."""
+        """Mean growth of the median path over the next four weeks, in bytes per day; the report uses only this
+        figure for growth.
+        """
         ahead = min(28, self.paths.shape[1] - 1)
         median = np.quantile(self.paths[:, [0, ahead]], 0.5, axis=0)
         return float((median[1] - median[0]) / ahead)
@@ -95,7 +97,7 @@ class Forecast:
     def shifted(self, change: Floats, floor: float = 0.0) -> Forecast:
         """Return this forecast with `change[k]` added to every path `k + 1` days ahead.
 
-        :param floor: bytes that the change does not concern: it takes no path below them, nor below zero
+        :param floor: bytes that the change does not affect: it reduces no path below `floor` or below zero
         """
         return Forecast(
             self.last_day,
@@ -123,7 +125,7 @@ class Forecast:
 
 
 def first_passages(paths: Floats, start: float, capacity: float) -> Floats:
-    """Return for each path the (fractional) days until it first reaches `capacity`, inf where it does not; `start` is day 0."""
+    """Return for each path the (fractional) days until it first reaches `capacity`, inf if it does not; `start` is day 0."""
     if start >= capacity:
         return np.zeros(len(paths))
     whole = np.concatenate([np.full((len(paths), 1), start), paths], axis=1)
@@ -138,7 +140,7 @@ def first_passages(paths: Floats, start: float, capacity: float) -> Floats:
 
 
 def _quantile(days: Floats, q: float) -> float | None:
-    """Quantile of days of which some are infinite: no interpolation, so that infinity stays apart."""
+    """Return a quantile of days of which some may be infinite: without interpolation; None if it is infinite."""
     value = float(np.sort(days)[min(len(days) - 1, int(q * len(days)))])
     return value if math.isfinite(value) else None
 
@@ -146,7 +148,7 @@ def _quantile(days: Floats, q: float) -> float | None:
 def fit(days: Sequence[int], values: Sequence[float], horizon: int = 365, *, resolution: float = 0.0) -> Forecast:
     """Fit `values` (bytes) measured on `days` (days since 1970-01-01, ascending, gaps allowed) and simulate `horizon` days.
 
-    A jump smaller than `resolution` bytes is never taken for a step.
+    A jump smaller than `resolution` bytes is never treated as a step.
     Raises TooShort if fewer than MINIMUM_DAYS were measured, and ValueError if days and values differ in number or the
     days do not ascend.
     """
@@ -183,7 +185,7 @@ def fit(days: Sequence[int], values: Sequence[float], horizon: int = 365, *, res
 
 
 def _design(day: NDArray[np.int64], t: Floats, steps: Sequence[int], bends: Sequence[int]) -> Floats:
-    """Columns: level, slope, six days of the week (0 is Thursday, as 1970-01-01 was), steps, bends."""
+    """Return the matrix with the columns level, slope, six days of the week (0 is Thursday, as 1970-01-01), steps, bends."""
     first = day - t.astype(np.int64)
     columns = [np.ones(len(day)), t]
     columns += [(day % 7 == weekday).astype(np.float64) for weekday in range(6)]
@@ -193,19 +195,19 @@ def _design(day: NDArray[np.int64], t: Floats, steps: Sequence[int], bends: Sequ
 
 
 def _covariance(walk: float, drift: float, s: Floats, t: Floats) -> Floats:
-    """Covariance of `u` between times `s` and `t`, without the noise that does not stay."""
+    """Return the covariance of `u` between times `s` and `t`, without the noise that does not persist."""
     least = np.minimum(s[:, None], t[None, :])
     most = np.maximum(s[:, None], t[None, :])
     return walk * least + drift * least**2 * (3 * most - least) / 6
 
 
 def _noise(walk: float) -> float:
-    """Variance that does not stay; a trace of it always, so that the equations can be solved."""
+    """Return the variance that does not persist; always above 0, so that the equations can be solved."""
     return max(1.0 - walk, 1e-6)
 
 
 def _steps(day: NDArray[np.int64], z: Floats, resolution: float) -> list[int]:
-    """Days at which the level jumped: where a day's change is far outside of what changes usually are."""
+    """Return the days on which the level jumped: the change of the day is far outside of the usual changes."""
     gap = np.diff(day).astype(np.float64)
     change = np.diff(z)
     usual = float(np.median(change / gap))
@@ -224,7 +226,9 @@ def _steps(day: NDArray[np.int64], z: Floats, resolution: float) -> list[int]:
 
 
 def _fit_one(k: Floats, x: Floats, z: Floats) -> tuple[float, Floats, float, Floats, Floats]:
-    """Generalised least squares under covariance `k`: log-likelihood, coefficients, sum of squares, whitened x, z."""
+    """Fit by generalised least squares under covariance `k`; return log-likelihood, coefficients, sum of squares,
+    whitened x, z.
+    """
     lower = np.linalg.cholesky(k)
     white = np.linalg.solve(lower, np.column_stack([x, z]))
     wx, wz = white[:, :-1], white[:, -1]
@@ -241,7 +245,7 @@ def _fit_one(k: Floats, x: Floats, z: Floats) -> tuple[float, Floats, float, Flo
 
 
 def _bends(day: NDArray[np.int64], t: Floats, z: Floats, steps: list[int]) -> list[int]:
-    """Days at which the slope changed for good, so clearly that no drift of the slope and no noise explains it as well."""
+    """Return the days on which the slope changed permanently, so clearly that neither drift nor noise explains it as well."""
     bends: list[int] = []
     candidates = [int(at) for at in day[5:-5]]
     covariances = [
@@ -277,15 +281,15 @@ def _bends(day: NDArray[np.int64], t: Floats, z: Floats, steps: list[int]) -> li
 
 
 def _simulate(t: Floats, z: Floats, x: Floats, future_t: Floats, future_x: Floats) -> tuple[Floats, Floats]:
-    """Draw _PATHS futures from the mixture over `_SHARES`; also its mean coefficients."""
+    """Draw _PATHS futures from the mixture over `_SHARES`; return them and the mean coefficients."""
     freedom = max(len(z) - x.shape[1], 1)
     fits = []
     for walk, drift, prior in _SHARES:
         k = _covariance(walk, drift, t, t) + _noise(walk) * np.eye(len(t))
         likelihood, b, squares, wx, wz = _fit_one(k, x, z)
         fits.append((likelihood + prior, walk, drift, k, b, squares, wx, wz))
-    top = max(one[0] for one in fits)
-    weights = np.array([math.exp(one[0] - top) for one in fits])
+    top = max(fitted[0] for fitted in fits)
+    weights = np.array([math.exp(fitted[0] - top) for fitted in fits])
     weights /= weights.sum()
     weights = np.where(weights < 0.004, 0.0, weights)
     weights /= weights.sum()

@@ -1,10 +1,10 @@
-"""A file of the spool, read interval by interval; what is damaged is skipped and told with the byte where it lies.
+"""Reads a file of the spool interval by interval; damaged parts are skipped and reported with their byte offset.
 
-Pure: runs in Spark's Python workers, one file at a time, and holds one interval of it. A file is JSON lines, plain or
-gzip. An interval is its rows' lines and then a line ``{"kind":"interval",...,"rows":n,"crc":c}`` with their count and
-the CRC-32 of their bytes, line ends included. Rows that no such line follows are not counted: the process that wrote
-them died in the middle. Where count or CRC differ, the last `rows` lines are tried by themselves, because a successor
-may have gone on behind a line that was torn off.
+Pure: runs in Spark's Python workers, for one file at a time, and holds one interval in memory. A file is JSON lines, plain or
+gzip. An interval is the lines of its rows and then a line ``{"kind":"interval",...,"rows":n,"crc":c}`` with their count and
+the CRC-32 of their bytes, line ends included. Rows without such a line are not counted: the process that wrote
+them died in the middle. If count or CRC differ, the last `rows` lines are tried alone, because a later process
+may have continued after an incomplete line.
 """
 
 import json
@@ -17,15 +17,15 @@ MARK = b'{"kind":"interval"'
 _NUMBERS = ("broker", "seq", "from", "to", "elapsed", "rows", "crc")
 _ROW = b'{"kind":"'
 _BLOCK = 1 << 20
-#: An interval longer than that is no interval: the file has lost its line ends.
+#: Maximum size of an interval; a longer one means that the file has lost its line ends.
 _LONGEST = 1 << 29
 
 
 class Interval(NamedTuple):
-    """A whole one. `rows` are its lines without line ends; times are milliseconds of the epoch, `end_ms` not included.
+    """A complete interval. `rows` are its lines without line ends; times are milliseconds of the epoch, `end_ms` is exclusive.
 
-    :ivar elapsed_ms: its length by a clock that nobody sets
-    :ivar jump_ms: how far the wall clock was set forward (negative: back) meanwhile
+    :ivar elapsed_ms: its length by a clock that is never set
+    :ivar jump_ms: how far the wall clock was set forward (negative: back) during the interval
     """
 
     boot: str
@@ -39,7 +39,7 @@ class Interval(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What could not be used: `position` is a byte of the (uncompressed) content, `unit` says of which."""
+    """A part that could not be used: `position` is an offset in the (uncompressed) content, `unit` describes the offset."""
 
     reason: str
     position: int
@@ -47,16 +47,16 @@ class Damage(NamedTuple):
 
 
 class _Broken(Exception):
-    """The content ends here: `damage` says why."""
+    """The content ends early; `damage` is the reason."""
 
     def __init__(self, damage: Damage) -> None:
         self.damage = damage
 
 
 def read_intervals(path: Path) -> Iterator[Interval | Damage]:
-    """All that is whole in the file, and all that is not, in the order of the file.
+    """Yield all complete intervals and all damaged parts of the file, in order.
 
-    :raises OSError: never; a file that cannot be opened or read is a damage too
+    :raises OSError: never; a file that cannot be opened or read is a Damage too
     """
     buffer = b""
     start = 0  # the position of buffer[0] in the content
@@ -84,7 +84,7 @@ def read_intervals(path: Path) -> Iterator[Interval | Damage]:
         if not block:
             break
         if len(buffer) > _LONGEST:
-            yield Damage(f"has no end of an interval within {_LONGEST >> 20} MiB", start)
+            yield Damage(f"has no interval line within {_LONGEST >> 20} MiB", start)
             return
     if broken is not None:
         yield broken
@@ -93,7 +93,7 @@ def read_intervals(path: Path) -> Iterator[Interval | Damage]:
 
 
 def _content(path: Path) -> Iterator[bytes]:
-    """The file's bytes, opened if its name says that it is compressed."""
+    """Yield the bytes of the file, decompressed if its name ends in .gz."""
     compressed = path.name.endswith(".gz")
     position = 0
     try:
@@ -103,7 +103,7 @@ def _content(path: Path) -> Iterator[bytes]:
                     position += len(block)
                     yield block
                 return
-            opened, between = zlib.decompressobj(wbits=31), False  # a file may be several gzips, one behind the other
+            opened, between = zlib.decompressobj(wbits=31), False  # a file may consist of several gzip streams
             while block := file.read(_BLOCK >> 2):
                 position += len(block)
                 while block:
@@ -112,7 +112,7 @@ def _content(path: Path) -> Iterator[bytes]:
                     except zlib.error:
                         raise _Broken(
                             Damage(
-                                "is not valid gzip", position - len(block), "compressed byte, or the 256 KiB behind,"
+                                "is not valid gzip", position - len(block), "compressed byte, or the 256 KiB after it,"
                             )
                         ) from None
                     if content:
@@ -127,15 +127,15 @@ def _content(path: Path) -> Iterator[bytes]:
 
 
 def _interval(rows: bytes, line: bytes, position: int) -> Iterator[Interval | Damage]:
-    """The interval of these rows and this line; a damage before it, or instead of it.
+    """Yield the interval of these rows and this line, or a damage before it or instead of it.
 
-    :param position: of `rows` in the file
+    :param position: offset of `rows` in the content
     """
     try:
-        said = json.loads(line)
-        boot = said["boot"]
-        broker, seq, from_ms, end_ms, elapsed_ms, count, crc = numbers = [said[name] for name in _NUMBERS]
-        jump_ms = said.get("jump", 0)
+        fields = json.loads(line)
+        boot = fields["boot"]
+        broker, seq, from_ms, end_ms, elapsed_ms, count, crc = numbers = [fields[name] for name in _NUMBERS]
+        jump_ms = fields.get("jump", 0)
         if not isinstance(boot, str) or not all(type(number) is int for number in (*numbers, jump_ms)):
             raise ValueError("a field has another type")
     except (ValueError, KeyError, TypeError):
@@ -143,7 +143,7 @@ def _interval(rows: bytes, line: bytes, position: int) -> Iterator[Interval | Da
         return
     place = boot, broker, seq, from_ms, end_ms, elapsed_ms, jump_ms
     lines = rows.split(b"\n")
-    rest = lines.pop()  # behind the last line's end: nothing, but if the interval's line was written on a torn one
+    rest = lines.pop()  # empty, unless the interval line was written after an incomplete line
     if not rest and len(lines) == count and zlib.crc32(rows) == crc:
         yield Interval(*place, lines)
         return

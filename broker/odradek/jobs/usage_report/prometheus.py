@@ -1,12 +1,13 @@
-"""A Prometheus as a PySpark data source: what each series gained in an hour, cleaned of resets, and what stood in gauges.
+"""A PySpark data source that reads a Prometheus: the increase of each counter per hour, corrected for resets, and gauges.
 
-One Spark task for each metric and each day, or less where the step is fine (`partitions`). A task asks for an hour more than
-its own, so that it knows what counters stood at when its time began, and for `odradek_boot_time_seconds`, which says when
-they began at zero. Of a counter's sample v after u it is v - u that counts, but v where the broker was started anew
-meanwhile, or where the series was away while its broker was scraped (it began at zero then: docs/metrics.md), or v < u. A
-sample with nothing known before it counts nothing, and is told as a gap.
+One Spark task for each metric and each day, or less if the step is small (`partitions`). A task also requests the hour
+before its time, for the initial values of counters, and `odradek_boot_time_seconds`, the time at which they began at zero.
+A counter's sample v after sample u counts v - u, but v if the broker was restarted meanwhile, or if the series was absent
+while its broker was scraped (it began at zero then: docs/metrics.md), or if v < u. A sample without an earlier one counts
+nothing, and is reported as a gap.
 
-The step from one sample to the next belongs to the hour that it ends in; an end on the hour is the last of the hour before.
+The step from one sample to the next belongs to the hour in which it ends; a step that ends on the hour belongs to the hour
+before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,9 +28,11 @@ LOOK_BACK_MS = HOUR_MS
 
 
 class Metric(NamedTuple):
-    """:ivar kind: the table that it belongs to
-    :ivar column: which of its columns
-    :ivar scale: from its unit to the column's
+    """A metric and the column that it fills.
+
+    :ivar kind: the table
+    :ivar column: the column of the table
+    :ivar scale: factor from the unit of the metric to that of the column
     """
 
     kind: str
@@ -82,7 +85,7 @@ _LABELS = {
 FACTS = pa.schema(
     [("kind", pa.string()), ("column", pa.string()), ("hour", pa.int64())]
     + [(name, pa.string()) for name in _LABELS]
-    # of counters: what they gained, over which time; samples of which the gain is not known
+    # of counters: their increase, the time of the increase; the number of samples with unknown increase
     + [("gained", pa.int64()), ("elapsed_ms", pa.int64()), ("unknown", pa.int64())]
     # of gauges
     + [
@@ -92,14 +95,14 @@ FACTS = pa.schema(
         ("sum", pa.float64()),
         ("count", pa.int64()),
     ]
-    # of kind "span": when one instance was scraped without a break, of one boot
+    # of kind "span": a time in which one instance was scraped without a break, within one boot
     + [("from_ms", pa.int64()), ("end_ms", pa.int64()), ("boot", pa.float64())]
 )
 _BATCH = 20_000
 
 
 class Chunk(InputPartition):
-    """A metric of `METRICS`, by number, and a time: the steps that end in (from, to]."""
+    """The work of a task: a metric (index in `METRICS`) and a time: the steps that end in (from, to]."""
 
     def __init__(self, metric: int, from_ms: int, to_ms: int) -> None:
         self.metric, self.from_ms, self.to_ms = metric, from_ms, to_ms
@@ -111,20 +114,20 @@ class PrometheusSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format`."""
+        """Return the name for `format`."""
         return NAME
 
     def schema(self) -> StructType:
-        """`FACTS`."""
+        """Return the schema of `FACTS`."""
         return from_arrow_schema(FACTS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Called by Spark."""
+        """Return the reader; called by Spark."""
         return PrometheusReader(dict(self.options))
 
 
 class PrometheusReader(DataSourceReader):
-    """Plans and reads `Chunk`s."""
+    """Plans and reads chunks."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url, self._match = options["url"], options.get("match", "")
@@ -133,7 +136,7 @@ class PrometheusReader(DataSourceReader):
         self._timeout_s = float(options.get("timeout_s", "120"))
 
     def partitions(self) -> list[InputPartition]:
-        """By metric and time."""
+        """Return the chunks by time and metric."""
         return [
             Chunk(number, start, end)
             for start, end in chunks(self._from_ms, self._to_ms, self._step_s * 1000)
@@ -141,7 +144,7 @@ class PrometheusReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """`FACTS` of the chunk."""
+        """Yield `FACTS` of the chunk."""
         assert isinstance(partition, Chunk)
         source = Prometheus(self._url, self._match, self._step_s, self._timeout_s)
         metric = METRICS[partition.metric]
@@ -162,7 +165,9 @@ class PrometheusReader(DataSourceReader):
 
 
 def chunks(from_ms: int, to_ms: int, step_ms: int) -> list[tuple[int, int]]:
-    """Times of at most a day, and of as many points as Prometheus gives with the hour before: whole hours, at least one."""
+    """Return times of whole hours, at most a day, and at most as long as Prometheus' limit of points permits; at
+    least one hour.
+    """
     hours = (MOST_POINTS * step_ms - LOOK_BACK_MS) // HOUR_MS
     each = max(HOUR_MS, min(DAY_MS, hours * HOUR_MS))
     return [(start, min(start + each, to_ms)) for start in range(from_ms, to_ms, each)]
@@ -173,12 +178,12 @@ def _hour(at_ms: int) -> int:
 
 
 def _grid(source: Prometheus, at_ms: int) -> int:
-    """The multiple of the step at or before it."""
+    """Return the last multiple of the step that is not after `at_ms`."""
     return at_ms // source.step_ms * source.step_ms
 
 
 def _named(labels: Labels) -> dict[str, str | None]:
-    """Our columns of labels that are there."""
+    """Return {column: value} of the labels that are present."""
     named: dict[str, str | None] = {ours: labels[theirs] for ours, theirs in _LABELS.items() if theirs in labels}
     return named
 
@@ -188,7 +193,7 @@ def _instance(labels: Labels) -> tuple[str, str]:
 
 
 def boots(source: Prometheus, from_ms: int, to_ms: int) -> dict[tuple[str, str], dict[int, float]]:
-    """By job and instance when its broker was started, at each time at which it is known."""
+    """Return {(job, instance): {time of a sample: start time of its broker}}."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for labels, samples in source.samples(BOOT, _grid(source, from_ms - LOOK_BACK_MS), _grid(source, to_ms)):
         found.setdefault(_instance(labels), {}).update(samples)
@@ -196,7 +201,7 @@ def boots(source: Prometheus, from_ms: int, to_ms: int) -> dict[tuple[str, str],
 
 
 def spans(source: Prometheus, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
-    """When which instance was scraped."""
+    """Yield the times in which each instance was scraped without a break."""
     for instance, at in boots(source, from_ms, to_ms).items():
         run: dict[str, Any] | None = None
         for time_ms, boot in sorted(at.items()):
@@ -219,7 +224,7 @@ def spans(source: Prometheus, from_ms: int, to_ms: int) -> Iterator[dict[str, An
 
 
 class _Counter:
-    """One series of a counter, read in order."""
+    """One series of a counter; its samples are read in order."""
 
     __slots__ = ("at_ms", "hours", "value")
 
@@ -229,8 +234,10 @@ class _Counter:
         self.hours: dict[int, list[int]] = {}  # gained, elapsed_ms, unknown
 
     def read(self, samples: Samples, scale: int, at: Mapping[int, float], from_ms: int, step_ms: int) -> None:
-        """:param at: when its instance was started, at each time at which it was scraped
-        :param from_ms: until there only what it stood at is wanted
+        """Add samples.
+
+        :param at: start time of the instance, by the time of each scrape
+        :param from_ms: earlier samples are used only as initial values
         """
         for at_ms, sample in samples:
             value = round(sample * scale)
@@ -247,7 +254,7 @@ class _Counter:
     def _gain(
         self, at_ms: int, value: int, at: Mapping[int, float], from_ms: int, step_ms: int
     ) -> tuple[int, int] | None:
-        """What was gained, and in which time."""
+        """Return the increase and its time in ms; None if it is unknown."""
         boot_ms = round(at[at_ms] * 1000) if at_ms in at else None
         if self.at_ms is None:
             if at_ms - step_ms in at:
@@ -258,13 +265,13 @@ class _Counter:
         if boot_ms is not None and self.at_ms in at and at[self.at_ms] != at[at_ms]:
             return value, at_ms - max(self.at_ms, boot_ms)
         between = range(self.at_ms + step_ms, at_ms, step_ms)
-        if value < self.value or any(one in at for one in between):
+        if value < self.value or any(time_ms in at for time_ms in between):
             return value, at_ms - self.at_ms
         return value - self.value, at_ms - self.at_ms
 
 
 def gains(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
-    """What each series of a counter gained in each hour."""
+    """Yield the increase of each series of a counter in each hour."""
     started = boots(source, from_ms, to_ms)
     found: dict[tuple[tuple[str, str], ...], _Counter] = {}
     query_from = _grid(source, from_ms - LOOK_BACK_MS)
@@ -280,13 +287,13 @@ def gains(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Itera
 
 
 def levels(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
-    """What stood in a gauge in each hour."""
+    """Yield maximum, minimum, last value, sum and count of each gauge in each hour."""
     first = _grid(source, from_ms) + source.step_ms
     found: dict[tuple[tuple[str, str], ...], dict[int, dict[str, Any]]] = {}
     for labels, samples in source.samples(metric.query, first, _grid(source, to_ms)):
         hours = found.setdefault(tuple(sorted(labels.items())), {})
         for at_ms, value in samples:
-            if value != value:  # NaN: nothing is known
+            if value != value:  # NaN: unknown
                 continue
             hour = hours.get(_hour(at_ms))
             if hour is None:

@@ -1,6 +1,6 @@
-"""The tables of a few rows an hour, read in the driver without Spark: a Spark job costs more than the rows.
+"""Reads tables with a few rows per hour in the driver, because a Spark job would take longer.
 
-Pure reading of Parquet files. Columns that files of an older version lack are null. Times are seconds since 1970, UTC.
+Only reads Parquet files. Columns that files of an older version lack are null. Times are seconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ HOUR = 3600
 
 
 def days(directory: Path, name: str, first: int, last: int) -> list[Path]:
-    """The directories of a table's days that lie from `first` to before `last`, in order; one without a file is left out."""
+    """Return the directories of a table's days from `first` to before `last`, in order; directories without a file
+    are left out.
+    """
     wanted = {date.fromordinal(_EPOCH + day).isoformat() for day in range(first // DAY, -(-last // DAY))}
     found = sorted((directory / name).glob("day=*"))
     return [path for path in found if path.name.removeprefix("day=") in wanted and any(path.glob("*.parquet"))]
 
 
 def day_number(path: Path) -> int:
-    """Days since 1970 of a directory of `days`."""
+    """Return the days since 1970 of a directory of `days`."""
     return date.fromisoformat(path.name.removeprefix("day=")).toordinal() - _EPOCH
 
 
 def hours(path: Path, first: int, last: int) -> set[int]:
-    """The hours from `first` to before `last` of which the day's directory has a row."""
+    """Return the hours from `first` to before `last` with a row in the day's directory."""
     found: set[int] = set()
     for file in path.glob("*.parquet"):
         column = pq.ParquetFile(file).read(["hour"]).column("hour")
@@ -41,10 +43,12 @@ def hours(path: Path, first: int, last: int) -> set[int]:
 
 
 def read(directory: Path, name: str, first: int, last: int) -> pd.DataFrame:
-    """The rows of a table whose hour lies from `first` to before `last`; of the table of gaps those that touch this time."""
+    """Return the rows of a table with an hour from `first` to before `last`; of the table `gaps` those that overlap
+    this time.
+    """
     schema = SCHEMAS[name]
     tables = []
-    # a gap belongs to the day of its beginning and ends at midnight at the latest
+    # a gap is stored with the day of its beginning and ends at midnight at the latest
     for day in days(directory, name, first, last):
         for file in sorted(day.glob("*.parquet")):
             found = pq.ParquetFile(file).read()
@@ -61,7 +65,7 @@ def read(directory: Path, name: str, first: int, last: int) -> pd.DataFrame:
         ]
         tables.append(pa.schema(empty).empty_table())
     rows = pa.concat_tables(tables).to_pandas()
-    if name == "gaps":  # a gap of no length has a time too
+    if name == "gaps":  # a gap of length 0 has a time too
         return rows[(rows["from"] < last) & ((rows["to"] > first) | (rows["from"] >= first))].reset_index(drop=True)
     return rows[(rows["hour"] >= first // HOUR * HOUR) & (rows["hour"] < last)].reset_index(drop=True)
 

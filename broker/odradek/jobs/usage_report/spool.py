@@ -1,12 +1,12 @@
-"""The broker's spool as a Spark frame: what a series stood at by the end of each hour, and what was not readable.
+"""Reads the broker's usage spool into a Spark frame: the values of each series at the end of each hour, and damaged parts.
 
-The driver lists the files (`find`) and shares them out, each Spark task reads some of one boot, in their order. Values in
-the spool are cumulative within (boot, page, principal, client, topic, api, since), so of an hour only the last row of a
-series is needed: a task keeps one line for a series, by the bytes of its key, and parses only what is left at the hour's
-end. So a task's memory is bounded by the number of series, not by the length of the period. `tables` makes differences of it.
+The driver lists the files (`find`) and distributes them; each Spark task reads files of one boot, in order. Values in
+the spool are cumulative within (boot, page, principal, client, topic, api, since), so only the last row of a series in an hour
+is needed: a task keeps one line per series, by the bytes of its key, and parses only the lines that are left at the end of the
+hour. So the memory of a task depends on the number of series, not on the length of the period. `tables` computes differences.
 
-An interval belongs to the hour in which it ends, but not to one before its file's (a clock that was set back: the file goes
-on). The last file before the period is read for what the series stood at when it began; it gives rows with `hour` null.
+An interval belongs to the hour in which it ends, but not to an hour before that of its file (if the clock was set back, the
+file continues). The last file before the period is read for the initial values of the series; its rows have `hour` null.
 """
 
 import io
@@ -31,7 +31,7 @@ from odradek.jobs.usage_report.times import HOUR_MS, milliseconds
 _FILE = re.compile(r"usage-(\d{8})T(\d{2})-([0-9A-Za-z_]+)\.jsonl(\.gz)?")
 
 _INT, _TEXT = pa.int64(), pa.string()
-#: What the rows of each kind hold beside `_PLACE`: JSON's name, ours, and the type.
+#: The columns of each kind in addition to `_PLACE`: (name in the JSON, name of the column, type).
 _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
     "usage": [
         ("page", "page", _INT), ("principal", "principal", _TEXT), ("client", "client", _TEXT), ("topic", "topic", _TEXT),
@@ -58,21 +58,21 @@ _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
         ("in", "bytes_in", _INT), ("out", "bytes_out", _INT),
     ],
 }  # fmt: skip
-#: What the rows of every kind hold. `seq` is the last interval's of the hour: rows of one series are ordered by it.
+#: The columns of every kind. `seq` is that of the last interval of the hour: it orders the rows of one series.
 _PLACE = [("kind", _TEXT), ("boot", _TEXT), ("broker", _INT), ("seq", _INT), ("hour", _INT)]
 _OWN = [
-    # of kind "span": intervals of one hour that follow one another; of "worker": of the whole hour
+    # of kind "span": consecutive intervals of one hour; of "worker": of the whole hour
     ("first_seq", _INT), ("from_ms", _INT), ("end_ms", _INT), ("intervals", _INT), ("elapsed_ms", _INT),
     ("longest_ms", _INT), ("jump_ms", _INT),
-    # of kind "damage", where `seq` is the last whole interval before it, and `end_ms` that one's end
+    # of kind "damage", where `seq` is the last complete interval before it, and `end_ms` the end of that interval
     ("reason", _TEXT), ("source", _TEXT),
-    # of kind "group" and "reader": over the hour's intervals, from the one on that the row was first in
+    # of kind "group" and "reader": over the intervals of the hour, beginning with the first one that has the row
     ("lag_max", _INT), ("lag_sum", _INT), ("lag_count", _INT), ("lag_seconds_max", pa.float64()),
 ]  # fmt: skip
 
 FACTS = pa.schema([*_PLACE, *dict([(name, kind) for rows in _KINDS.values() for _, name, kind in rows] + _OWN).items()])
 
-_KEY_END = b',"in":'  # of a usage row: what stands before it is its series; no JSON string can hold these bytes
+_KEY_END = b',"in":'  # in a usage row, the bytes before it identify the series; no JSON string can contain these bytes
 _TOPIC_KEY_END = b',"partitions":'
 _STORED_KEY_END = b',"bytes":'
 _LAG_KEYS = {"group": ("name", "topic"), "reader": ("principal", "client", "topic")}
@@ -81,7 +81,7 @@ _USAGE, _TOPIC, _STORED = b"uts"
 
 
 class SpoolFile(NamedTuple):
-    """A file of the spool: of one boot, begun in the hour at `hour_ms`."""
+    """A file of the spool, of one boot; it begins in the hour at `hour_ms`."""
 
     path: Path
     hour_ms: int
@@ -90,9 +90,9 @@ class SpoolFile(NamedTuple):
 
 
 def find(directory: Path) -> list[SpoolFile]:
-    """The files of the spool by boot and hour; of a file that is there plain and compressed only the plain one.
+    """Return the files of the spool by boot and hour; if a file exists plain and compressed, only the plain one.
 
-    :raises ReportError: it is not a directory, or may not be read
+    :raises ReportError: `directory` cannot be listed
     """
     try:
         names = sorted(path.name for path in directory.iterdir())
@@ -110,16 +110,16 @@ def find(directory: Path) -> list[SpoolFile]:
         try:
             hour_ms = milliseconds(datetime.strptime(f"{day}{hour}+0000", "%Y%m%d%H%z"))
             size = (directory / name).stat().st_size
-        except (ValueError, FileNotFoundError):  # no date; or rotated away since it was listed
+        except (ValueError, FileNotFoundError):  # not a date; or deleted since it was listed
             continue
         files.append(SpoolFile(directory / name, hour_ms, boot, size))
     return sorted(files, key=lambda file: (file.boot, file.hour_ms, file.path.name))
 
 
 def needed(files: list[SpoolFile], from_ms: int, to_ms: int) -> list[SpoolFile]:
-    """Those that may hold intervals of the period, and of each boot the last one before them.
+    """Return the files that may contain intervals of the period, and for each boot the last file before them.
 
-    A file begins with an interval that has all series, so the last one before says what they stood at.
+    A file begins with an interval that has all series, so the last file before the period has their initial values.
     """
     result = []
     for before, file in zip([None, *files], files, strict=False):
@@ -131,7 +131,9 @@ def needed(files: list[SpoolFile], from_ms: int, to_ms: int) -> list[SpoolFile]:
 
 
 def shares(files: list[SpoolFile], tasks: int, at_least: int = 4 << 20) -> list[list[SpoolFile]]:
-    """Files in shares for about `tasks` tasks, none of two boots, none but the last of a boot below `at_least` bytes."""
+    """Return the files in about `tasks` shares: each of one boot, and of at least `at_least` bytes except the last
+    of a boot.
+    """
     limit = max(at_least, sum(file.size for file in files) // max(1, tasks))
     result: list[list[SpoolFile]] = []
     size = 0
@@ -145,7 +147,7 @@ def shares(files: list[SpoolFile], tasks: int, at_least: int = 4 << 20) -> list[
 
 
 def facts(spark: SparkSession, files: list[SpoolFile], from_ms: int, to_ms: int, tasks: int) -> DataFrame:
-    """`FACTS` of these files, for a period of whole hours; of what a table needs a pass reads all of it: to be persisted."""
+    """Return `FACTS` of these files, for a period of whole hours. The caller should persist it: each table reads all of it."""
     shared = shares(files, tasks)
     schema = from_arrow_schema(FACTS)
     if not shared:
@@ -157,14 +159,14 @@ def facts(spark: SparkSession, files: list[SpoolFile], from_ms: int, to_ms: int,
 def _read_shares(
     shared: list[list[SpoolFile]], from_ms: int, to_ms: int, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a Python worker: the shares with these numbers."""
+    """In a Python worker: read the shares with these numbers."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read_share(shared[number], from_ms, to_ms)
 
 
 def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.RecordBatch]:
-    """`FACTS` of these files of one boot."""
+    """Yield `FACTS` of these files of one boot."""
     hour: _Hour | None = None
     begun = False
     for file in files:
@@ -187,7 +189,7 @@ def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.
                 hour = _Hour(at_ms, file)
             hour.add(part, file)
             if not begun and part.seq > 1:
-                # if nothing before it is there, this is what the series stood at, and differences begin with it
+                # without earlier files, these are the initial values of the series, and differences begin with them
                 yield from hour.usage_so_far()
             begun = True
     if hour is not None:
@@ -195,7 +197,7 @@ def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.
 
 
 class _Hour:
-    """The intervals of one hour (or of all time before the period) that one task read one behind the other."""
+    """The intervals of one hour (or of the time before the period) that one task reads, in order."""
 
     def __init__(self, at_ms: int | None, file: SpoolFile) -> None:
         self.at_ms = at_ms
@@ -212,7 +214,7 @@ class _Hour:
         self._bad = 0
 
     def add(self, interval: Interval, file: SpoolFile) -> None:
-        """Take an interval over; only its last rows of each series are kept."""
+        """Add an interval; only the last row of each series is kept."""
         self._file = file
         self._broker = interval.broker
         span = self._spans[-1] if self._spans else None
@@ -250,7 +252,7 @@ class _Hour:
                     self._bad += 1
 
     def _add_small(self, row: dict[str, Any]) -> None:
-        """A row of a kind of which there are few."""
+        """Add a row of a kind with few rows."""
         kind = row.get("kind")
         if kind == "log_dir":
             kept = self._log_dirs.setdefault(row["path"], row)
@@ -269,19 +271,19 @@ class _Hour:
             lag.becomes(self._count, row["lag"], row["lag_s"])
 
     def usage_so_far(self) -> Iterator[pa.RecordBatch]:
-        """What series stand at by now."""
+        """Yield the current values of the series."""
         if self._last["usage"]:
             yield self._batch("usage", _parse("usage", [*self._last["usage"].values()])[0])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What the hour comes to."""
+        """Yield the rows of the hour."""
         yield self._batch(None, _rows([{"kind": "span", **span} for span in self._spans]))
         small: dict[str, dict[Any, dict[str, Any]]] = {"log_dir": self._log_dirs, "worker": self._workers}
         lines = {kind: [*last.values()] for kind, last in self._last.items()}
         lines |= {kind: [json.dumps(row).encode() for row in rows.values()] for kind, rows in small.items()}
-        for kind, some in lines.items():
-            if some:
-                table, bad = _parse(kind, some)
+        for kind, rows in lines.items():
+            if rows:
+                table, bad = _parse(kind, rows)
                 self._bad += bad
                 yield self._batch(kind, table)
         lags = [
@@ -309,7 +311,9 @@ class _Hour:
 
 
 class _Lag:
-    """Of one group or reader within an hour: a row is there only when something changed, so a value holds until the next."""
+    """The lag of one group or reader within an hour: rows are written only on changes, so a value is valid until the
+    next row.
+    """
 
     def __init__(self, at: int) -> None:
         self._first = self._since = at
@@ -337,7 +341,7 @@ class _Lag:
 
 
 def _parse(kind: str, lines: list[bytes]) -> tuple[pa.Table, int]:
-    """Rows of one kind under our names, and how many lines are none."""
+    """Return the rows of one kind under the names of the columns, and the number of lines that cannot be parsed."""
     fields = _KINDS[kind]
     schema = pa.schema([(name, value) for name, _, value in fields])
     content = b"\n".join(lines)
@@ -356,13 +360,13 @@ def _parse(kind: str, lines: list[bytes]) -> tuple[pa.Table, int]:
 
 
 def _rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """Of `FACTS` the columns that any of the rows has."""
+    """Return a table with the columns of `FACTS` that any of the rows has."""
     names = {name for row in rows for name in row}
     return pa.Table.from_pylist(rows, pa.schema([field for field in FACTS if field.name in names]))
 
 
 def _facts(table: pa.Table, constants: dict[str, Any]) -> pa.RecordBatch:
-    """`FACTS` from the columns of `table`, else from constants, else null."""
+    """Return `FACTS` with the columns of `table`, else with constants, else null."""
     present = set(table.column_names)
     columns = []
     for field in FACTS:

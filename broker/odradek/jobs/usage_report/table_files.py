@@ -1,10 +1,10 @@
-"""The files of the tables: one Spark job writes all tables of a run, and the days appear one by one by a rename.
+"""Writes the files of the tables: one Spark job writes all tables of a run, and each day is replaced by a rename.
 
 The driver plans (`write`), Spark's Python workers write (`_write_batches`): the rows of all tables are one frame, with the
 columns of all tables and the name of each row's table, distributed and sorted by table and day, so that each day of a table
-is one file of one task. A job for each table would cost much more than the rows do. The workers write into a staging directory
-under the output directory, which all machines of a cluster must share; the driver moves the files that finished tasks name.
-The next run removes what a killed run left there (`remove_staging`).
+is one file of one task. A separate job for each table would cost much more. The workers write into a staging directory
+under the output directory, which all machines of a cluster must share; the driver moves the files that finished tasks report.
+The next run removes the staging directory of a killed run (`remove_staging`).
 """
 
 import os
@@ -35,7 +35,7 @@ def _fields(names: str, kind: pa.DataType) -> list[pa.Field]:
 
 
 _HOUR = pa.field("hour", _TIME)
-#: The columns of each table in their order, which begins with the columns that tell its rows apart.
+#: The columns of each table in order, beginning with the columns that identify a row.
 SCHEMAS: dict[str, pa.Schema] = {
     "traffic_hourly": pa.schema([
         _HOUR, *_fields("principal client topic api", _TEXT),
@@ -61,7 +61,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "coverage_hourly": pa.schema([_HOUR, *_fields("source", _TEXT), *_fields("intervals covered_ms carried_ms", _INT)]),
     "gaps": pa.schema([*(pa.field(name, _TIME) for name in ("from", "to")), *_fields("reason source", _TEXT)]),
 }  # fmt: skip
-#: The order of rows for all tables at once: the columns that tell the rows of a table apart are in it in the table's own order.
+#: The order of rows for all tables: it contains the columns that identify a row, in the order of each table.
 _ORDER = ("table", "day", "hour", "kind", "principal", "client", "name", "topic", "api", "broker", "path", "worker")
 _WRITTEN = "table string, day string, file string"
 
@@ -77,9 +77,9 @@ def write(
     directory: Path, tables: Mapping[str, DataFrame], gaps: Iterable[Gap], coverage: Iterable[Mapping[str, Any]],
     days: Sequence[str],
 ) -> None:  # fmt: skip
-    """Replace these days, whole; of a table that has no row of a day its partition is removed.
+    """Replace these days as a whole; if a table has no row of a day, its partition of that day is removed.
 
-    :param tables: by name, with the columns of `SCHEMAS`; `hour` is milliseconds
+    :param tables: by name, with the columns of `SCHEMAS`; `hour` is in milliseconds
     :param coverage: rows with `hour_ms` instead of `hour`
     """
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=directory))
@@ -92,7 +92,7 @@ def write(
                     written[name, day] = _new_file(staging)
                     pq.write_table(rows, written[name, day])
         for name in (*tables, "gaps", "coverage_hourly"):
-            (directory / name).mkdir(exist_ok=True)  # a table without rows is there, too
+            (directory / name).mkdir(exist_ok=True)  # the directory of a table without rows exists too
             for day in days:
                 _replace(directory / name / f"day={day}", written.get((name, day)), staging)
     finally:
@@ -106,14 +106,14 @@ def _umask() -> int:
 
 
 def _new_file(staging: Path) -> str:
-    """A file in a directory for itself, which becomes the directory of the day."""
+    """Return the path of a file in a new directory, which becomes the directory of the day."""
     name = uuid.uuid4().hex
     (staging / name).mkdir()
     return str(staging / name / f"part-{name}.parquet")
 
 
 def _replace(target: Path, file: str | None, staging: Path) -> None:
-    """Replace a day's directory by the directory of `file`, or remove it; what was there before is removed with `staging`."""
+    """Replace a day's directory by the directory of `file`, or remove it; the old directory is removed with `staging`."""
     if target.is_dir():
         target.rename(staging / uuid.uuid4().hex)
     if file is not None:
@@ -141,7 +141,7 @@ def _write_frames(staging: Path, tables: Mapping[str, DataFrame], days: Sequence
 
 
 def _write_batches(staging: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a Python worker: a file for each table and day that the sorted rows hold."""
+    """In a Python worker: write a file for each table and day of the sorted rows."""
     current: tuple[str, str] | None = None
     writer: pq.ParquetWriter | None = None
     file = ""
@@ -165,7 +165,7 @@ def _write_batches(staging: Path, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.Table]]:
-    """The rows of each table and day; those of one stand together."""
+    """Yield the rows of each table and day, which are contiguous."""
     table = pa.Table.from_batches([batch])
     names, days = (batch.column(batch.schema.get_field_index(name)).dictionary_encode() for name in ("table", "day"))
     codes = names.indices.to_numpy().astype(np.int64) * len(days.dictionary) + days.indices.to_numpy()
@@ -187,7 +187,7 @@ def _as_stored(name: str, rows: pa.Table) -> pa.Table:
 
 
 def _small_tables(gaps: Iterable[Gap], coverage: Iterable[Mapping[str, Any]]) -> dict[str, pa.Table]:
-    """The tables that the driver knows without Spark: a few rows an hour."""
+    """Return the tables that the driver makes without Spark: a few rows per hour."""
     gap_rows = [dict(zip(SCHEMAS["gaps"].names, gap, strict=True)) for gap in sorted(gaps)]
     hour_rows = [{**row, "hour": row["hour_ms"]} for row in coverage]
     result = {}

@@ -1,22 +1,22 @@
 """The Parquet tables of the report, under ``tables/`` of its directory, each partitioned by ``day`` (UTC).
 
-Written by the driver of the job; a lock on the directory (`job`) keeps two jobs apart. A run replaces the days that it
-computed, whole, and leaves the others alone. What is known of each hour:
+The driver of the job writes them; a lock on the directory (`job`) prevents two jobs at the same time. A run replaces the days
+that it computed as a whole, and does not change other days. The columns of each hour:
 
-- ``traffic_hourly``: principal, client, topic (null: of none), api; bytes_in, bytes_out, records_in, records_out, requests,
-  errors, throttle_ms, connection_ms. An increment belongs to the hour in which its interval ended.
-  Hours without any are left out.
-- ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes there, at the hour's end. Only of brokers with
-  several log directories; spools of older brokers and Prometheus have none of it.
+- ``traffic_hourly``: principal, client, topic (null: without a topic), api; bytes_in, bytes_out, records_in, records_out,
+  requests, errors, throttle_ms, connection_ms. An increment belongs to the hour in which its interval ended.
+  Hours without counts are left out.
+- ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only for brokers
+  with several log directories; spools of older brokers and Prometheus do not contain it.
 - ``topics_hourly``: topic; partitions, stored_bytes, largest_partition_bytes, end_offsets, start_offsets, retention_ms,
-  retention_bytes, as they stood at the hour's end.
+  retention_bytes, at the end of the hour.
 - ``log_dirs_hourly``: broker, path; free_bytes_min, total_bytes.
 - ``lag_hourly``: kind (``group``, ``reader``), name (of the group, or principal/client), topic; lag_max, lag_avg,
   lag_seconds_max.
-- ``workers_hourly``: worker; connections_max, busy_share (0 to 1; null: not known), bytes_in, bytes_out.
+- ``workers_hourly``: worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
 - ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
   counts are in this hour; 0 without such a gap, missing in tables of older versions).
-- ``gaps``: from, to, reason, source; one row a day that a gap touches; from = to where no time is known.
+- ``gaps``: from, to, reason, source; one row for each day of a gap; from = to if the duration is unknown.
 
 Rows are in the order of their keys. Counts are 64-bit integers, times are timestamps in UTC.
 """
@@ -38,15 +38,15 @@ _TOPIC_STATE = (
 
 
 def prepare(spark: SparkSession) -> None:
-    """Set what the tables need on a session, which may be another owner's."""
+    """Set the options that the tables need on a session, which may belong to somebody else."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def from_spool(facts: DataFrame, known_from: Mapping[str, int | None]) -> dict[str, DataFrame]:
-    """The tables but those of gaps and coverage.
+    """Return all tables except gaps and coverage.
 
-    :param facts: `spool.FACTS`, kept (persisted) by the caller, because each table is a pass over it
-    :param known_from: by boot since when its spool is there, in milliseconds; None: all of it
+    :param facts: `spool.FACTS`, persisted by the caller, because each table is a pass over it
+    :param known_from: by boot the time from which its spool exists, in milliseconds; None: it is complete
     """
     return {
         "traffic_hourly": _traffic(facts, known_from),
@@ -59,7 +59,7 @@ def from_spool(facts: DataFrame, known_from: Mapping[str, int | None]) -> dict[s
 
 
 def _starts_at_zero(known_from: Mapping[str, int | None], since: Column) -> Column:
-    """Whether all that a series counted before its first row was counted within what the spool holds."""
+    """Whether all counts of a series before its first row happened in the time of the spool."""
     result = F.lit(False)
     for boot, at_ms in known_from.items():
         known = F.lit(True) if at_ms is None else since >= at_ms
@@ -68,7 +68,7 @@ def _starts_at_zero(known_from: Mapping[str, int | None], since: Column) -> Colu
 
 
 def _increment(name: str, before: Column, starts_at_zero: Column) -> Column:
-    """Of a cumulative value, against the row before of the same series."""
+    """Return the increment of a cumulative value since the previous row of the same series."""
     value, last = F.col(name), before[name]
     return (
         F.when(before.isNull(), F.when(starts_at_zero, value).otherwise(F.lit(0)))
@@ -98,7 +98,7 @@ def _traffic(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
 
 
 def without_start(facts: DataFrame, known_from: Mapping[str, int | None]) -> list[tuple[str, int]]:
-    """By boot how many series began before what the spool holds, so that their first value is only a start."""
+    """Return per boot the number of series that began before the time of the spool, whose first value is only a baseline."""
     cut = {boot: at_ms for boot, at_ms in known_from.items() if at_ms is not None}
     if not cut:
         return []
@@ -160,7 +160,7 @@ def _workers(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
         if at_ms is None:
             whole = whole | (F.col("boot") == boot)
     counted = ("busy_us", "bytes_in", "bytes_out")
-    # intervals that are missing count at the length of those that are there
+    # missing intervals count with the length of the present ones
     steps = F.col("seq") - F.coalesce(before["seq"], F.col("first_seq") - 1)
     elapsed_us = F.col("elapsed_ms") * 1000.0 * steps / F.col("intervals")
     busy = F.when(before.isNotNull() | whole, F.col("busy_us_more"))
@@ -189,9 +189,9 @@ def _workers(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
 
 
 def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame]:
-    """The tables but those of gaps and coverage.
+    """Return all tables except gaps and coverage.
 
-    :param facts: `prometheus.FACTS`, kept by the caller
+    :param facts: `prometheus.FACTS`, persisted by the caller
     :param broker: the id of the only broker, or None
     """
 
@@ -245,7 +245,7 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
 
 
 def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """By day what an earlier run had: its source, and milliseconds that it covered."""
+    """Return per day the source of an earlier run and the milliseconds that it covered."""
     import pyarrow.parquet as pq
 
     result = {}
@@ -261,5 +261,5 @@ def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, tuple[st
 
 
 def days_of(from_ms: int, to_ms: int) -> list[str]:
-    """The names of the days that the period touches."""
+    """Return the names of the days of the period."""
     return [day_name(at) for at in range(from_ms // DAY_MS * DAY_MS, to_ms, DAY_MS)]

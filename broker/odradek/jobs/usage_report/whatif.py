@@ -1,13 +1,14 @@
-"""What a topic's bytes will be under another retention or another growth: stock and flow, without statistics.
+"""The future size of a topic under another retention or another growth: a deterministic model of stock and flow.
 
 Runs in the driver of the report's job; pure functions.
 
-A topic is taken for a conveyor belt: bytes arrive at a steady rate and leave at the age of `retention.ms`, or earlier if
-`retention.bytes` is reached. The rate is that of its last days, in bytes as stored: records appended times the mean stored
-size of a record. What a topic holds beyond its retention today (segments not closed yet) it is taken to hold always.
+The model of a topic: bytes arrive at a steady rate and are deleted at the age of `retention.ms`, or earlier if
+`retention.bytes` is reached. The rate is that of its last days, in stored bytes: records appended times the mean stored
+size of a record. If a topic exceeds its retention today (segments that are not closed yet), it is assumed to exceed it
+always by as much.
 
-The forecast of a disk takes two things from here: how much less a topic will grow than it does now because it will come to
-its retention (`filling`), and the difference that a `--what-if` makes (`change`).
+The forecast of a disk uses two results: how much less a topic will grow because it will reach its retention (`filling`),
+and the difference that a `--what-if` makes (`change`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LONGEST_MS = 36_500 * DAY_MS
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it stands: `stored` bytes, `rate` bytes that arrive a day, retention in days and bytes (inf: none)."""
+    """The current state of a topic: `stored` bytes, `rate` in bytes per day, retention in days and bytes (inf: none)."""
 
     name: str
     stored: float
@@ -44,13 +45,13 @@ class Topic:
 
     @property
     def age_days(self) -> float:
-        """How long the topic has gathered what it holds; inf if nothing arrives."""
+        """The days in which the stored bytes arrived at the current rate; inf if nothing arrives."""
         return self.stored / self.rate if self.rate > 0 else math.inf
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """One `--what-if`: None leaves as it is; `text` is as it was given."""
+    """One `--what-if`: None means no change; `text` is the text of the option."""
 
     text: str
     topic: str = "*"
@@ -66,30 +67,30 @@ def parse(text: str) -> WhatIf:
     """Read ``retention.ms=7d,topic=orders.*,growth=1.3``.
 
     Times are milliseconds or have a unit (ms, s, m, h, d, w), sizes are bytes or have one (GB, GiB, ...); -1 is no limit.
-    `topic` is a pattern of a shell (``*``, ``?``, ``[...]``); without it all topics change. `retention.bytes` is per partition.
-    Raises ReportError, naming what is wrong and what is expected.
+    `topic` is a shell pattern (``*``, ``?``, ``[...]``); without it all topics change. `retention.bytes` is per partition.
+    Raises ReportError with the error and what is expected.
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
             raise ReportError(f"--what-if {text}: {part.strip() or 'nothing'!r}: {_EXPECTED}")
         if key not in ("retention.ms", "retention.bytes", "growth", "topic"):
             raise ReportError(f"--what-if {text}: unknown key {key!r}: {_EXPECTED}")
-        if key in given:
+        if key in values:
             raise ReportError(f"--what-if {text}: {key} is given twice; give --what-if twice for two scenarios")
-        given[key] = value
-    if set(given) <= {"topic"}:
+        values[key] = value
+    if set(values) <= {"topic"}:
         raise ReportError(f"--what-if {text}: changes nothing: give retention.ms, retention.bytes or growth")
     days = size = None
     growth = 1.0
-    if "retention.ms" in given:
-        days = _duration_days(text, given["retention.ms"])
-    if "retention.bytes" in given:
-        size = _size_bytes(text, given["retention.bytes"])
-    if "growth" in given:
-        growth = _factor(text, given["growth"])
-    return WhatIf(text, given.get("topic", "*"), days, size, growth)
+    if "retention.ms" in values:
+        days = _duration_days(text, values["retention.ms"])
+    if "retention.bytes" in values:
+        size = _size_bytes(text, values["retention.bytes"])
+    if "growth" in values:
+        growth = _factor(text, values["growth"])
+    return WhatIf(text, values.get("topic", "*"), days, size, growth)
 
 
 def _factor(text: str, value: str) -> float:
@@ -121,7 +122,7 @@ def _size_bytes(text: str, value: str) -> float:
     found = _SIZE.fullmatch(value)
     if found is None:
         raise ReportError(
-            f"--what-if {text}: retention.bytes={value}: expected bytes a partition, or a number with kB, MB, GB, TB, "
+            f"--what-if {text}: retention.bytes={value}: expected bytes per partition, or a number with kB, MB, GB, TB, "
             "KiB, MiB, GiB or TiB, or -1 for no limit"
         )
     unit = found[2] or "B"
@@ -132,16 +133,16 @@ def _size_bytes(text: str, value: str) -> float:
 def stored_at(
     topic: Topic, days: NDArray[np.float64], growth: float, retention_days: float, retention_bytes: float
 ) -> NDArray[np.float64]:
-    """Return the topic's bytes `days` from now when arrivals are multiplied by `growth` and these limits hold from now on.
+    """Return the topic's bytes `days` from now if arrivals are multiplied by `growth` and these limits apply from now on.
 
-    Exact for a steady rate: what arrives from now on and is younger than the retention, plus what is there today and will
-    still be younger, both cut at `retention_bytes`.
+    Exact for a steady rate: the bytes that arrive from now on and are younger than the retention, plus today's bytes that will
+    still be younger, both limited by `retention_bytes`.
     """
     over_days = max(0.0, topic.age_days - topic.retention_days) if math.isfinite(topic.retention_days) else 0.0
     over_bytes = max(0.0, topic.stored - topic.retention_bytes) if math.isfinite(topic.retention_bytes) else 0.0
     if topic.rate <= 0:
         if math.isfinite(retention_days) and retention_days < topic.retention_days:
-            # nothing arrives and how old it is is not known: it leaves with the shorter retention at the latest
+            # nothing arrives and the age of the bytes is unknown: they are deleted after the shorter retention at the latest
             left = np.where(days >= retention_days, 0.0, topic.stored)
         else:
             left = np.full(len(days), topic.stored)
@@ -157,7 +158,7 @@ def change(
 ) -> NDArray[np.float64]:
     """Return by how many bytes a disk differs under `what_if`, for 1 to `horizon` days from now.
 
-    :param shares: which part of each topic (0 to 1) lies on the disk; a topic that is missing does not lie there
+    :param shares: the share of each topic (0 to 1) on the disk; a missing topic has no bytes on it
     """
     days = np.arange(1, horizon + 1, dtype=np.float64)
     total = np.zeros(horizon)
@@ -175,11 +176,11 @@ def change(
 
 
 def filling(topics: Iterable[Topic], shares: Mapping[str, float], horizon: int) -> NDArray[np.float64]:
-    """Return how many bytes less than at today's pace a disk holds, because its topics come to their retention; never above 0.
+    """Return the difference to growth at today's rate that results from topics that reach their retention; never above 0.
 
     Only topics that are clearly below their limits count: the trend of a topic at its limit already shows no growth.
 
-    :param shares: as of `change`
+    :param shares: as in `change`
     """
     days = np.arange(1, horizon + 1, dtype=np.float64)
     total = np.zeros(horizon)

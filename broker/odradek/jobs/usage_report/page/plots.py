@@ -1,7 +1,7 @@
-"""The charts as PNG and as one PDF, drawn by matplotlib: for mails and wikis that take no HTML.
+"""Draws the charts as PNG files and as one PDF with matplotlib, for mails and wikis that do not accept HTML.
 
-Runs in the driver of the report's job, only if pictures are asked for. The same figures make the same bytes: no date is
-written into the files.
+Runs in the driver of the report's job, only with --png or --pdf. The same figures produce the same bytes: the files contain no
+date.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pictures(page: Page) -> Iterator[tuple[str, bytes]]:
 
 
 def pdf(page: Page) -> bytes:
-    """Return the PDF: the findings on the first page, then a chart a page."""
+    """Return the PDF: the findings on the first page, then one chart per page."""
     from matplotlib.backends.backend_pdf import PdfPages
 
     out = io.BytesIO()
@@ -60,20 +60,22 @@ def _cover(page: Page) -> Any:
     figure.text(0.05, 0.93, page.title, fontsize=20, weight="bold", color=_INK)
     figure.text(0.05, 0.895, _plain(page.subtitle), fontsize=10, color=_SOFT)
     y = 0.84
-    words = {"bad": "Act now", "warn": "Look at", "note": "Note", "good": "Fine"}
-    for one in page.findings:
-        lines = textwrap.wrap(_plain(one.sentence), 112)
+    words = {"bad": "Act now", "warn": "Check", "note": "Note", "good": "OK"}
+    for finding in page.findings:
+        lines = textwrap.wrap(_plain(finding.sentence), 112)
         if y - 0.028 * len(lines) < 0.04:
             break
-        figure.text(0.05, y, words[one.level], fontsize=9, color=_LIMIT if one.level == "bad" else _SOFT, va="top")
+        figure.text(
+            0.05, y, words[finding.level], fontsize=9, color=_LIMIT if finding.level == "bad" else _SOFT, va="top"
+        )
         figure.text(0.14, y, "\n".join(lines), fontsize=10, color=_INK, va="top")
         y -= 0.028 * len(lines) + 0.018
     return figure
 
 
-def _plain(said: str) -> str:
-    """Without what matplotlib would take for a formula."""
-    return said.replace("$", r"\$")
+def _plain(text: str) -> str:
+    """Escape dollar signs, which begin a formula in matplotlib."""
+    return text.replace("$", r"\$")
 
 
 def _figure(chart: Chart) -> Any:

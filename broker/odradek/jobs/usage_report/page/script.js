@@ -1,5 +1,5 @@
 "use strict";
-// The reading under the pointer of charts over time, and open details for printing. The page is whole without it.
+// Shows the values under the pointer in charts over time, and opens all details for printing. The page is complete without it.
 (() => {
   const prefixes = ["", "k", "M", "G", "T", "P", "E"];
   const scaled = (value, unit) => {

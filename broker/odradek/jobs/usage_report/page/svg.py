@@ -1,7 +1,7 @@
-"""Charts as inline SVG: drawn by this code, coloured by the page's style sheet, readable without either colour or mouse.
+"""Draws charts as inline SVG, coloured by the page's style sheet; they are readable without colours and without a mouse.
 
-Pure functions. Each chart says in its `aria-label` what it shows, keeps its exact values in a JSON block for the page's
-script (the reading under the pointer), and has a table beside it in `document`.
+Pure functions. The `aria-label` of each chart describes it, a JSON block contains its exact values for the page's
+script (the values under the pointer), and `document` puts a table beside it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def draw(chart: Chart, width: int = FULL_WIDTH) -> str:
     else:
         body, legend, data = _heat(chart, width)
     note = f'<p class="remark">{escape(chart.note)}</p>' if chart.note else ""
-    # "<" would end the block early if a topic were called </script>
+    # a topic named </script> would end the block early
     values = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<figure class="chart" data-chart="{escape(chart.name)}"><figcaption>{escape(chart.title)}</figcaption>'
@@ -61,7 +61,7 @@ def draw(chart: Chart, width: int = FULL_WIDTH) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate."""
+    """Return a coordinate as text."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -123,7 +123,7 @@ def _time(chart: TimeChart, width: int) -> tuple[str, str, dict]:
     for index, line in enumerate(chart.lines):
         color = (index if line.color is None else line.color) % COLORS
         shown = line.values
-        if chart.top is not None:  # a line that leaves the chart ends at its upper edge
+        if chart.top is not None:  # a line above the chart ends at the upper edge
             shown = tuple(None if value is None or value > top else value for value in shown)
         for start, stop in runs(shown):
             points = []
