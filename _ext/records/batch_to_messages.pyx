@@ -1,7 +1,7 @@
-"""A record batch as a message set of format v0 or v1, for a consumer of those.
+"""Converts a record batch to a message set of format v0 or v1, for an old consumer.
 
-Runs in the conversion threads of workers; what is made is held in a buffer of its own, the GIL is let go while it walks. Codecs
-are handed in, since they live a layer above.
+Runs in the conversion threads of workers. Each result has a separate buffer; the GIL is released during the conversion. Codecs
+are passed in, because they belong to a higher layer.
 """
 
 from odradek._ext.records.message_sets import BadMessageError
@@ -43,15 +43,15 @@ from odradek._ext.records.record_batch cimport (
 
 
 cdef enum:
-    RECORD_LEAST = 7                    # bytes of the smallest record of a batch
+    RECORD_LEAST = 7                    # size of the smallest record of a batch
 
 
-cdef struct Cut:                        # how far a batch was converted
+cdef struct Cut:                        # the converted part of a batch
     int64_t first_offset                # of the first message
     int64_t last_offset                 # of the last
     int64_t max_timestamp
     int32_t count
-    bint whole                          # to its end
+    bint whole                          # up to the end of the batch
 
 
 cdef void put_message(WriteBuffer* b, int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp,
@@ -77,10 +77,10 @@ cdef void put_message(WriteBuffer* b, int magic, int codec, bint log_append_time
 
 cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo* info, int magic, int64_t from_offset,
                      int64_t limit, Cut* cut) noexcept nogil:
-    """The records p[0:n] of a batch as messages.
+    """Write the records p[0:n] of a batch as messages.
 
-    Those of a compressed batch all, with the offsets that they have in a wrapper; of another one those from `from_offset` on,
-    until they take more than `limit` bytes.
+    All records of a compressed batch, with the offsets that they have in a wrapper. Of an uncompressed batch those from
+    `from_offset` on, up to `limit` bytes.
     """
     cdef const uint8_t* end = p + n
     cdef const uint8_t* stop
@@ -106,7 +106,7 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
         if read_varint(&p, stop, &value_bytes) or value_bytes < -1 or value_bytes > stop - p:
             return ERROR_CORRUPT_MESSAGE
         value = p
-        p = stop                        # headers have no place in a message
+        p = stop                        # messages have no headers
         offset = info.base_offset + offset_delta
         timestamp = info.max_timestamp if info.log_append_time else <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>delta)
         if <int64_t>MESSAGE_V1_BYTES + max(key_bytes, 0) + max(value_bytes, 0) > INT32_MAX:
@@ -129,13 +129,13 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
 
 
 def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64_t from_offset, int64_t limit, compress):
-    """A record batch as messages of format `magic` (0 or 1): (bytes, the offset from which to go on).
+    """Convert a record batch to messages of format `magic` (0 or 1): (bytes, the offset at which to continue).
 
-    batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed
-    batch only messages from this offset on are made, one at least and no more than fit into `limit` bytes. A compressed one
-    becomes one wrapper with the same codec, by compress(codec, set, magic).
+    batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed batch
+    only messages from this offset on are made, at least one and no more than fit into `limit` bytes. A compressed batch becomes
+    one wrapper with the batch's codec, by compress(codec, set, magic).
 
-    :raises BadMessageError: the records break their format, or the codec has no place in a message (zstd).
+    :raises BadMessageError: the records have a wrong format, or messages cannot have the codec (zstd).
     """
     cdef const uint8_t[::1] view = plain
     cdef WriteBuffer b
@@ -171,7 +171,7 @@ def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64
 
 
 def write_message(int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp, key, value):
-    """One message; `key`, `value`: bytes or None."""
+    """One message as bytes; `key`, `value`: bytes or None."""
     cdef WriteBuffer b
     cdef bytes key_bytes = key
     cdef bytes value_bytes = value
