@@ -69,7 +69,7 @@ cdef class CompactedLog:
     cdef int read_producers(self) except -1
     cdef int copy_producers(self, Slot* slot) noexcept nogil
     cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1
-    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t got) except -1
+    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t length) except -1
     cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil
     cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position)
     cdef list opened(self, const uint8_t* message, int64_t base, int64_t position)

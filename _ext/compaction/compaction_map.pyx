@@ -44,7 +44,7 @@ cdef class KeyedLog(CompactedLog):
                 close(descriptor)
             if result == STEP_MAP_FULL:
                 return True
-            # At a segment's end offsets may be missing without a trace.
+            # Offsets may be missing at a segment's end without a trace, so the map covers them as well.
             self.latest_offset = max(self.latest_offset, source.end_offset - 1)
         return False
 

@@ -46,7 +46,7 @@ cdef enum:
     RECORD_LEAST = 7                    # size of the smallest record of a batch
 
 
-cdef struct Cut:                        # the converted part of a batch
+cdef struct Conversion:                 # the converted part of a batch
     int64_t first_offset                # of the first message
     int64_t last_offset                 # of the last
     int64_t max_timestamp
@@ -76,7 +76,7 @@ cdef void put_message(WriteBuffer* b, int magic, int codec, bint log_append_time
 
 
 cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo* info, int magic, int64_t from_offset,
-                     int64_t limit, Cut* cut) noexcept nogil:
+                     int64_t limit, Conversion* conversion) noexcept nogil:
     """Write the records p[0:n] of a batch as messages.
 
     All records of a compressed batch, with the offsets that they have in a wrapper. Of an uncompressed batch those from
@@ -89,9 +89,9 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
     cdef int32_t length = 0, offset_delta = 0, key_bytes = 0, value_bytes = 0
     cdef int64_t delta = 0, timestamp, offset
     cdef Py_ssize_t before
-    cut.count = 0
-    cut.whole = False
-    cut.max_timestamp = cut.first_offset = cut.last_offset = -1
+    conversion.count = 0
+    conversion.whole = False
+    conversion.max_timestamp = conversion.first_offset = conversion.last_offset = -1
     for _ in range(info.record_count):
         if read_varint(&p, end, &length) or length < RECORD_LEAST - 1 or length > end - p:
             return ERROR_CORRUPT_MESSAGE
@@ -113,18 +113,18 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
             return ERROR_MESSAGE_TOO_LARGE
         if info.codec == CODEC_NONE and offset < from_offset:
             continue
-        if cut.count == 0:
-            cut.first_offset = offset
+        if conversion.count == 0:
+            conversion.first_offset = offset
         before = b.size
         put_message(b, magic, CODEC_NONE, info.log_append_time,
-                    offset - cut.first_offset if info.codec and magic else offset, timestamp, key, key_bytes, value, value_bytes)
-        if info.codec == CODEC_NONE and cut.count and b.size > limit:
+                    offset - conversion.first_offset if info.codec and magic else offset, timestamp, key, key_bytes, value, value_bytes)
+        if info.codec == CODEC_NONE and conversion.count and b.size > limit:
             b.size = before
             return ERROR_NONE
-        cut.count += 1
-        cut.last_offset = offset
-        cut.max_timestamp = max(cut.max_timestamp, timestamp)
-    cut.whole = True
+        conversion.count += 1
+        conversion.last_offset = offset
+        conversion.max_timestamp = max(conversion.max_timestamp, timestamp)
+    conversion.whole = True
     return ERROR_NONE
 
 
@@ -140,7 +140,7 @@ def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64
     cdef const uint8_t[::1] view = plain
     cdef WriteBuffer b
     cdef BatchInfo info
-    cdef Cut cut
+    cdef Conversion conversion
     cdef int error = ERROR_CORRUPT_MESSAGE
     cdef bytes packed
     if batch.shape[0]:
@@ -154,18 +154,18 @@ def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64
     buffer_init(&b)
     try:
         with nogil:
-            error = put_records(&b, &view[0], view.shape[0], &info, magic, from_offset, limit, &cut)
+            error = put_records(&b, &view[0], view.shape[0], &info, magic, from_offset, limit, &conversion)
         if error:
             raise BadMessageError(error, 0, "the records of a stored batch cannot be read")
-        if cut.count and info.codec:
+        if conversion.count and info.codec:
             packed = compress(info.codec, PyBytes_FromStringAndSize(<const char*>b.data, b.size), magic)
             b.size = 0
-            put_message(&b, magic, info.codec, info.log_append_time, cut.last_offset, cut.max_timestamp, NULL, -1,
+            put_message(&b, magic, info.codec, info.log_append_time, conversion.last_offset, conversion.max_timestamp, NULL, -1,
                         <const uint8_t*>PyBytes_AS_STRING(packed), <int32_t>len(packed))
         if b.error:
             raise MemoryError("no memory for a converted record batch")
-        following = info.base_offset + info.last_offset_delta + 1 if cut.whole else cut.last_offset + 1
-        return PyBytes_FromStringAndSize(<const char*>b.data, b.size) if cut.count else b"", following
+        following = info.base_offset + info.last_offset_delta + 1 if conversion.whole else conversion.last_offset + 1
+        return PyBytes_FromStringAndSize(<const char*>b.data, b.size) if conversion.count else b"", following
     finally:
         buffer_free(&b)
 

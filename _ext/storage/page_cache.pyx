@@ -27,7 +27,7 @@ cdef extern from "<sys/uio.h>" nogil:
     #ifndef RWF_NOWAIT
     #define RWF_NOWAIT 0x8
     #endif
-    /* 1: every page cached, 0: not, -1: the kernel cannot tell. cachestat has number 451 on every architecture. */
+    /* 1: every page cached, 0: not, -1: the kernel cannot report it. cachestat has number 451 on every architecture. */
     static int cached_pages_complete(int fd, int64_t position, int64_t length) {
         struct { uint64_t off, len; } range = { (uint64_t)position, (uint64_t)length };
         struct { uint64_t cached, dirty, writeback, evicted, recently_evicted; } stat = { 0, 0, 0, 0, 0 };

@@ -15,7 +15,7 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
 cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t index_interval) noexcept nogil
 
 # Takes the leader epochs from the headers of all batches if the checkpoint does not cover the log's first one: the checkpoint is
-# written without a sync, and a power failure may leave it empty. If the checkpoint covers the log, only that first header is read.
+# written without a sync, and a power failure may leave it empty. If the checkpoint covers the log, at most one header is read.
 cdef int complete_epochs(LogState* state, int directory) noexcept nogil
 
 # Rebuilds the offset and time index of a segment below the recovery point from its headers; cuts nothing.
