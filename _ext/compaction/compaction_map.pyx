@@ -7,7 +7,7 @@ from posix.unistd cimport close
 
 from odradek._ext.compaction.compacted_records cimport RecordKey, last_offset_of, read_key
 from odradek._ext.compaction.compaction_log cimport STEP_CODEC, STEP_CORRUPT, STEP_DONE, STEP_MAP_FULL
-from odradek._ext.compaction.compaction_transactions cimport meet_batch, meet_marker, start_transactions
+from odradek._ext.compaction.compaction_transactions cimport track_batch, track_marker, start_transactions
 from odradek._ext.compaction.offset_map cimport begin_map, close_map, put_offset
 from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE
 from odradek._ext.storage.file_calls cimport file_error
@@ -109,9 +109,9 @@ cdef class KeyedLog(CompactedLog):
             self.next_offset = last_offset_of(&self.batch) + 1
             if self.batch.magic == 2:
                 if self.batch.control:
-                    result = meet_marker(&self.transactions, p + used[0], &self.batch, NULL, &aborted)
+                    result = track_marker(&self.transactions, p + used[0], &self.batch, NULL, &aborted)
                 else:
-                    result = meet_batch(&self.transactions, &self.batch, &aborted)
+                    result = track_batch(&self.transactions, &self.batch, &aborted)
                 if result:
                     return result
                 if not self.batch.control and not aborted and last_offset_of(&self.batch) >= self.first_dirty_offset:

@@ -40,7 +40,7 @@ cdef void start_transactions(Transactions* state) noexcept nogil
 
 # Process a control batch: *idle is set if no batch of its transaction was met, so that it may be removed. `kept`, unless NULL,
 # receives the transaction index entry (AbortedEntry) of an abort that is kept. Returns 0, or -ENOMEM.
-cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil
+cdef int track_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil
 
 # Process a batch that is no control batch: *aborted is set if it belongs to an aborted transaction. Returns 0, or -ENOMEM.
-cdef int meet_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil
+cdef int track_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil

@@ -84,7 +84,7 @@ cdef int read_control_type(const uint8_t* batch, const BatchInfo* info) noexcept
     return load16(p + 2)
 
 
-cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil:
+cdef int track_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil:
     cdef OpenAborted* aborted = <OpenAborted*>state.open_aborted.items
     cdef int64_t* committed = <int64_t*>state.open_committed.items
     cdef AbortedEntry* entry
@@ -121,7 +121,7 @@ cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo*
     return 0
 
 
-cdef int meet_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil:
+cdef int track_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil:
     cdef int64_t* committed
     cdef int64_t at
     cdef int error = enter_aborted(state, info.base_offset + info.last_offset_delta)

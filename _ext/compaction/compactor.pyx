@@ -51,7 +51,7 @@ from odradek._ext.compaction.compaction_log cimport (
     clear_array,
     free_array,
 )
-from odradek._ext.compaction.compaction_transactions cimport meet_batch, meet_marker, start_transactions
+from odradek._ext.compaction.compaction_transactions cimport track_batch, track_marker, start_transactions
 from odradek._ext.compaction.offset_map cimport get_offset, open_map
 from odradek._ext.partition.slot_access cimport give_up
 from odradek._ext.partition.swapping cimport prepare_swap, swap_segments
@@ -333,10 +333,10 @@ cdef class Compactor(KeyedLog):
         cdef int64_t horizon = delete_horizon(&self.batch)
         cdef int error
         if self.batch.control:
-            error = meet_marker(&self.transactions, batch, &self.batch, &self.output.transactions, &idle)
+            error = track_marker(&self.transactions, batch, &self.batch, &self.output.transactions, &idle)
             verdict.discard = idle and 0 <= horizon <= self.now_ms
         else:
-            error = meet_batch(&self.transactions, &self.batch, &idle)
+            error = track_batch(&self.transactions, &self.batch, &idle)
             verdict.discard = idle
         verdict.starts_horizon = idle and self.batch.control
         verdict.keep_empty = self.keeps_producer() or last_offset_of(&self.batch) + 1 == self.upper_bound
