@@ -11,8 +11,6 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
-from odradek._ext.records.batch_builder cimport BatchBuilder
-from odradek._ext.shm.metering cimport count_error
 from odradek._ext.api.plain_requests cimport finished, header, text
 from odradek._ext.protocol.cursor cimport (
     CURSOR_OK,
@@ -36,6 +34,8 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
 )
 from odradek._ext.protocol.decoder cimport MAX_ELEMENTS
+from odradek._ext.records.batch_builder cimport BatchBuilder
+from odradek._ext.shm.metering cimport count_error
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 

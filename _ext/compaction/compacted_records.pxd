@@ -1,4 +1,4 @@
-"""Records as compaction reads and rewrites them: the key, the tombstone, new timestamp deltas, a new header."""
+"""Records as compaction reads and rewrites them: key, tombstone, new timestamp deltas, new batch header."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -6,9 +6,9 @@ from odradek._ext.records.record_batch cimport ATTRIBUTE_DELETE_HORIZON, BatchIn
 from odradek._ext.storage.log_state cimport Array
 
 
-cdef struct RecordKey:            # the part of a record that decides
+cdef struct RecordKey:            # the fields of a record on which compaction decides
     const uint8_t* key
-    int32_t key_bytes             # -1: none
+    int32_t key_bytes             # -1: null
     int32_t offset_delta
     int64_t timestamp_delta
     bint tombstone
@@ -19,12 +19,12 @@ cdef inline int64_t last_offset_of(const BatchInfo* info) noexcept nogil:
 
 
 cdef inline int64_t delete_horizon(const BatchInfo* info) noexcept nogil:
-    """When tombstones and idle markers of the batch may go (KIP-534); -1 if that is not settled yet."""
+    """The time from which tombstones and idle markers of the batch may be removed (KIP-534); -1 if it is not set yet."""
     return info.base_timestamp if info.attributes & ATTRIBUTE_DELETE_HORIZON else -1
 
 
 cdef inline int read_key(const uint8_t** p, const uint8_t* end, RecordKey* out) noexcept nogil:
-    """Step over the record at *p: 0, or -1 when its framing does not hold."""
+    """Step over the record at *p. Returns 0, or -1 if its framing is invalid."""
     cdef const uint8_t* stop
     cdef int32_t length = 0
     if read_varint(p, end, &length) or length < 1 or length > end - p[0]:
@@ -46,12 +46,13 @@ cdef inline int read_key(const uint8_t** p, const uint8_t* end, RecordKey* out) 
     return 0
 
 
-# Append to an array of bytes; 0, or -ENOMEM.
+# Append to an array of bytes. Returns 0, or -ENOMEM.
 cdef int add_bytes(Array* array, const void* data, int64_t n) noexcept nogil
 
-# The records p[0:] with `shift` added to their timestamp deltas, because their batch's base moved; 0, -1, or -ENOMEM.
+# Copy the records p[0:] with `shift` added to their timestamp deltas, because their batch's base timestamp changed. Returns 0, -1,
+# or -ENOMEM.
 cdef int restamp_records(const uint8_t* p, const uint8_t* end, int64_t shift, Array* out) noexcept nogil
 
-# The header of a batch that was rewritten; the CRC comes when the records are behind it.
+# Write the header of a rewritten batch; the caller adds the CRC after it has written the records.
 cdef void put_header(uint8_t* out, const uint8_t* original, int64_t size, int attributes, int64_t base_timestamp,
                      int64_t max_timestamp, int32_t count) noexcept nogil

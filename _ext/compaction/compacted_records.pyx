@@ -1,4 +1,4 @@
-"""See compacted_records.pxd. Pure functions over memory."""
+"""Reading and rewriting of records for compaction; see compacted_records.pxd. Pure functions over memory."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
@@ -38,7 +38,7 @@ cdef int add_bytes(Array* array, const void* data, int64_t n) noexcept nogil:
 
 
 cdef inline int put_varint(uint8_t* out, uint64_t value) noexcept nogil:
-    """Of a number in zigzag form; the bytes it takes."""
+    """Write a number that is in zigzag form. Returns its length in bytes."""
     cdef int n = 0
     while value > 0x7F:
         out[n] = <uint8_t>(value & 0x7F | 0x80)

@@ -1,6 +1,7 @@
-"""The segment that compaction writes: log and indexes, in `.cleaned` files that become a segment by a swap.
+"""The segment that compaction writes: log and indexes in `.cleaned` files, which become a segment by a swap.
 
-Owned by one pass. Nothing is written as long as the only source segment has the same bytes (`descriptor` is -1).
+Owned by one pass. Nothing is written (`descriptor` is -1) as long as the new segment has the same bytes as the only source
+segment.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -8,11 +9,11 @@ from libc.stdint cimport int64_t, uint8_t
 from odradek._ext.storage.log_state cimport Array
 
 
-cdef struct Output:               # the segment being written
-    int descriptor                # -1: not begun, nothing differs so far
-    int source                    # of the group's only segment, -1 if there are more
+cdef struct Output:               # the segment that is being written
+    int descriptor                # -1: not begun, because nothing differs so far
+    int source                    # descriptor of the group's only segment, -1 if there are several
     int64_t base_offset
-    int64_t position              # bytes of the new segment so far, those in `buffer` included
+    int64_t position              # bytes of the new segment so far, including those in `buffer`
     uint8_t* buffer
     size_t filled
     size_t room
@@ -31,15 +32,17 @@ cdef int init_output(Output* out) noexcept nogil
 cdef void free_output(Output* out) noexcept nogil
 cdef void start_output(Output* out, int64_t base_offset, int64_t interval) noexcept nogil
 
-# Something differs from here on: create the `.cleaned` log, with what came before as it is in the source. 0, or -errno.
+# Create the `.cleaned` log and copy the unchanged part before this position from the source, because the next bytes differ. Returns
+# 0, or -errno.
 cdef int begin_output(Output* out, int directory) noexcept nogil
 
-# The index entries that fall due before a batch is put at the present position (the rules of an append); 0, or -ENOMEM.
+# Add the index entries that are due before a batch is written at the current position (by the rules of an append). Returns 0, or
+# -ENOMEM.
 cdef int note_batch(Output* out, int64_t last_offset, int64_t max_timestamp) noexcept nogil
 cdef int put_bytes(Output* out, const uint8_t* data, size_t n) noexcept nogil
 
-# All of the new segment on the device, in `.cleaned` files; *files says which (FILE_ bits). 0, or -errno.
+# Write the rest of the new segment and sync all of it in `.cleaned` files; *files receives their FILE_ bits. Returns 0, or -errno.
 cdef int finish_output(Output* out, int directory, int* files) noexcept nogil
 
-# Remove the files of a new segment that nobody will swap in.
+# Remove the files of a new segment that will not be swapped in.
 cdef void remove_unswapped(int directory, int64_t base_offset) noexcept nogil

@@ -1,4 +1,4 @@
-"""See compacted_segment.pxd. No GIL, no lock: files of the pass alone."""
+"""The segment that compaction writes; see compacted_segment.pxd. No GIL, no lock: only the pass uses these files."""
 
 from libc.errno cimport EIO, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
@@ -21,7 +21,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <sys/types.h>
     #include <unistd.h>
-    /* Early write-back, so that the sync at the end finds little to do; advice: what comes of it does not matter. */
+    /* Early write-back, so that the sync at the end has little to do. This is advice; its result does not matter. */
     static inline void start_writeback(int fd, int64_t from, int64_t n) {
     #ifdef SYNC_FILE_RANGE_WRITE
         sync_file_range(fd, from, n, SYNC_FILE_RANGE_WRITE);
@@ -67,7 +67,7 @@ cdef void start_output(Output* out, int64_t base_offset, int64_t interval) noexc
 
 
 cdef void remove_unswapped(int directory, int64_t base_offset) noexcept nogil:
-    """The log goes last: without it the others would mean something else."""
+    """The log is removed last: without it the other files would be misinterpreted."""
     cdef char[64] name
     cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX, FILE_LOG]
     cdef int i
@@ -143,7 +143,7 @@ cdef int note_batch(Output* out, int64_t last_offset, int64_t max_timestamp) noe
 cdef int put_bytes(Output* out, const uint8_t* data, size_t n) noexcept nogil:
     cdef int error
     if out.descriptor < 0:
-        out.position += <int64_t>n      # as in the source: copied when something differs
+        out.position += <int64_t>n      # equal to the source so far: copied when something differs
         return 0
     if n > out.room - out.filled:
         error = flush_output(out)
@@ -160,7 +160,7 @@ cdef int put_bytes(Output* out, const uint8_t* data, size_t n) noexcept nogil:
 
 
 cdef int write_whole(int directory, int64_t base_offset, int kind, const void* data, size_t n) noexcept nogil:
-    """A `.cleaned` file with this content, on the device; 0, or -errno."""
+    """Write a `.cleaned` file with this content and sync it. Returns 0, or -errno."""
     cdef char[64] name
     cdef int error, descriptor
     file_name(name, base_offset, kind, b".cleaned")

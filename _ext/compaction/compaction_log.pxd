@@ -1,6 +1,6 @@
 """The log that a pass of compaction works on: its segments, its active producers, its batches one after another.
 
-A base of `Compactor`, by inheritance because every step of a pass shares its state; used by one thread of the cleaner.
+A base class of `Compactor`; inheritance is used because all steps of a pass share its state. Used by one thread of the cleaner.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -12,22 +12,22 @@ from odradek._ext.shm.layout cimport Slot
 from odradek._ext.storage.log_state cimport Array
 
 
-cdef enum:                        # what became of a step
+cdef enum:                        # result of a step
     STEP_DONE = 0
     STEP_CODEC = 1                # the batch at `used` is compressed
     STEP_MAP_FULL = 2
     STEP_CORRUPT = 3
 
-cdef enum:                        # why a pass ends, where nothing is wrong
-    GONE_BUSY = 1
-    GONE_DELETED = 2
-    GONE_TRUNCATED = 3
-    GONE_SOURCE = 4
+cdef enum:                        # reason why a pass ends without an error
+    ABORTED_BUSY = 1
+    ABORTED_DELETED = 2
+    ABORTED_TRUNCATED = 3
+    ABORTED_SOURCE = 4
 
 
-cdef struct LastOfProducer:       # the batch or marker that an active producer's state lives by
+cdef struct LastOfProducer:       # the batch or marker that preserves an active producer's state
     int64_t producer_id
-    int64_t last_offset           # -1: none, its epoch stands in a marker
+    int64_t last_offset           # -1: none, a marker contains its epoch
     int16_t epoch
 
 
@@ -46,17 +46,17 @@ cdef int by_producer(const void* left, const void* right) noexcept nogil
 
 cdef class CompactedLog:
     cdef uint8_t* buffer
-    cdef size_t buffer_bytes      # now; a batch larger than it makes it grow
+    cdef size_t buffer_bytes      # current size; it grows for a larger batch
     cdef size_t usual_bytes
     cdef object decompress, open_old, swap_lock
     cdef int stop                 # set by another thread
-    cdef int reading              # descriptor that `fill` read last; valid while `pace` is called
+    cdef int reading              # descriptor that `fill` last read; valid while `pace` is called
     cdef uint32_t slot, incarnation
     cdef uint64_t truncations
     cdef int directory
     cdef int32_t index_interval_bytes
     cdef int64_t delete_retention_ms
-    cdef int64_t next_offset, segment_end      # what a batch's offsets lie between
+    cdef int64_t next_offset, segment_end      # the limits of a batch's offsets
     cdef Transactions transactions
     cdef Array producers          # of LastOfProducer, by id
     cdef BatchInfo batch
@@ -69,7 +69,7 @@ cdef class CompactedLog:
     cdef int read_producers(self) except -1
     cdef int copy_producers(self, Slot* slot) noexcept nogil
     cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1
-    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t got) except -1
+    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t length) except -1
     cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil
     cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position)
     cdef list opened(self, const uint8_t* message, int64_t base, int64_t position)

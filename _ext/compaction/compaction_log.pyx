@@ -1,7 +1,8 @@
 """The log that a pass of compaction works on; see `compaction_log.pxd`.
 
-A slot's lock is held to look at the log at the pass's beginning, and to read the producers. Batches are judged as what a disk may
-have made of them: what is not sound ends the pass with CorruptSegmentError, what others did meanwhile with CompactionAborted.
+A slot's lock is held to check the log at the beginning of a pass, and to read the producers. Batches are checked as data that a
+disk may have damaged: an invalid batch ends the pass with CorruptSegmentError, a concurrent change of the log with
+CompactionAborted.
 """
 
 import os
@@ -47,26 +48,26 @@ cdef extern from "<sys/stat.h>" nogil:
 
 cdef enum:
     LOCK_WAIT_MS = 15000
-    LARGEST_OPENED = 0x7FFFFFFF   # bytes that a compressed batch may open to: it was bounded when it was appended
+    LARGEST_OPENED = 0x7FFFFFFF   # most bytes of a decompressed batch: its size was limited when it was appended
 
 REASONS = {
-    GONE_BUSY: "the slot's lock did not come free",
-    GONE_DELETED: "the partition was deleted or went offline",
-    GONE_TRUNCATED: "the log was truncated",
-    GONE_SOURCE: "a segment went, or another came in its place",
+    ABORTED_BUSY: "the slot's lock was not released in time",
+    ABORTED_DELETED: "the partition was deleted or went offline",
+    ABORTED_TRUNCATED: "the log was truncated",
+    ABORTED_SOURCE: "a segment was removed or replaced",
 }
 
 
 class CompactionAborted(Exception):
-    """The log was truncated, deleted or shortened by retention meanwhile, or the broker stops: nothing is wrong."""
+    """The log was truncated, deleted or shortened by retention meanwhile, or the broker stops. This is no error."""
 
 
 class CorruptSegmentError(Exception):
-    """A segment holds something else than sound batches; the message names file, position and offset."""
+    """A segment contains an invalid batch; the message names file, position and offset."""
 
 
 def take_lane():
-    """Give the calling thread the lane that all compacting threads share, for slots' locks that it takes outside of a pass.
+    """Give the calling thread the lane that all compacting threads share, for locks of slots that it takes outside of a pass.
 
     It must hold the `swap_lock` of the compacting threads whenever it holds a slot's lock [R 5].
     """
@@ -82,7 +83,7 @@ cdef int by_producer(const void* left, const void* right) noexcept nogil:
 
 
 cdef class CompactedLog:
-    """One log at a time. Whoever inherits says what to read with, and how to open what is compressed."""
+    """Works on one log at a time. The subclass provides the read buffer and the functions for compressed data."""
 
     def __cinit__(self):
         self.directory = -1
@@ -95,21 +96,22 @@ cdef class CompactedLog:
         free_array(&self.producers)
 
     cdef int lock(self) noexcept nogil:
-        """Take the slot's lock, and see that the log is still the one of this pass; a LOCK_ result, nothing held but for 0."""
+        """Take the slot's lock and check that it still has the log of this pass. Returns 0 with the lock held, or an ABORTED_
+        code without it."""
         cdef Slot* slot = slot_at(self.slot)
         set_lane(LANE_SECOND)
         if wait_slot(self.slot, slot, LOCK_WAIT_MS) != 0:
-            return GONE_BUSY
+            return ABORTED_BUSY
         if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:
             unlock(self.slot, slot)
-            return GONE_DELETED
+            return ABORTED_DELETED
         if self.directory >= 0 and slot.truncations != self.truncations:
             unlock(self.slot, slot)
-            return GONE_TRUNCATED
+            return ABORTED_TRUNCATED
         return 0
 
     def check(self, int result):
-        """Raise what a result of a step under the lock means, unless it is 0."""
+        """Raise the exception for the result of a step under the lock, unless it is 0."""
         if result > 0:
             raise CompactionAborted(REASONS[result])
         if result == -ENOMEM:
@@ -118,7 +120,7 @@ cdef class CompactedLog:
             raise file_error(-result, "a file of the log")
 
     cdef int open_log(self) except -1:
-        """The log as the pass begins; what a pass before it left half done goes."""
+        """Read the log's state at the beginning of a pass, and remove what an earlier pass left unfinished."""
         cdef Slot* slot = slot_at(self.slot)
         cdef int result, directory = -1
         with self.swap_lock, nogil:
@@ -149,19 +151,20 @@ cdef class CompactedLog:
         return 0
 
     def group(self, sources, int64_t end):
-        """Runs of segments that together make one: by size, by size of indexes, and by what a relative offset can say."""
+        """Lists of segments that together make one, limited by size, by size of indexes, and by the range of a relative offset.
+        """
         cdef Slot* slot = slot_at(self.slot)
         cdef int64_t largest = slot.settings.segment_bytes, largest_index = slot.settings.index_max_bytes
-        chosen = [source for source in sources if source.base_offset < end]
+        candidates = [source for source in sources if source.base_offset < end]
         groups = []
-        for source in chosen:
+        for source in candidates:
             last = source.end_offset - 1
             if groups:
                 group = groups[len(groups) - 1]
                 if (
-                    sum(one.size for one in group) + source.size <= largest
-                    and sum(one.index_bytes for one in group) + source.index_bytes <= largest_index
-                    and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= largest_index
+                    sum(member.size for member in group) + source.size <= largest
+                    and sum(member.index_bytes for member in group) + source.index_bytes <= largest_index
+                    and sum(member.time_index_bytes for member in group) + source.time_index_bytes <= largest_index
                     and (source.size == 0 or last - group[0].base_offset <= 0x7FFFFFFF)
                 ):
                     group.append(source)
@@ -173,18 +176,18 @@ cdef class CompactedLog:
         return os.stat(name, dir_fd=self.directory)
 
     def list_sources(self, int64_t before):
-        """The segments with a base offset below `before`, ascending; raises CompactionAborted when one goes meanwhile."""
-        found = []
+        """The segments with a base offset below `before`, ascending. Raises CompactionAborted if one is removed meanwhile."""
+        segments = []
         try:
             for name in os.listdir(self.directory):
                 if len(name) == 24 and name.endswith(".log") and name[:20].isdigit() and int(name[:20]) < before:
                     log, index, times = (self.stat(name[:20] + kind) for kind in (".log", ".index", ".timeindex"))
-                    found.append((int(name[:20]), log.st_size, log.st_ino, log.st_mtime_ns, index.st_size, times.st_size))
+                    segments.append((int(name[:20]), log.st_size, log.st_ino, log.st_mtime_ns, index.st_size, times.st_size))
         except FileNotFoundError as error:
-            raise CompactionAborted("a segment went while the log was listed") from error
-        found.sort()
-        ends = [one[0] for one in found[1:]] + [before]
-        return [Source(one[0], end, *one[1:]) for one, end in zip(found, ends, strict=True)]
+            raise CompactionAborted("a segment was removed while the log was listed") from error
+        segments.sort()
+        ends = [segment[0] for segment in segments[1:]] + [before]
+        return [Source(segment[0], end, *segment[1:]) for segment, end in zip(segments, ends, strict=True)]
 
     cdef int open_file(self, int64_t base_offset, int kind) except -1:
         cdef char[64] name
@@ -198,7 +201,7 @@ cdef class CompactedLog:
         return descriptor
 
     def read_aborted(self):
-        """All aborted transactions of the log, those too that end behind the part to compact."""
+        """Read all aborted transactions of the log, including those that end after the part to compact."""
         cdef const uint8_t* p
         cdef AbortedEntry* entry
         cdef Py_ssize_t at
@@ -219,27 +222,27 @@ cdef class CompactedLog:
         sort_aborted(&self.transactions)
 
     cdef bytes read_index(self, int64_t base_offset, int kind):
-        """All of an index; raises CompactionAborted when its segment is gone, OSError."""
+        """The content of an index. Raises CompactionAborted if its segment was removed, and OSError."""
         cdef int descriptor = self.open_file(base_offset, kind)
-        cdef int64_t got
+        cdef int64_t length
         cdef uint8_t* p
         try:
             content = bytearray(os.fstat(descriptor).st_size)
             p = content
-            got = read_at(descriptor, p, <size_t>len(content), 0)
+            length = read_at(descriptor, p, <size_t>len(content), 0)
         finally:
             close(descriptor)
-        if got < 0:
-            raise file_error(<int>-got, f"{base_offset:020d}")
-        return bytes(content[:got])
+        if length < 0:
+            raise file_error(<int>-length, f"{base_offset:020d}")
+        return bytes(content[:length])
 
     cdef int read_producers(self) except -1:
-        """The last batch, or the epoch, of each active producer, as of now."""
+        """Read the last batch, or the epoch, of each active producer at this time."""
         cdef Slot* slot = slot_at(self.slot)
         cdef int result = 1
         cdef int64_t room
         while result == 1:
-            room = slot.producer_count + 1      # nothing is allocated under the lock
+            room = slot.producer_count + 1      # nothing may be allocated under the lock
             if room > self.producers.room:
                 free_array(&self.producers)
                 self.producers.items = malloc(<size_t>room * sizeof(LastOfProducer))
@@ -252,7 +255,7 @@ cdef class CompactedLog:
                     result = self.copy_producers(slot)
                     unlock(self.slot, slot)
                 else:
-                    result += 1                 # told from "there is no room"
+                    result += 1                 # to distinguish it from "there is no room"
             if result > 1:
                 self.check(result - 1)
         if self.producers.count:
@@ -260,7 +263,7 @@ cdef class CompactedLog:
         return 0
 
     cdef int copy_producers(self, Slot* slot) noexcept nogil:
-        """0, or 1 if there are more than there is room for."""
+        """Returns 0, or 1 if there are more producers than room."""
         cdef ProducerEntry* entry
         cdef LastOfProducer* item
         cdef uint32_t place = 0
@@ -278,56 +281,57 @@ cdef class CompactedLog:
         return 0
 
     def look(self):
-        """Raise CompactionAborted if the pass must end early: the broker stops, or the log or the segment being read was removed.
+        """Raise CompactionAborted if the pass must end early: the broker stops, or the log or the segment being read was
+        removed.
 
-        To be called while the pass waits, so that it does not keep the space of a removed segment.
+        Call this while the pass waits, so that it does not keep the disk space of a removed segment.
         """
         cdef Slot* slot = slot_at(self.slot)
-        cdef stat_links found
+        cdef stat_links status
         if self.stop:
             raise CompactionAborted("the broker stops")
         if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE:
-            raise CompactionAborted(REASONS[GONE_DELETED])
-        if fstat(self.reading, &found) == 0 and found.st_nlink == 0:
-            raise CompactionAborted(REASONS[GONE_SOURCE])
+            raise CompactionAborted(REASONS[ABORTED_DELETED])
+        if fstat(self.reading, &status) == 0 and status.st_nlink == 0:
+            raise CompactionAborted(REASONS[ABORTED_SOURCE])
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1:
-        """Read what the buffer takes from `position` on; the bytes read. Raises OSError, CompactionAborted."""
-        cdef int64_t wanted = min(size - position, <int64_t>self.buffer_bytes), got
+        """Fill the buffer from `position` on. Returns the number of bytes read. Raises OSError, CompactionAborted."""
+        cdef int64_t length = min(size - position, <int64_t>self.buffer_bytes), read_bytes
         self.reading = descriptor
         self.look()
         with nogil:
-            got = read_at(descriptor, self.buffer, <size_t>wanted, position)
-        if got < 0:
-            raise file_error(<int>-got, "a segment")
-        if got < wanted:
+            read_bytes = read_at(descriptor, self.buffer, <size_t>length, position)
+        if read_bytes < 0:
+            raise file_error(<int>-read_bytes, "a segment")
+        if read_bytes < length:
             raise CompactionAborted("a segment was cut")
-        return got
+        return read_bytes
 
-    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t got) except -1:
-        """The batch at the buffer's start does not fit: make room for it."""
-        cdef int64_t wanted
+    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t length) except -1:
+        """Enlarge the buffer for the batch at its start, which does not fit."""
+        cdef int64_t needed
         cdef uint8_t* larger
-        if got < MESSAGE_HEADER_BYTES or got == size - position:
+        if length < MESSAGE_HEADER_BYTES or length == size - position:
             raise self.corrupt(base_offset, position)
-        wanted = <int64_t>load64(self.buffer + 4) & 0xFFFFFFFF
-        wanted += BATCH_OVERHEAD_BYTES
-        if wanted > size - position or wanted <= <int64_t>self.buffer_bytes:
+        needed = <int64_t>load64(self.buffer + 4) & 0xFFFFFFFF
+        needed += BATCH_OVERHEAD_BYTES
+        if needed > size - position or needed <= <int64_t>self.buffer_bytes:
             raise self.corrupt(base_offset, position)
-        larger = <uint8_t*>realloc(self.buffer, <size_t>wanted)
+        larger = <uint8_t*>realloc(self.buffer, <size_t>needed)
         if larger == NULL:
-            raise MemoryError(f"no memory for a batch of {wanted} bytes")
+            raise MemoryError(f"no memory for a batch of {needed} bytes")
         self.buffer = larger
-        self.buffer_bytes = <size_t>wanted
+        self.buffer_bytes = <size_t>needed
         return 0
 
     def corrupt(self, base_offset, position):
-        return CorruptSegmentError(f"{base_offset:020d}.log: no sound batch at position {position}, offset {self.next_offset} or later")
+        return CorruptSegmentError(f"{base_offset:020d}.log: no valid batch at position {position}, offset {self.next_offset} or later")
 
     cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position):
-        """The records of a compressed batch; raises CorruptSegmentError where its codec does not read them."""
+        """The records of a compressed batch. Raises CorruptSegmentError if its codec cannot read them."""
         payload = (<const char*>batch)[AT_RECORDS:self.batch.size]
         try:
             return self.decompress(self.batch.codec, payload, LARGEST_OPENED)
@@ -335,7 +339,8 @@ cdef class CompactedLog:
             raise self.corrupt(base, position) from error
 
     cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil:
-        """Judge the header at p into `batch`: STEP_DONE with size 0 when it does not lie in memory whole, or STEP_CORRUPT."""
+        """Check the header at p and parse it into `batch`. Returns STEP_DONE, with size 0 if the batch is not completely in
+        memory, or STEP_CORRUPT."""
         cdef int error
         if n < MESSAGE_HEADER_BYTES:
             self.batch.size = 0
@@ -358,7 +363,7 @@ cdef class CompactedLog:
         return STEP_DONE
 
     cdef list opened(self, const uint8_t* message, int64_t base, int64_t position):
-        """What a message of format v0 or v1 holds; raises CorruptSegmentError."""
+        """The messages in a message of format v0 or v1. Raises CorruptSegmentError."""
         try:
             return self.open_old((<const char*>message)[:self.batch.size])
         except ValueError as error:

@@ -1,4 +1,5 @@
-"""The map of the newest offset of each key, built from the dirty part of a log. A base of `Compactor`, as `CompactedLog` is."""
+"""The map from each key to its newest offset, built from the dirty part of a log. A base class of `Compactor`, like
+`CompactedLog`."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -11,7 +12,7 @@ cdef class KeyedLog(CompactedLog):
     cdef double load_factor
     cdef object pace
     cdef int64_t first_dirty_offset
-    cdef int64_t latest_offset    # what the map knows
+    cdef int64_t latest_offset    # last offset that the map covers
     cdef int64_t map_bytes_read
 
     cdef int build_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1

@@ -1,4 +1,4 @@
-"""Building the map of keys; see `compaction_map.pxd`. Without a lock: nothing here looks at more than closed segments."""
+"""Builds the map of keys; see `compaction_map.pxd`. No lock is needed, because only closed segments are read."""
 
 import os
 
@@ -7,7 +7,7 @@ from posix.unistd cimport close
 
 from odradek._ext.compaction.compacted_records cimport RecordKey, last_offset_of, read_key
 from odradek._ext.compaction.compaction_log cimport STEP_CODEC, STEP_CORRUPT, STEP_DONE, STEP_MAP_FULL
-from odradek._ext.compaction.compaction_transactions cimport meet_batch, meet_marker, start_transactions
+from odradek._ext.compaction.compaction_transactions cimport start_transactions, track_batch, track_marker
 from odradek._ext.compaction.offset_map cimport begin_map, close_map, put_offset
 from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE
 from odradek._ext.storage.file_calls cimport file_error
@@ -16,13 +16,13 @@ from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch
 
 
 cdef class KeyedLog(CompactedLog):
-    """Whoever inherits opens the map."""
+    """The subclass opens the map."""
 
     def __dealloc__(self):
         close_map(&self.map)
 
     def build_map(self, sources, int64_t start, int64_t end):
-        """Put the keys of the dirty part into the map until it is full; whether it was."""
+        """Put the keys of the dirty part into the map until it is full. Returns whether it became full."""
         cdef int64_t begin = 0, position, size, base
         cdef int descriptor, result = STEP_DONE
         dirty = [source for source in sources if source.end_offset > start]
@@ -44,33 +44,34 @@ cdef class KeyedLog(CompactedLog):
                 close(descriptor)
             if result == STEP_MAP_FULL:
                 return True
-            # Where offsets are missing at a segment's end, nothing is left to be seen of them.
+            # Offsets may be missing at a segment's end without a trace, so the map covers them as well.
             self.latest_offset = max(self.latest_offset, source.end_offset - 1)
         return False
 
     def position_of(self, int descriptor, source, int64_t offset):
-        """Where in a segment the batch that holds `offset` begins; its start where the index does not tell."""
-        cdef FoundBatch found
+        """The position in a segment at which the batch with `offset` begins; the segment's start if the index does not contain
+        it."""
+        cdef FoundBatch batch
         cdef int64_t base = source.base_offset, size = source.size, entries = source.index_bytes // 8
         cdef int result, index = self.open_file(base, FILE_INDEX)
         with nogil:
-            result = find_position(descriptor, index, entries, base, size, offset, &found)
+            result = find_position(descriptor, index, entries, base, size, offset, &batch)
         close(index)
         if result < 0:
             raise file_error(-result, f"{base:020d}.index")
         if result == LOOKUP_BEYOND:
             return size
-        return found.position if result == LOOKUP_FOUND else 0
+        return batch.position if result == LOOKUP_FOUND else 0
 
     cdef int build_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1:
-        """One buffer of a segment into the map; STEP_DONE or STEP_MAP_FULL."""
-        cdef int64_t got = self.fill(descriptor, position[0], size)
+        """Process one buffer of a segment. Returns STEP_DONE or STEP_MAP_FULL."""
+        cdef int64_t length = self.fill(descriptor, position[0], size)
         cdef size_t used = 0
         cdef int result
         cdef const uint8_t* plain
         cdef Py_ssize_t n
         with nogil:
-            result = self.build_window(self.buffer, <size_t>got, &used)
+            result = self.build_window(self.buffer, <size_t>length, &used)
         if result == STEP_CODEC and self.batch.magic != 2:
             result = self.map_old(self.buffer + used, base, position[0] + <int64_t>used)
             if result == STEP_DONE:
@@ -86,7 +87,7 @@ cdef class KeyedLog(CompactedLog):
                 self.latest_offset = max(self.latest_offset, last_offset_of(&self.batch))
                 used += <size_t>self.batch.size
         elif result == STEP_DONE and used == 0:
-            self.grow(base, position[0], size, got)
+            self.grow(base, position[0], size, length)
         if result == STEP_CORRUPT:
             raise self.corrupt(base, position[0] + <int64_t>used)
         if result < 0:
@@ -97,7 +98,7 @@ cdef class KeyedLog(CompactedLog):
         return result
 
     cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
-        """The whole batches in p[0:n] into the map."""
+        """Add the keys of the complete batches in p[0:n] to the map."""
         cdef bint aborted = False
         cdef int result
         used[0] = 0
@@ -108,9 +109,9 @@ cdef class KeyedLog(CompactedLog):
             self.next_offset = last_offset_of(&self.batch) + 1
             if self.batch.magic == 2:
                 if self.batch.control:
-                    result = meet_marker(&self.transactions, p + used[0], &self.batch, NULL, &aborted)
+                    result = track_marker(&self.transactions, p + used[0], &self.batch, NULL, &aborted)
                 else:
-                    result = meet_batch(&self.transactions, &self.batch, &aborted)
+                    result = track_batch(&self.transactions, &self.batch, &aborted)
                 if result:
                     return result
                 if not self.batch.control and not aborted and last_offset_of(&self.batch) >= self.first_dirty_offset:
@@ -127,7 +128,7 @@ cdef class KeyedLog(CompactedLog):
         return STEP_DONE
 
     cdef int map_records(self, const uint8_t* p, size_t n) noexcept nogil:
-        """The keys of `batch`, whose records are p[0:n]."""
+        """Add the keys of `batch`, whose records are p[0:n], to the map."""
         cdef const uint8_t* end = p + n
         cdef RecordKey record
         cdef int32_t _
@@ -140,7 +141,7 @@ cdef class KeyedLog(CompactedLog):
         return STEP_DONE
 
     cdef int map_old(self, const uint8_t* message, int64_t base, int64_t position) except -1:
-        """The keys of a message of format v0 or v1, or of those in a wrapper; STEP_DONE or STEP_MAP_FULL."""
+        """Add the keys of a message of format v0 or v1, or of the messages in a wrapper. Returns STEP_DONE or STEP_MAP_FULL."""
         cdef const uint8_t* p
         for offset, key, _ in self.opened(message, base, position):
             if key is not None and offset >= self.first_dirty_offset:

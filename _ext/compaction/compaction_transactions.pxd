@@ -1,6 +1,7 @@
-"""Where a walk over a log stands among its transactions, aborted ones by the transaction indexes; for compaction only.
+"""The transactions at the current position of a pass through a log, with the aborted ones from the transaction indexes. Only
+for compaction.
 
-Owned by one pass. A marker may go when nothing of its transaction was met (Kafka's CleanedTransactionMetadata).
+Owned by one pass. A marker may be removed if no batch of its transaction was met (Kafka's CleanedTransactionMetadata).
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -16,12 +17,12 @@ cdef struct AbortedEntry:         # an entry of a transaction index
     int64_t last_stable_offset
 
 
-cdef struct OpenAborted:          # an aborted transaction that the walk is inside of
+cdef struct OpenAborted:          # an aborted transaction that is open at the current position
     AbortedEntry entry
-    bint seen                     # a batch of it was met: its marker has a meaning
+    bint seen                     # a batch of it was met, so its marker is still needed
 
 
-cdef struct Transactions:         # where a walk over the log stands among the transactions
+cdef struct Transactions:         # the transactions at the current position in the log
     Array aborted                 # of AbortedEntry, by first offset
     int64_t next
     Array open_aborted            # of OpenAborted
@@ -31,15 +32,15 @@ cdef struct Transactions:         # where a walk over the log stands among the t
 cdef void init_transactions(Transactions* state) noexcept nogil
 cdef void free_transactions(Transactions* state) noexcept nogil
 
-# Sort what `aborted` was filled with, once.
+# Sort the entries of `aborted`, once after filling it.
 cdef void sort_aborted(Transactions* state) noexcept nogil
 
-# Begin a walk at the log's start; `aborted` stays.
+# Begin a pass at the log's start; `aborted` is kept.
 cdef void start_transactions(Transactions* state) noexcept nogil
 
-# A control batch: *idle is set when nothing of its transaction was met, so that it may go. `kept`, unless NULL, takes the
-# transaction index's entry (AbortedEntry) of an abort that stays. 0, or -ENOMEM.
-cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil
+# Process a control batch: *idle is set if no batch of its transaction was met, so that it may be removed. `kept`, unless NULL,
+# receives the transaction index entry (AbortedEntry) of an abort that is kept. Returns 0, or -ENOMEM.
+cdef int track_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil
 
-# A batch that is not control: *aborted is set when it belongs to an aborted transaction. 0, or -ENOMEM.
-cdef int meet_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil
+# Process a batch that is no control batch: *aborted is set if it belongs to an aborted transaction. Returns 0, or -ENOMEM.
+cdef int track_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil

@@ -1,4 +1,5 @@
-"""See compaction_transactions.pxd. No GIL, no lock: memory of the pass alone."""
+"""The transactions at the current position of a pass; see compaction_transactions.pxd. No GIL, no lock: only the pass uses this
+memory."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -53,7 +54,7 @@ cdef int64_t find_aborted(Transactions* state, int64_t producer_id) noexcept nog
 
 
 cdef int enter_aborted(Transactions* state, int64_t offset) noexcept nogil:
-    """Take up the aborted transactions that began at `offset` or before; 0, or -ENOMEM."""
+    """Add the aborted transactions that began at `offset` or before to the open ones. Returns 0, or -ENOMEM."""
     cdef AbortedEntry* items = <AbortedEntry*>state.aborted.items
     cdef OpenAborted* entered
     while state.next < state.aborted.count and items[state.next].first_offset <= offset:
@@ -68,7 +69,7 @@ cdef int enter_aborted(Transactions* state, int64_t offset) noexcept nogil:
 
 
 cdef int read_control_type(const uint8_t* batch, const BatchInfo* info) noexcept nogil:
-    """The type of a control batch's record: 0 abort, 1 commit, others; -1 if it has none that can be read."""
+    """The type of a control batch's record: 0 abort, 1 commit, others; -1 if there is no readable record."""
     cdef const uint8_t* p = batch + AT_RECORDS
     cdef const uint8_t* end = batch + info.size
     cdef int32_t n = 0
@@ -83,7 +84,7 @@ cdef int read_control_type(const uint8_t* batch, const BatchInfo* info) noexcept
     return load16(p + 2)
 
 
-cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil:
+cdef int track_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil:
     cdef OpenAborted* aborted = <OpenAborted*>state.open_aborted.items
     cdef int64_t* committed = <int64_t*>state.open_committed.items
     cdef AbortedEntry* entry
@@ -95,7 +96,7 @@ cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo*
     aborted = <OpenAborted*>state.open_aborted.items
     idle[0] = True
     if info.record_count == 0:
-        return 0                        # emptied by a pass before
+        return 0                        # emptied by an earlier pass
     kind = read_control_type(batch, info)
     if kind == CONTROL_ABORT:
         at = find_aborted(state, info.producer_id)
@@ -116,11 +117,11 @@ cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo*
                 committed[at] = committed[state.open_committed.count]
                 break
     else:
-        idle[0] = False                 # not a transaction's
+        idle[0] = False                 # not a marker of a transaction
     return 0
 
 
-cdef int meet_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil:
+cdef int track_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil:
     cdef int64_t* committed
     cdef int64_t at
     cdef int error = enter_aborted(state, info.base_offset + info.last_offset_delta)

@@ -1,16 +1,16 @@
 """One pass of compaction over one log: build the map of newest offsets from the dirty part, rewrite the segments, swap them in.
 
-Runs in a thread of the cleaner. The walks over batches and records are native and without the GIL; the GIL is taken once a buffer,
-and to open and close compressed batches. A slot's lock is held to look at the log at the pass's beginning, to read the producers,
-and for the two halves of a swap: renamings only. What else may happen to the log meanwhile:
+Runs in a thread of the cleaner. Batches and records are processed natively and without the GIL, which is taken once for each buffer
+and to decompress and compress batches. A slot's lock is held to check the log at the beginning of a pass, to read the producers, and
+for the two halves of a swap, which only rename files. Concurrent changes of the log have these effects:
 
-    append, roll         nothing here touches the active segment
-    truncation           `Slot.truncations` moves: the pass ends before its next swap, `.cleaned` and `.swap` files are gone
-    deletion of the log  another incarnation or state: the pass ends
-    retention            a source is missing when the swap looks: the pass ends, and begins anew some time
-    death                `.cleaned` files are removed by the next pass or start; a swap is finished by whoever takes the lock
+    append, roll         none, because the pass does not use the active segment
+    truncation           `Slot.truncations` changes: the pass ends before its next swap; `.cleaned` and `.swap` files were removed
+    deletion of the log  the incarnation or state differs: the pass ends
+    retention            a source is missing at the swap's check: the pass ends, and a later pass begins again
+    death                the next pass or start removes `.cleaned` files; the next process that takes the lock finishes a swap
 
-Messages of format v0 and v1 are sifted too, by Python (`clean_old`): only logs that were taken over hold them.
+Python filters messages of format v0 and v1 (`clean_old`): only logs that were taken over contain them.
 """
 
 import os
@@ -42,7 +42,7 @@ from odradek._ext.compaction.compacted_segment cimport (
     start_output,
 )
 from odradek._ext.compaction.compaction_log cimport (
-    GONE_SOURCE,
+    ABORTED_SOURCE,
     STEP_CODEC,
     STEP_CORRUPT,
     STEP_DONE,
@@ -51,7 +51,7 @@ from odradek._ext.compaction.compaction_log cimport (
     clear_array,
     free_array,
 )
-from odradek._ext.compaction.compaction_transactions cimport meet_batch, meet_marker, start_transactions
+from odradek._ext.compaction.compaction_transactions cimport start_transactions, track_batch, track_marker
 from odradek._ext.compaction.offset_map cimport get_offset, open_map
 from odradek._ext.partition.slot_access cimport give_up
 from odradek._ext.partition.swapping cimport prepare_swap, swap_segments
@@ -94,36 +94,38 @@ cdef enum:
 
 
 class MapTooSmallError(Exception):
-    """Not even the first dirty batch's keys fit into the map."""
+    """The keys of the first dirty batch do not fit into the map."""
 
 
 PassResult = namedtuple(
     "PassResult",
     "end_offset segments_before segments_after bytes_read bytes_written map_bytes_read records_read records_kept keyless keys map_full",
 )
-"""What a pass did. `end_offset`: everything before it is compacted. Bytes are those of the rewriting, `map_bytes_read` of building
-the map; `keyless`: records without a key that were removed."""
+"""The results of a pass. `end_offset`: everything before it is compacted. The bytes are those of the rewriting,
+`map_bytes_read` those of building the map; `keyless`: removed records without a key."""
 
 
 cdef class Compactor(KeyedLog):
-    """What a thread needs to compact, one log after another.
+    """The resources of a thread that compacts one log after another.
 
-    :param map_bytes: memory for the map (`log.cleaner.dedupe.buffer.size` / threads); `load_factor`: how much of it may be taken.
-    :param buffer_bytes: to read with; it grows for a larger batch and shrinks again.
-    :param decompress: called with (codec, bytes, limit), returns a batch's records; `compress` with (codec, bytes).
-    :param open_old: called with a message of format v0 or v1, perhaps a wrapper; returns [(offset, key, whether it is a tombstone)].
-    :param reduce_old: called with such a message and a set of offsets; returns the message with those alone.
-    :param pace: called with the number of bytes read or written since the last time, and with `look`; waits if that was too fast,
-        and calls `look` while it waits.
-    :param swap_lock: a lock of this process: its compacting threads take a slot's mutex one after another [R 5].
-    :raises MemoryError: there is no room for the map. :raises ValueError: the map would not take two keys.
+    :param map_bytes: memory for the map (`log.cleaner.dedupe.buffer.size` / threads); `load_factor`: the part of it that may be
+    filled.
+    :param buffer_bytes: size of the read buffer, which grows for a larger batch and shrinks afterwards.
+    :param decompress: called with (codec, bytes, limit), returns a batch's records; `compress` is called with (codec, bytes).
+    :param open_old: called with a message of format v0 or v1, which may be a wrapper; returns [(offset, key, whether it is a
+    tombstone)].
+    :param reduce_old: called with such a message and a set of offsets; returns the message with only these.
+    :param pace: called with the number of bytes read or written since the last call, and with `look`; it waits if the pass is
+    too fast, and calls `look` while it waits.
+    :param swap_lock: a lock of this process: its compacting threads take the mutexes of slots one after another [R 5].
+    :raises MemoryError: there is no memory for the map. :raises ValueError: the map would not hold two keys.
     """
 
     def __cinit__(self, size_t map_bytes, double load_factor, size_t buffer_bytes, decompress, compress, open_old, reduce_old,
                   pace, swap_lock):
         self.spans.item_bytes = sizeof(Span)
         self.rebuilt.item_bytes = 1
-        self.replaced.item_bytes = sizeof(Replaced)
+        self.replaced.item_bytes = sizeof(ReplacedSegment)
         self.load_factor = load_factor
         self.decompress = decompress
         self.compress = compress
@@ -132,8 +134,8 @@ cdef class Compactor(KeyedLog):
         self.pace = pace
         self.swap_lock = swap_lock
         if map_bytes // 24 * load_factor <= 2:
-            raise ValueError(f"{map_bytes} bytes x {load_factor} do not hold the keys of two records: raise "
-                             "log.cleaner.dedupe.buffer.size or lower log.cleaner.threads")
+            raise ValueError(f"{map_bytes} bytes x {load_factor} cannot hold the keys of two records: increase "
+                             "log.cleaner.dedupe.buffer.size or reduce log.cleaner.threads")
         self.usual_bytes = self.buffer_bytes = max(buffer_bytes, <size_t>4096)
         self.buffer = <uint8_t*>malloc(self.buffer_bytes)
         if init_output(&self.output) != 0 or self.buffer == NULL or open_map(&self.map, map_bytes) != 0:
@@ -146,19 +148,21 @@ cdef class Compactor(KeyedLog):
         free_array(&self.replaced)
 
     def abort(self):
-        """Let the pass under way end with CompactionAborted, soon. From any thread."""
+        """Make the current pass end soon with CompactionAborted. May be called from any thread."""
         self.stop = 1
 
     def run(self, uint32_t slot, *, uint32_t incarnation, int64_t first_dirty_offset, int64_t first_uncleanable_offset,
             int64_t now_ms):
-        """Compact a log: records before `first_uncleanable_offset`, by the keys from `first_dirty_offset` on; a PassResult.
+        """Compact the records of a log before `first_uncleanable_offset` by the keys from `first_dirty_offset` on. Returns a
+        PassResult.
 
-        :param first_uncleanable_offset: base offset of a segment, the active one or before it, that lies wholly below the last
-            stable offset.
-        :raises CompactionAborted: see there; nothing is half done.
-        :raises CorruptSegmentError: the log cannot be compacted until someone mends it.
-        :raises MapTooSmallError: the map does not hold the keys of one batch.
-        :raises OSError: a file, which it names, could not be read or written; the log directory is out of use if its device failed.
+        :param first_uncleanable_offset: base offset of the active segment or of an earlier one; all records before it are below
+        the last stable offset.
+        :raises CompactionAborted: see there; no change is left half done.
+        :raises CorruptSegmentError: the log cannot be compacted until it is repaired.
+        :raises MapTooSmallError: the map cannot hold the keys of one batch.
+        :raises OSError: a file, which it names, could not be read or written; the log directory is out of use if its device
+        failed.
         """
         self.slot = slot
         self.incarnation = incarnation
@@ -174,10 +178,10 @@ cdef class Compactor(KeyedLog):
             full = self.build_map(sources, first_dirty_offset, first_uncleanable_offset)
             end = self.latest_offset + 1
             if end <= first_dirty_offset:
-                raise MapTooSmallError(f"{self.map.limit} keys are not enough for the batch at offset {first_dirty_offset}")
+                raise MapTooSmallError(f"the map holds {self.map.limit} keys, too few for the batch at offset {first_dirty_offset}")
             start_transactions(&self.transactions)
             self.next_offset = 0
-            # Old messages have no horizon: a tombstone goes once its segment is that much older than the newest clean one.
+            # Old messages have no horizon: a tombstone is removed once its segment is that much older than the newest clean one.
             clean = [source.modified_ns for source in sources if source.base_offset < first_dirty_offset]
             self.old_horizon_ns = clean[len(clean) - 1] - self.delete_retention_ms * 1_000_000 if clean else 0
             for group in self.group(sources, end):
@@ -193,18 +197,18 @@ cdef class Compactor(KeyedLog):
         return PassResult(end, segments, after, self.bytes_read, self.bytes_written, self.map_bytes_read, self.records_read,
                           self.records_kept, self.keyless, self.map.count, full)
 
-    # -- the rewriting ------------------------------------------------------------------------------------------------
+    # -- rewriting ------------------------------------------------------------------------------------------------
 
     def clean_group(self, group):
-        """Make one segment of these, and swap it in unless it would be the same as the only one."""
-        cdef Replaced* item
+        """Make one segment of these, and swap it in unless it equals the only source."""
+        cdef ReplacedSegment* item
         cdef int descriptor = -1, files = 0, result
         cdef int64_t base, size, position
         cdef bint alone = len(group) == 1
         self.read_producers()
         clear_array(&self.replaced)
         for source in group:
-            item = <Replaced*>append_item(&self.replaced)
+            item = <ReplacedSegment*>append_item(&self.replaced)
             if item == NULL:
                 raise MemoryError
             item.base_offset = source.base_offset
@@ -247,14 +251,15 @@ cdef class Compactor(KeyedLog):
                 close(descriptor)
             if self.output.descriptor >= 0:
                 close(self.output.descriptor)
-            # A swap that stopped half way is the next load's to finish: its files are all that is left of those set aside.
+            # The next load finishes a swap that stopped half way, so its files must be kept: the replaced files are set aside
+            # already.
             if self.output.descriptor >= 0 and not done and not self.swap_begun:
                 remove_unswapped(self.directory, self.output.base_offset)
             self.output.descriptor = self.output.source = -1
 
-    cdef bint sources_stand(self) noexcept nogil:
-        """Whether the segments to replace are those that were read: same files, same sizes."""
-        cdef Replaced* item = <Replaced*>self.replaced.items
+    cdef bint sources_unchanged(self) noexcept nogil:
+        """Whether the segments to replace are those that were read: the same files with the same sizes."""
+        cdef ReplacedSegment* item = <ReplacedSegment*>self.replaced.items
         cdef char[64] name
         cdef stat_result status
         cdef int64_t i
@@ -266,14 +271,15 @@ cdef class Compactor(KeyedLog):
         return True
 
     def swap(self, int64_t last_base, int files):
-        """The new segment in the place of the old ones. The lock is held twice, for renamings; the directory is synced between."""
+        """Replace the old segments by the new one. The lock is held twice, for renamings; the directory is synced in between.
+        """
         cdef Slot* slot = slot_at(self.slot)
         cdef int result
         cdef bint changed = False
         with self.swap_lock, nogil:
             result = self.lock()
             if result == 0:
-                result = prepare_swap(self.directory, self.output.base_offset, files) if self.sources_stand() else GONE_SOURCE
+                result = prepare_swap(self.directory, self.output.base_offset, files) if self.sources_unchanged() else ABORTED_SOURCE
                 fault(SWAP_PREPARED)
                 unlock(self.slot, slot)
         self.check(result)
@@ -285,13 +291,13 @@ cdef class Compactor(KeyedLog):
         with self.swap_lock, nogil:
             result = self.lock()
             if result == 0:
-                if self.sources_stand():
+                if self.sources_unchanged():
                     changed = self.swap_begun = True
                     result = swap_segments(slot, self.output.base_offset, last_base, files)
                     if result != 0:             # half done: the next load completes it
                         give_up(slot, result)
                 else:
-                    result = GONE_SOURCE
+                    result = ABORTED_SOURCE
                 unlock(self.slot, slot)
             if changed:
                 fault(SWAP_UNLOCKED)
@@ -299,13 +305,13 @@ cdef class Compactor(KeyedLog):
         self.check(result)
 
     cdef int clean_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1:
-        """One buffer of a segment, sifted, into the new one."""
-        cdef int64_t got = self.fill(descriptor, position[0], size)
+        """Filter one buffer of a segment into the new one."""
+        cdef int64_t length = self.fill(descriptor, position[0], size)
         cdef int64_t before = self.output.position
         cdef size_t used = 0
         cdef int result
         with nogil:
-            result = self.clean_window(self.buffer, <size_t>got, &used)
+            result = self.clean_window(self.buffer, <size_t>length, &used)
         if result == STEP_CODEC:
             self.clean_compressed(self.buffer + used, base, position[0] + <int64_t>used)
             used += <size_t>self.batch.size
@@ -314,23 +320,23 @@ cdef class Compactor(KeyedLog):
         elif result < 0:
             self.check(result)
         elif used == 0:
-            self.grow(base, position[0], size, got)
+            self.grow(base, position[0], size, length)
         position[0] += <int64_t>used
         self.bytes_read += <int64_t>used
         self.pace(<int64_t>used + (self.output.position - before if self.output.descriptor >= 0 else 0), self.look)
         return 0
 
-    cdef int judge(self, const uint8_t* batch) noexcept nogil:
-        """What becomes of `batch` as a whole (Kafka's checkBatchRetention), into `verdict`; 0, or -ENOMEM."""
+    cdef int decide(self, const uint8_t* batch) noexcept nogil:
+        """Decide about `batch` as a whole (Kafka's checkBatchRetention) and store that in `verdict`. Returns 0, or -ENOMEM."""
         cdef Verdict* verdict = &self.verdict
         cdef bint idle = False
         cdef int64_t horizon = delete_horizon(&self.batch)
         cdef int error
         if self.batch.control:
-            error = meet_marker(&self.transactions, batch, &self.batch, &self.output.transactions, &idle)
+            error = track_marker(&self.transactions, batch, &self.batch, &self.output.transactions, &idle)
             verdict.discard = idle and 0 <= horizon <= self.now_ms
         else:
-            error = meet_batch(&self.transactions, &self.batch, &idle)
+            error = track_batch(&self.transactions, &self.batch, &idle)
             verdict.discard = idle
         verdict.starts_horizon = idle and self.batch.control
         verdict.keep_empty = self.keeps_producer() or last_offset_of(&self.batch) + 1 == self.upper_bound
@@ -338,22 +344,22 @@ cdef class Compactor(KeyedLog):
         return error
 
     cdef bint keeps_producer(self) noexcept nogil:
-        """Whether `batch` is what the state of an active producer lives by: its last batch, or a marker with its epoch."""
-        cdef LastOfProducer wanted
-        cdef LastOfProducer* found
+        """Whether `batch` preserves the state of an active producer: it is its last batch, or a marker with its epoch."""
+        cdef LastOfProducer key
+        cdef LastOfProducer* last
         if self.batch.producer_id < 0 or self.producers.count == 0:
             return False
-        wanted.producer_id = self.batch.producer_id
-        found = <LastOfProducer*>bsearch(&wanted, self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer),
-                                         by_producer)
-        if found == NULL:
+        key.producer_id = self.batch.producer_id
+        last = <LastOfProducer*>bsearch(&key, self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer),
+                                        by_producer)
+        if last == NULL:
             return False
-        if found.last_offset >= 0:
-            return last_offset_of(&self.batch) == found.last_offset
-        return self.batch.control and self.batch.producer_epoch == found.epoch
+        if last.last_offset >= 0:
+            return last_offset_of(&self.batch) == last.last_offset
+        return self.batch.control and self.batch.producer_epoch == last.epoch
 
     cdef int clean_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
-        """The whole batches in p[0:n] into the new segment, up to one that is compressed and must be opened."""
+        """Filter the complete batches in p[0:n] into the new segment, up to a compressed one that must be decompressed."""
         cdef const uint8_t* batch
         cdef bint tombstones = False
         cdef int32_t kept = 0
@@ -368,7 +374,7 @@ cdef class Compactor(KeyedLog):
             self.next_offset = last_offset_of(&self.batch) + 1
             if self.batch.magic != 2:
                 return STEP_CODEC
-            result = self.judge(batch)
+            result = self.decide(batch)
             if result == 0 and not self.verdict.discard and self.batch.codec != CODEC_NONE and self.batch.record_count:
                 return STEP_CODEC
             if result == 0 and not self.verdict.discard:
@@ -387,15 +393,15 @@ cdef class Compactor(KeyedLog):
         return STEP_DONE
 
     cdef int clean_old(self, const uint8_t* message, int64_t base, int64_t position) except -1:
-        """Sift a message of format v0 or v1, or those in a wrapper, which is made anew if some of them go; its codec stays."""
+        """Filter a message of format v0 or v1, or those in a wrapper, which is rewritten with its codec if some are removed."""
         cdef BatchInfo original = self.batch
         cdef RecordKey record
         cdef const uint8_t* p
         cdef Py_ssize_t n
         cdef int result
-        found = self.opened(message, base, position)
+        messages = self.opened(message, base, position)
         kept = set()
-        for offset, key, tombstone in found:
+        for offset, key, tombstone in messages:
             record.offset_delta = 0
             record.key = NULL
             record.key_bytes = -1
@@ -404,13 +410,13 @@ cdef class Compactor(KeyedLog):
                 record.key_bytes = <int32_t>len(key)
             record.tombstone = tombstone
             self.batch.base_offset = offset
-            # The last record of what is compacted stays: a message of these formats cannot stay without one.
-            if offset + 1 == self.upper_bound or self.stays(&record, self.old_tombstones_stay):
+            # The last record of the compacted part is kept, because a message of these formats cannot exist without a record.
+            if offset + 1 == self.upper_bound or self.is_kept(&record, self.old_tombstones_stay):
                 kept.add(offset)
         self.batch = original
-        self.records_read += len(found)
+        self.records_read += len(messages)
         self.records_kept += len(kept)
-        if len(kept) == len(found):
+        if len(kept) == len(messages):
             self.check(self.keep_whole(message))
             return 0
         self.check(begin_output(&self.output, self.directory))
@@ -426,20 +432,20 @@ cdef class Compactor(KeyedLog):
         return 0
 
     cdef int keep_whole(self, const uint8_t* batch) noexcept nogil:
-        # The time of a batch without records is nobody's: Kafka's tool takes an index entry for it for damage.
+        # The timestamp of a batch without records does not count: Kafka's tool reports an index entry for it as damage.
         cdef int error = note_batch(&self.output, last_offset_of(&self.batch),
                                     self.batch.max_timestamp if self.batch.record_count else -1)
         return error if error else put_bytes(&self.output, batch, <size_t>self.batch.size)
 
     cdef int sift_records(self, const uint8_t* p, size_t n, bint* tombstones, int64_t* max_timestamp, int32_t* kept) noexcept nogil:
-        """Which of `batch`'s records p[0:n] stay, as spans; 0, STEP_CORRUPT or -ENOMEM."""
+        """Find the records in p[0:n] of `batch` that are kept, as spans. Returns 0, STEP_CORRUPT or -ENOMEM."""
         cdef const uint8_t* start = p
         cdef const uint8_t* end = p + n
         cdef const uint8_t* before
         cdef RecordKey record
         cdef Span* span = NULL
         cdef int64_t horizon = delete_horizon(&self.batch), timestamp
-        cdef bint tombstones_stay = horizon < 0 or self.now_ms < horizon
+        cdef bint keep_tombstones = horizon < 0 or self.now_ms < horizon
         cdef int32_t _
         clear_array(&self.spans)
         tombstones[0] = False
@@ -449,7 +455,7 @@ cdef class Compactor(KeyedLog):
             before = p
             if read_key(&p, end, &record):
                 return STEP_CORRUPT
-            if not self.batch.control and not self.stays(&record, tombstones_stay):
+            if not self.batch.control and not self.is_kept(&record, keep_tombstones):
                 span = NULL
                 continue
             kept[0] += 1
@@ -472,19 +478,20 @@ cdef class Compactor(KeyedLog):
             max_timestamp[0] = self.batch.max_timestamp
         return 0
 
-    cdef bint stays(self, const RecordKey* record, bint tombstones_stay) noexcept nogil:
+    cdef bint is_kept(self, const RecordKey* record, bint keep_tombstones) noexcept nogil:
         cdef int64_t offset = self.batch.base_offset + record.offset_delta
         if offset > self.latest_offset:
-            return True                 # behind what the map knows
+            return True                 # after the offsets that the map covers
         if record.key_bytes < 0:
             self.keyless += 1
             return False
-        if record.tombstone and not tombstones_stay:
+        if record.tombstone and not keep_tombstones:
             return False
         return offset >= get_offset(&self.map, record.key, <size_t>record.key_bytes)
 
     cdef int64_t new_horizon(self, bint tombstones) noexcept nogil:
-        """The horizon that `batch` is to get now, because something in it may go one day; -1 if it has one or needs none."""
+        """The horizon that `batch` must get now, because a tombstone or marker in it may be removed later; -1 if it has one or
+        needs none."""
         if delete_horizon(&self.batch) >= 0 or not (tombstones or self.verdict.starts_horizon):
             return -1
         if self.delete_retention_ms > INT64_MAX - self.now_ms:
@@ -493,7 +500,7 @@ cdef class Compactor(KeyedLog):
 
     cdef int keep_records(self, const uint8_t* batch, const uint8_t* records, bint tombstones, int64_t max_timestamp,
                           int32_t kept) noexcept nogil:
-        """An uncompressed batch with the records that stay; whole, if all do and no horizon begins."""
+        """Write an uncompressed batch with the kept records; unchanged if all are kept and no horizon begins."""
         cdef uint8_t[BATCH_HEADER_BYTES] head
         cdef int64_t size
         cdef int error
@@ -516,7 +523,8 @@ cdef class Compactor(KeyedLog):
         return error
 
     cdef int gather(self, const uint8_t* records, bint tombstones) noexcept nogil:
-        """The records of the spans, into `rebuilt`; with other timestamp deltas where the horizon takes the base's place."""
+        """Copy the records of the spans to `rebuilt`, with other timestamp deltas if the horizon replaces the base timestamp.
+        """
         cdef Span* span = <Span*>self.spans.items
         cdef int64_t horizon = self.new_horizon(tombstones), i
         cdef int error = 0
@@ -540,7 +548,8 @@ cdef class Compactor(KeyedLog):
             put_header(head, batch, size, self.batch.attributes | ATTRIBUTE_DELETE_HORIZON, horizon, max_timestamp, kept)
 
     cdef int keep_none(self, const uint8_t* batch) noexcept nogil:
-        """No record stays: the batch goes, or its header stays because the producer's sequence or the log's end stand in it."""
+        """Handle a batch without kept records: remove it, or keep its header because of the producer's sequence or the log's
+        end."""
         cdef uint8_t[BATCH_HEADER_BYTES] head
         cdef int error
         if not self.verdict.keep_empty:
@@ -557,7 +566,7 @@ cdef class Compactor(KeyedLog):
         return error if error else put_bytes(&self.output, head, BATCH_HEADER_BYTES)
 
     cdef int clean_compressed(self, const uint8_t* batch, int64_t base, int64_t position) except -1:
-        """As `clean_window` does with a batch that is not compressed; rewritten in its own codec."""
+        """Do the work of `clean_window` for a compressed batch, which is rewritten with its codec."""
         cdef uint8_t[BATCH_HEADER_BYTES] head
         cdef bint tombstones = False
         cdef int32_t kept = 0

@@ -14,7 +14,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef extern from *:
     """
-    /* A hash spread over `slots` places by a multiplication instead of a division. */
+    /* Maps a hash to one of `slots` places with a multiplication instead of a division. */
     static inline uint64_t place_of(uint64_t hash, uint64_t slots) {
         return (uint64_t)(((unsigned __int128)hash * slots) >> 64);
     }
@@ -67,12 +67,12 @@ cdef void close_map(OffsetMap* map) noexcept nogil:
 
 
 cdef void begin_map(OffsetMap* map, int64_t keys, double load_factor, uint64_t key0, uint64_t key1) noexcept nogil:
-    cdef double wanted = <double>keys / load_factor + LEAST_SLOTS
-    madvise(map.entries, map.mapped_bytes, MADV_DONTNEED)      # zeros, and the memory goes back to the system
-    map.slots_used = map.slots if wanted > <double>map.slots else <int64_t>wanted
+    cdef double needed = <double>keys / load_factor + LEAST_SLOTS
+    madvise(map.entries, map.mapped_bytes, MADV_DONTNEED)      # clears it, and returns the memory to the system
+    map.slots_used = map.slots if needed > <double>map.slots else <int64_t>needed
     map.limit = <int64_t>(<double>map.slots_used * load_factor)
     if map.limit >= map.slots_used:
-        map.limit = map.slots_used - 1          # a search ends at a free place
+        map.limit = map.slots_used - 1          # a search must end at a free place
     map.count = 0
     map.key0 = key0
     map.key1 = key1
@@ -125,7 +125,7 @@ def digest(uint64_t key0, uint64_t key1, bytes data):
 
 
 cdef class Offsets:
-    """The map, for tests: `bytes` of memory, `load_factor` of it to be taken, for at most `keys` keys."""
+    """The map, for tests: `bytes` of memory, filled up to `load_factor`, for at most `keys` keys."""
 
     cdef OffsetMap map
 
@@ -139,11 +139,11 @@ cdef class Offsets:
         close_map(&self.map)
 
     def put(self, bytes key, int64_t offset):
-        """Whether there was room."""
+        """Returns whether there was room."""
         return put_offset(&self.map, key, len(key), offset) == 0
 
     def get(self, bytes key):
-        """The offset put last, or -1."""
+        """The offset last put for the key, or -1."""
         return get_offset(&self.map, key, len(key))
 
     def __len__(self):

@@ -12,7 +12,14 @@ from odradek._ext.partition.high_watermark cimport set_high_watermark
 from odradek._ext.partition.leader_epochs cimport cut_epochs, new_epoch, note_epoch
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, set_outcome, write_and_commit
 from odradek._ext.partition.producer_entry cimport ProducerEntry
-from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, PendingProducers, Room, reserve_anyhow, reserve_producer
+from odradek._ext.partition.producer_room cimport (
+    ROOM_BUSY,
+    ROOM_READY,
+    PendingProducers,
+    Room,
+    reserve_anyhow,
+    reserve_producer,
+)
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.rolling cimport must_roll, roll_now
 from odradek._ext.partition.segment_files cimport locate_for_cut, segment_holding

@@ -20,7 +20,7 @@ cdef struct ProducerEntry:        # 256 bytes; the first 64 contain what a seque
     int64_t transaction_first_offset    # -1: none open
     uint64_t verification         # KIP-890: sequence and epoch for which a verification is in progress
     int64_t last_marker_offset
-    int64_t heard_ms              # monotonic time of the producer's last request
+    int64_t heard_ms              # monotonic time at which the broker last heard of the producer
     uint32_t owner
     uint32_t spare
     ProducerBatch[BATCHES_KEPT] batches

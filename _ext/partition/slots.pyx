@@ -361,8 +361,8 @@ def roll(uint32_t index):
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition}")
 
 
-cdef class Held:
-    """A slot's lock as a context, for tests: `with Held(index): ...`. The broker itself runs no Python code under a slot's lock."""
+cdef class SlotLock:
+    """A slot's lock as a context, for tests: `with SlotLock(index): ...`. The broker itself runs no Python code under a slot's lock."""
 
     cdef uint32_t index
 
@@ -384,4 +384,4 @@ cdef class Held:
 
 def lock_and_hold(uint32_t index):
     """Take the slot's lock and keep it (a fault for tests: the process is then stopped or killed)."""
-    Held(index).__enter__()
+    SlotLock(index).__enter__()

@@ -1,7 +1,7 @@
 """Builds record batches (message format v2); see `batch_builder.pxd`.
 
-Runs in the coordinator's loop, for `__consumer_offsets`, and in the process of `odradek produce`. One owner, no lock. The bytes are
-those of `odradek.storage.batch.build_batch`, which is the reference in the tests.
+Runs in the coordinator's loop, for `__consumer_offsets`, and in the process of `odradek produce`. One owner, no lock. The bytes
+equal those of `odradek.storage.batch.build_batch`, which is the reference in the tests.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -39,7 +39,7 @@ from odradek._ext.records.record_batch cimport (
 )
 
 
-cdef const uint8_t* NO_HEADERS = <const uint8_t*>b"\0"    # their count
+cdef const uint8_t* NO_HEADERS = <const uint8_t*>b"\0"    # number of headers: 0
 
 
 cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
@@ -55,7 +55,7 @@ cdef inline int varint_bytes(uint64_t value) noexcept nogil:
 
 
 cdef class BatchBuilder:
-    """Empty at first; `finish` may be called once."""
+    """Initially empty. `finish` may be called once."""
 
     def __cinit__(self):
         buffer_init(&self.out)
@@ -69,7 +69,7 @@ cdef class BatchBuilder:
 
     @property
     def size(self):
-        """Bytes of the batch so far, its header included."""
+        """Size of the batch so far in bytes, including its header."""
         return self.out.size
 
     cdef int put(self, const uint8_t* key, Py_ssize_t key_bytes, const uint8_t* value, Py_ssize_t value_bytes, int64_t timestamp) except -1:
@@ -84,7 +84,7 @@ cdef class BatchBuilder:
         body = 1 + header_bytes + varint_bytes(zigzag(timestamp - self.base_timestamp)) + varint_bytes(zigzag(self.count))
         body += varint_bytes(zigzag(key_bytes)) + max(key_bytes, 0) + varint_bytes(zigzag(value_bytes)) + max(value_bytes, 0)
         write_varlong(&self.out, body)
-        write_int8(&self.out, 0)                                # attributes, of which there are none
+        write_int8(&self.out, 0)                                # attributes: none are defined
         write_varlong(&self.out, timestamp - self.base_timestamp)
         write_varint(&self.out, self.count)
         write_varlong(&self.out, key_bytes)
@@ -98,7 +98,7 @@ cdef class BatchBuilder:
         return 0
 
     def add(self, bytes key, bytes value, int64_t timestamp):
-        """Add a record: bytes or None each, and its timestamp in ms."""
+        """Add a record: key and value are bytes or None; timestamp in ms."""
         cdef const uint8_t* key_at = NULL
         cdef const uint8_t* value_at = NULL
         if key is not None:
@@ -108,10 +108,10 @@ cdef class BatchBuilder:
         self.put(key_at, -1 if key is None else len(key), value_at, -1 if value is None else len(value), timestamp)
 
     def finish(self, int codec=0, compress=None, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1):
-        """The batch as bytes, sound and with a right CRC.
+        """The batch as bytes, valid and with its CRC.
 
         :param codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. :param compress: (codec, bytes) to bytes, for all but 0.
-        :param base_sequence: of the batch's first record, for an idempotent producer.
+        :param base_sequence: sequence of the batch's first record, for an idempotent producer.
         """
         self.seal(codec, compress, producer_id, producer_epoch, base_sequence)
         return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.size)

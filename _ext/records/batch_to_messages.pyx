@@ -1,7 +1,7 @@
-"""A record batch as a message set of format v0 or v1, for a consumer of those.
+"""Converts a record batch to a message set of format v0 or v1, for an old consumer.
 
-Runs in the conversion threads of workers; what is made is held in a buffer of its own, the GIL is let go while it walks. Codecs
-are handed in, since they live a layer above.
+Runs in the conversion threads of workers. Each result has a separate buffer; the GIL is released during the conversion. Codecs
+are passed in, because they belong to a higher layer.
 """
 
 from odradek._ext.records.message_sets import BadMessageError
@@ -44,15 +44,15 @@ from odradek._ext.records.record_batch cimport (
 
 
 cdef enum:
-    RECORD_LEAST = 7                    # bytes of the smallest record of a batch
+    RECORD_LEAST = 7                    # size of the smallest record of a batch
 
 
-cdef struct Cut:                        # how far a batch was converted
+cdef struct Conversion:                 # the converted part of a batch
     int64_t first_offset                # of the first message
     int64_t last_offset                 # of the last
     int64_t max_timestamp
     int32_t count
-    bint whole                          # to its end
+    bint whole                          # up to the end of the batch
 
 
 cdef void put_message(WriteBuffer* b, int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp,
@@ -77,11 +77,11 @@ cdef void put_message(WriteBuffer* b, int magic, int codec, bint log_append_time
 
 
 cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo* info, int magic, int64_t from_offset,
-                     int64_t limit, Cut* cut) noexcept nogil:
-    """The records p[0:n] of a batch as messages.
+                     int64_t limit, Conversion* conversion) noexcept nogil:
+    """Write the records p[0:n] of a batch as messages.
 
-    Those of a compressed batch all, with the offsets that they have in a wrapper; of another one those from `from_offset` on,
-    until they take more than `limit` bytes.
+    All records of a compressed batch, with the offsets that they have in a wrapper. Of an uncompressed batch those from
+    `from_offset` on, up to `limit` bytes.
     """
     cdef const uint8_t* end = p + n
     cdef const uint8_t* stop
@@ -90,9 +90,9 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
     cdef int32_t length = 0, offset_delta = 0, key_bytes = 0, value_bytes = 0
     cdef int64_t delta = 0, timestamp, offset
     cdef Py_ssize_t before
-    cut.count = 0
-    cut.whole = False
-    cut.max_timestamp = cut.first_offset = cut.last_offset = -1
+    conversion.count = 0
+    conversion.whole = False
+    conversion.max_timestamp = conversion.first_offset = conversion.last_offset = -1
     for _ in range(info.record_count):
         if read_varint(&p, end, &length) or length < RECORD_LEAST - 1 or length > end - p:
             return ERROR_CORRUPT_MESSAGE
@@ -107,42 +107,42 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
         if read_varint(&p, stop, &value_bytes) or value_bytes < -1 or value_bytes > stop - p:
             return ERROR_CORRUPT_MESSAGE
         value = p
-        p = stop                        # headers have no place in a message
+        p = stop                        # messages have no headers
         offset = info.base_offset + offset_delta
         timestamp = info.max_timestamp if info.log_append_time else <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>delta)
         if <int64_t>MESSAGE_V1_BYTES + max(key_bytes, 0) + max(value_bytes, 0) > INT32_MAX:
             return ERROR_MESSAGE_TOO_LARGE
         if info.codec == CODEC_NONE and offset < from_offset:
             continue
-        if cut.count == 0:
-            cut.first_offset = offset
+        if conversion.count == 0:
+            conversion.first_offset = offset
         before = b.size
         put_message(b, magic, CODEC_NONE, info.log_append_time,
-                    offset - cut.first_offset if info.codec and magic else offset, timestamp, key, key_bytes, value, value_bytes)
-        if info.codec == CODEC_NONE and cut.count and b.size > limit:
+                    offset - conversion.first_offset if info.codec and magic else offset, timestamp, key, key_bytes, value, value_bytes)
+        if info.codec == CODEC_NONE and conversion.count and b.size > limit:
             b.size = before
             return ERROR_NONE
-        cut.count += 1
-        cut.last_offset = offset
-        cut.max_timestamp = max(cut.max_timestamp, timestamp)
-    cut.whole = True
+        conversion.count += 1
+        conversion.last_offset = offset
+        conversion.max_timestamp = max(conversion.max_timestamp, timestamp)
+    conversion.whole = True
     return ERROR_NONE
 
 
 def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limit, compress):
-    """A record batch as messages of format `magic` (0 or 1): (bytes, the offset from which to go on).
+    """Convert a record batch to messages of format `magic` (0 or 1): (bytes, the offset at which to continue).
 
-    batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed
-    batch only messages from this offset on are made, one at least and no more than fit into `limit` bytes. A compressed one
-    becomes one wrapper with the same codec, by compress(codec, set, magic).
+    batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed batch
+    only messages from this offset on are made, at least one and no more than fit into `limit` bytes. A compressed batch becomes
+    one wrapper with the batch's codec, by compress(codec, set, magic).
 
-    :raises BadMessageError: the records break their format, or the codec has no place in a message (zstd).
+    :raises BadMessageError: the records have a wrong format, or messages cannot have the codec (zstd).
     """
     cdef ByteView batch_view = ByteView(batch)
     cdef ByteView view = ByteView(plain)
     cdef WriteBuffer b
     cdef BatchInfo info
-    cdef Cut cut
+    cdef Conversion conversion
     cdef int error = ERROR_CORRUPT_MESSAGE
     cdef bytes packed
     if batch_view.size:
@@ -156,24 +156,24 @@ def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limi
     buffer_init(&b)
     try:
         with nogil:
-            error = put_records(&b, view.data, view.size, &info, magic, from_offset, limit, &cut)
+            error = put_records(&b, view.data, view.size, &info, magic, from_offset, limit, &conversion)
         if error:
             raise BadMessageError(error, 0, "the records of a stored batch cannot be read")
-        if cut.count and info.codec:
+        if conversion.count and info.codec:
             packed = compress(info.codec, PyBytes_FromStringAndSize(<const char*>b.data, b.size), magic)
             b.size = 0
-            put_message(&b, magic, info.codec, info.log_append_time, cut.last_offset, cut.max_timestamp, NULL, -1,
+            put_message(&b, magic, info.codec, info.log_append_time, conversion.last_offset, conversion.max_timestamp, NULL, -1,
                         <const uint8_t*>PyBytes_AS_STRING(packed), <int32_t>len(packed))
         if b.error:
             raise MemoryError("no memory for a converted record batch")
-        following = info.base_offset + info.last_offset_delta + 1 if cut.whole else cut.last_offset + 1
-        return PyBytes_FromStringAndSize(<const char*>b.data, b.size) if cut.count else b"", following
+        following = info.base_offset + info.last_offset_delta + 1 if conversion.whole else conversion.last_offset + 1
+        return PyBytes_FromStringAndSize(<const char*>b.data, b.size) if conversion.count else b"", following
     finally:
         buffer_free(&b)
 
 
 def write_message(int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp, key, value):
-    """One message; `key`, `value`: bytes or None."""
+    """One message as bytes; `key`, `value`: bytes or None."""
     cdef WriteBuffer b
     cdef bytes key_bytes = key
     cdef bytes value_bytes = value

@@ -1,6 +1,7 @@
-"""CRC-32, as messages of format v0 and v1 carry it (zlib's): by carry-less multiplication where the CPU has it, else software.
+"""CRC-32 as in messages of format v0 and v1 (zlib's): computed by carry-less multiplication if the CPU has it, else by
+software.
 
-Runs in every process that takes in, recovers or opens old messages. Holds only a constant table, filled at import.
+Used by every process that appends, recovers or reads old messages. Contains only a constant table, filled at import.
 """
 
 from libc.stdint cimport uint32_t, uint8_t
@@ -19,13 +20,13 @@ cdef uint32_t crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil:
 
 
 def checksum(data, uint32_t crc=0):
-    """The CRC-32 of `data` appended to what `crc` covers already (0 for nothing); an unsigned 32-bit number."""
+    """The CRC-32 of the bytes that `crc` covers (0: none) followed by `data`, as an unsigned 32-bit number."""
     cdef ByteView view = ByteView(data)
     return crc32_extend(crc, view.data, view.size) if view.size else crc
 
 
 def checksum_software(data, uint32_t crc=0):
-    """As `checksum`, never by the CPU's instruction: the fallback, reachable for tests on any machine."""
+    """Like `checksum`, but always by software: makes the fallback testable on any machine."""
     cdef ByteView view = ByteView(data)
     return crc32_extend_software(crc, view.data, view.size) if view.size else crc
 

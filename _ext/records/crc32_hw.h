@@ -1,11 +1,11 @@
-/* CRC-32 (reflected polynomial 0xEDB88320), which messages of format v0 and v1 carry: carry-less multiplication where the CPU
- * has it, or slicing by eight in software.
+/* CRC-32 (reflected polynomial 0xEDB88320), as in messages of format v0 and v1: carry-less multiplication if the CPU has
+ * it, or slicing by eight in software.
  *
  * A message is a polynomial over GF(2), and 16 bytes of it may be replaced by their product with x^n mod P, n bits further
- * on: two carry-less multiplications a step, four lanes side by side to hide their latency. What is left at the end, 16 bytes
- * that are congruent to all that was folded into them, goes through the table like any other bytes.
+ * on: two carry-less multiplications for each step, four lanes side by side to hide their latency. The last 16 bytes, which are
+ * congruent to everything that was folded into them, are processed with the table like any other bytes.
  *
- * The state passed around is the raw register (no inversion); crc32_extend() inverts on both sides. The table is filled once
+ * The functions pass the raw register (no inversion); crc32_extend() inverts on both sides. The table is filled once
  * by crc32_prepare(), which the module runs when it is imported; afterwards it is only read.
  */
 #ifndef ODRADEK_CRC32_HW_H
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define CRC32_POLYNOMIAL 0xEDB88320u
-#define CRC32_FOLDED_FROM 128  /* bytes below which the table is faster */
+#define CRC32_FOLDED_FROM 128  /* below this number of bytes the table is faster */
 
 static uint32_t crc32_slices[8][256];
 static int crc32_multiplies;
@@ -36,7 +36,7 @@ static uint32_t crc32_state_software(uint32_t state, const uint8_t *p, size_t n)
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-/* x^n mod P, reflected and shifted by one, for what lies n bits further on: the low half first. */
+/* x^n mod P, reflected and shifted by one, for data n bits further on: the low half first. */
 #define CRC32_BY_64_BYTES _mm_set_epi64x(0x1C6E41596, 0x154442BD4)
 #define CRC32_BY_16_BYTES _mm_set_epi64x(0x0CCAA009E, 0x1751997D0)
 

@@ -1,6 +1,6 @@
-"""CRC-32C, as every record batch carries it: the CPU's instruction where there is one, else software.
+"""CRC-32C as in every record batch: computed by the CPU's instruction if there is one, else by software.
 
-Runs in every process that appends, recovers or compacts. Holds only constant tables, filled at import.
+Used by every process that appends, recovers or compacts. Contains only constant tables, filled at import.
 """
 
 from libc.stdint cimport uint32_t, uint8_t
@@ -20,8 +20,7 @@ cdef uint32_t crc32c(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil
 
 
 def checksum(data, uint32_t crc=0):
-    """The CRC-32C of `data` appended to what `crc` covers already (0 for nothing); bytes in, an unsigned 32-bit
-    number out."""
+    """The CRC-32C of the bytes that `crc` covers (0: none) followed by `data`, as an unsigned 32-bit number."""
     cdef ByteView view = ByteView(data)
     cdef uint32_t result = crc
     if view.size:
@@ -31,7 +30,7 @@ def checksum(data, uint32_t crc=0):
 
 
 def checksum_software(data, uint32_t crc=0):
-    """As `checksum`, never by the CPU's instruction: the fallback, reachable for tests on any machine."""
+    """Like `checksum`, but always by software: makes the fallback testable on any machine."""
     cdef ByteView view = ByteView(data)
     if view.size:
         return crc32c_extend_software(crc, view.data, view.size)
@@ -39,7 +38,7 @@ def checksum_software(data, uint32_t crc=0):
 
 
 def uses_hardware():
-    """Whether this CPU's own CRC-32C instruction is in use."""
+    """Whether the CPU's CRC-32C instruction is used."""
     return bool(crc32c_hardware_found)
 
 

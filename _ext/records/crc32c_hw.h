@@ -2,10 +2,10 @@
  * eight in software.
  *
  * The instruction has a latency of three cycles and a throughput of one, so one stream uses a third of it. Three streams of
- * equal length run side by side and are joined by "shift": what a CRC state becomes after L zero bytes is linear in the
- * state, hence four look-ups of 256 entries, one a byte of the state.
+ * equal length run side by side and are combined by "shift": the CRC state after L zero bytes is linear in the
+ * state, so four look-ups in tables of 256 entries, one for each byte of the state, compute it.
  *
- * The state passed around here is the raw register (no inversion); crc32c_extend() at the end inverts on both sides.
+ * The functions pass the raw register (no inversion); crc32c_extend() at the end inverts on both sides.
  * Tables are filled once by crc32c_prepare(), which the module runs when it is imported; afterwards they are only read.
  */
 #ifndef ODRADEK_CRC32C_HW_H
@@ -16,8 +16,8 @@
 #include <string.h>
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u
-#define CRC32C_LONG 4096  /* bytes a stream, for bulk */
-#define CRC32C_SHORT 256  /* bytes a stream, for batches of one to some KiB */
+#define CRC32C_LONG 4096  /* bytes of each stream, for large data */
+#define CRC32C_SHORT 256  /* bytes of each stream, for batches of one to some KiB */
 
 static uint32_t crc32c_slices[8][256];
 static uint32_t crc32c_shift_long[4][256];

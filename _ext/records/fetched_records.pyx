@@ -1,8 +1,8 @@
-"""Reads the records of a Fetch response and hands those that are wanted to a `RecordPrinter`.
+"""Reads the records of a Fetch response and passes the selected ones to a `RecordPrinter`.
 
-Runs in the process of the command, in one thread. What a broker sends is checked: every read ends where its batch ends, and a batch
-whose CRC-32C does not match is refused. Format: see `records.pyx`; messages of format v0 and v1 are opened by
-`odradek.storage.old_messages`.
+Runs in the process of the command, in one thread. Data from a broker is checked: every read ends at the end of its batch, and a
+batch whose CRC-32C does not match is refused. `record_batch.pyx` describes the format; `odradek.storage.old_messages` reads
+messages of format v0 and v1.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -32,22 +32,22 @@ from odradek._ext.records.record_batch cimport (
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
 cdef enum:
-    ABORT = 0                           # the type of a control record that ends a transaction without its records
+    ABORT = 0                           # type of the control record that aborts a transaction
 
 
 class CorruptRecordsError(ValueError):
-    """What a broker sent is no sound batch of records."""
+    """A broker sent an invalid batch of records."""
 
 
 cdef class RecordReader:
-    """:param printer: gets the records. :param write: a function of bytes, called whenever `flush_bytes` of them are ready.
+    """:param printer: formats the records. :param write: a function of bytes, called whenever `flush_bytes` of them are ready.
 
-    :param keep: a function of key and value (bytes or None) that says whether a record is wanted; None: all are.
-    :param limit: the most records that are printed; None: as many as there are.
+    :param keep: a function of key and value (bytes or None) that returns whether to print a record; None: print all.
+    :param limit: most records to print; None: no limit.
     :param until_ms: a partition is read up to its first record of this time or later; None: to its end.
-    :param committed_only: leave out the records of aborted transactions.
+    :param committed_only: skip the records of aborted transactions.
     :param decompress: (codec, bytes) to bytes. :param open_old: bytes of one message of format v0 or v1 to a list of the
-        messages in it, which have `offset`, `timestamp`, `key` and `value`; both raise ValueError.
+    messages in it, which have `offset`, `timestamp`, `key` and `value`; both raise ValueError.
     """
 
     cdef RecordPrinter printer
@@ -57,13 +57,13 @@ cdef class RecordReader:
     cdef object open_old
     cdef int64_t left                   # records that may still be printed
     cdef int64_t until_ms
-    cdef int64_t position               # of the partition that is being read, and where to stop
+    cdef int64_t position               # of the partition that is being read; `end`: where to stop
     cdef int64_t end
-    cdef int64_t pending                # records in the printer, not yet written
+    cdef int64_t pending                # records in the printer that are not written yet
     cdef Py_ssize_t flush_bytes
     cdef bint committed_only
     cdef readonly int64_t records       # records written
-    cdef readonly bint ended            # `read` came to a record of `until_ms` or later
+    cdef readonly bint ended            # `read` reached a record of `until_ms` or later
 
     def __init__(self, RecordPrinter printer, write, *, keep=None, limit=None, until_ms=None, bint committed_only=True,
                  decompress, open_old, Py_ssize_t flush_bytes=1 << 20):
@@ -78,11 +78,11 @@ cdef class RecordReader:
 
     @property
     def full(self):
-        """Whether as many records were printed as `limit` says."""
+        """Whether `limit` records were printed."""
         return self.left == 0
 
     def flush(self):
-        """Write what is ready. If `write` fails, it is lost, and not counted in `records`."""
+        """Write the formatted records. If `write` fails, they are lost and not counted in `records`."""
         cdef int64_t ready = self.pending
         if ready:
             self.pending = 0
@@ -90,11 +90,12 @@ cdef class RecordReader:
             self.records += ready
 
     def read(self, str topic, int32_t partition, data, int64_t position, end=None, aborted=()):
-        """Print the records of a partition from offset `position` to before offset `end`; the offset to go on from.
+        """Print the records of a partition from offset `position` to before offset `end`. Returns the offset at which to
+        continue.
 
-        :param data: the records of a response, bytes-like; a batch that is cut off at its end is left for the next one.
-        :param end: None: there is no end. :param aborted: (producer id, first offset) of the aborted transactions among them.
-        Sets `ended`, and stops early where `full`. Raises CorruptRecordsError, and what `write` and `keep` raise.
+        :param data: the records of a response, bytes-like; a batch that is cut off at its end is left for the next call.
+        :param end: None: no end. :param aborted: (producer id, first offset) of the aborted transactions in the data.
+        Sets `ended`, and stops early if `full`. Raises CorruptRecordsError, and the exceptions of `write` and `keep`.
         """
         cdef list waiting = sorted([(first, producer) for producer, first in aborted], reverse=True)
         cdef Py_buffer view
@@ -116,7 +117,7 @@ cdef class RecordReader:
         while p < end and self.left and not self.ended and self.position < self.end:
             error = parse_batch_header(p, end - p, &info)
             if info.size == 0 and end - p > AT_MAGIC or info.magic > 2:
-                raise CorruptRecordsError(f"no batch of records begins behind offset {self.position - 1}")
+                raise CorruptRecordsError(f"no batch of records begins after offset {self.position - 1}")
             if info.size == 0 or info.size > end - p:
                 break                   # cut off
             if info.magic in (0, 1):
@@ -164,7 +165,7 @@ cdef class RecordReader:
             if records.error:
                 break
             cursor_init(&c, body, length)
-            read_int8(&c)                       # attributes, of which there are none
+            read_int8(&c)                       # attributes: none are defined
             delta = read_varlong(&c)
             record.timestamp = info.max_timestamp if info.log_append_time else add(info.base_timestamp, delta)
             record.offset = info.base_offset + read_varint(&c)
@@ -184,13 +185,13 @@ cdef class RecordReader:
         return 0
 
     cdef int read_old(self, const uint8_t* p, Py_ssize_t size) except -1:
-        """A message of format v0 or v1, or those that a compressed one holds."""
+        """Read a message of format v0 or v1, or those in a compressed one."""
         cdef RecordView record
         cdef bytes key, value
         try:
             messages = self.open_old(p[:size])
         except ValueError as error:
-            raise CorruptRecordsError(f"a message behind offset {self.position - 1} cannot be read: {error}") from None
+            raise CorruptRecordsError(f"a message after offset {self.position - 1} cannot be read: {error}") from None
         memset(&record, 0, sizeof(record))
         for message in messages:
             if message.offset < self.position:
@@ -206,7 +207,7 @@ cdef class RecordReader:
         return 0
 
     cdef bint take(self, const RecordView* record) except -1:
-        """Print the record if it is wanted, and go on behind it; whether there may be more of the partition."""
+        """Print the record if it is selected, and advance the position. Returns whether the partition may have more."""
         cdef Py_ssize_t before = self.printer.out.size
         if record.timestamp >= self.until_ms:
             self.ended = True
@@ -238,7 +239,7 @@ cdef bytes_of(const uint8_t* data, int32_t size):
 
 
 cdef bint is_abort(const uint8_t* p, Py_ssize_t size) noexcept nogil:
-    """Whether the control batch with this content ends its transaction without its records (else with them)."""
+    """Whether the control batch with this content aborts its transaction (otherwise it commits it)."""
     cdef Cursor c
     cursor_init(&c, p, size)
     read_varint(&c)                     # length
@@ -247,5 +248,5 @@ cdef bint is_abort(const uint8_t* p, Py_ssize_t size) noexcept nogil:
     read_varint(&c)
     if read_varint(&c) < 4:             # key
         return False
-    read_int16(&c)                      # its version
+    read_int16(&c)                      # the key's version
     return read_int16(&c) == ABORT and c.error == CURSOR_OK

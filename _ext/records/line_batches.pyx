@@ -1,7 +1,7 @@
-"""Gathers records into a batch for each partition of a topic: lines of text, or records one by one.
+"""Collects records into a batch for each partition of a topic: lines of text, or single records.
 
-Runs in the process of `odradek produce`, in one thread. Partitions are chosen as librdkafka's default partitioner does: by the
-CRC-32 of a key that is not empty; records without one go to one partition until its batch is taken, then to another.
+Runs in the process of `odradek produce`, in one thread. Partitions are chosen like in librdkafka's default partitioner: by the
+CRC-32 of a key that is not empty; records without a key go to one partition until its batch is taken, then to another.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -18,25 +18,25 @@ cdef extern from "<string.h>" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
 
 cdef enum:
-    RECORD_OVERHEAD_BYTES = 40          # the most that a record's lengths, deltas and counts take
+    RECORD_OVERHEAD_BYTES = 40          # most bytes of a record's lengths, deltas and counts
 
 
 class MissingSeparatorError(ValueError):
-    """A line does not have what divides key and value."""
+    """A line lacks the separator between key and value."""
 
 
 cdef class RecordBatches:
-    """:param partitions: of the topic. :param batch_bytes: the most that a batch of more than one record has.
+    """:param partitions: number of the topic's partitions. :param batch_bytes: largest batch of more than one record.
 
-    :param open_partitions: those that records without a key may go to. :param fixed: the partition of all records, or None.
-    :param key: of all lines, or None. :param separator: what divides key and value of a line, or None: then lines are values.
-    :param empty_is_null: an empty value is null. :param headers: of all records, as (str, bytes or None).
+    :param open_partitions: the partitions for records without a key. :param fixed: the partition of all records, or None.
+    :param key: key of all lines, or None. :param separator: separates key and value of a line; None: a line is a value.
+    :param empty_is_null: write an empty value as null. :param headers: headers of all records, as (str, bytes or None).
     """
 
-    cdef list builders                  # by partition; None where there is no record
+    cdef list builders                  # by partition; None without records
     cdef list ready                     # (partition, BatchBuilder)
     cdef list open_partitions
-    cdef WriteBuffer packed             # the headers of all lines in the format of a record, their count first
+    cdef WriteBuffer packed             # the headers of all lines in the format of a record, preceded by their number
     cdef bytes key
     cdef bytes separator
     cdef list headers
@@ -46,8 +46,8 @@ cdef class RecordBatches:
     cdef Py_ssize_t batch_bytes
     cdef bint empty_is_null
     cdef readonly int64_t records       # records so far
-    cdef readonly int64_t bytes         # of their keys and values
-    cdef readonly Py_ssize_t size       # of the batches that `take` would return
+    cdef readonly int64_t bytes         # total size of their keys and values
+    cdef readonly Py_ssize_t size       # total size of the batches that `take` would return
 
     def __cinit__(self):
         buffer_init(&self.packed)
@@ -71,9 +71,9 @@ cdef class RecordBatches:
         buffer_free(&self.packed)
 
     def add_lines(self, data not None, int64_t timestamp):
-        """A record for each line of `data`, bytes that end where a line ends; line ends (LF, CR LF) are left out.
+        """Add a record for each line of `data`, bytes that end at the end of a line; line ends (LF, CR LF) are removed.
 
-        Raises MissingSeparatorError at the first line without separator; `records` says how many lines were added before.
+        Raises MissingSeparatorError at the first line without a separator; `records` contains the number of lines added before.
         """
         cdef Py_buffer view
         cdef const uint8_t* p
@@ -99,13 +99,13 @@ cdef class RecordBatches:
     cdef int add_line(self, const uint8_t* line, Py_ssize_t size, int64_t timestamp) except -1:
         cdef const uint8_t* key = NULL
         cdef Py_ssize_t key_bytes = -1
-        cdef const uint8_t* found
+        cdef const uint8_t* divider
         if self.separator is not None:
-            found = <const uint8_t*>memmem(line, size, <const char*>self.separator, len(self.separator))
-            if found == NULL:
+            divider = <const uint8_t*>memmem(line, size, <const char*>self.separator, len(self.separator))
+            if divider == NULL:
                 raise MissingSeparatorError(f"it has no {self.separator.decode(errors='backslashreplace')!r} between key and value")
-            key, key_bytes = line, found - line
-            line, size = found + len(self.separator), size - key_bytes - len(self.separator)
+            key, key_bytes = line, divider - line
+            line, size = divider + len(self.separator), size - key_bytes - len(self.separator)
         if self.key is not None:
             key, key_bytes = <const uint8_t*><const char*>self.key, len(self.key)
         if size == 0 and self.empty_is_null:
@@ -113,7 +113,7 @@ cdef class RecordBatches:
         return self.put(self.partition_of(key, key_bytes), key, key_bytes, line, size, timestamp, self.packed.data, self.packed.size)
 
     def add(self, key, value, int64_t timestamp, headers=()):
-        """Add a record: bytes or None each, its timestamp in ms, and headers of its own behind those of all."""
+        """Add a record: key and value are bytes or None, timestamp in ms; its headers follow the headers of all records."""
         cdef bytes key_object = self.key if self.key is not None else key
         cdef bytes value_object = None if self.empty_is_null and not value else value
         cdef WriteBuffer packed
@@ -164,7 +164,7 @@ cdef class RecordBatches:
         return 0
 
     cdef bint close_if_full(self, int32_t partition, Py_ssize_t needed) except -1:
-        """Whether the partition's batch had no room for so many bytes, and is ready now."""
+        """Whether the partition's batch had no room for that many bytes; it is then closed and ready."""
         cdef BatchBuilder builder = self.builders[partition]
         if builder is None or builder.out.size + needed <= self.batch_bytes:
             return False
@@ -173,7 +173,8 @@ cdef class RecordBatches:
         return True
 
     def take(self, bint whole=True):
-        """(partition, BatchBuilder) of the batches that are full, in the order in which they became so; with `whole` of all."""
+        """(partition, BatchBuilder) of the full batches, in the order in which they became full; with `whole` of all batches.
+        """
         cdef list taken = self.ready
         cdef BatchBuilder builder
         self.ready = []
@@ -189,7 +190,7 @@ cdef class RecordBatches:
 
 
 cdef int pack_headers(WriteBuffer* packed, list headers) except -1:
-    """Their count and themselves, in the format of a record."""
+    """Write the number of headers and the headers in the format of a record."""
     cdef bytes part
     write_varint(packed, len(headers))
     for name, content in headers:

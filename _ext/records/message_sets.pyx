@@ -1,7 +1,7 @@
 """The checks of message sets; see message_sets.pxd.
 
-Runs in the append and the conversion threads of workers and in tools. Pure functions over memory; `check_set` lets go of the GIL
-while it walks. Formats: Kafka's protocol guides and LegacyRecord; relative offsets and wrapper timestamps: KIP-31 and KIP-32.
+Runs in the append and the conversion threads of workers and in tools. Pure functions over memory; `check_set` releases the GIL.
+Formats: Kafka's protocol guides and LegacyRecord; relative offsets and wrapper timestamps: KIP-31 and KIP-32.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, int8_t, uint8_t
@@ -26,15 +26,15 @@ from odradek._ext.records.record_batch cimport (
 REASONS = {
     ERROR_CORRUPT_MESSAGE: "a message is damaged: its CRC or one of its lengths is wrong",
     ERROR_INVALID_RECORD: "a message is not well formed",
-    ERROR_INVALID_TIMESTAMP: "a message has a timestamp below -1, or has the log append time as its type and no timestamp",
+    ERROR_INVALID_TIMESTAMP: "a message has a timestamp below -1, or has the timestamp type LogAppendTime and no timestamp",
     ERROR_MESSAGE_TOO_LARGE: "a message is larger than the topic allows",
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE: "a message has a codec that its format does not know",
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE: "a message has a codec that its format does not support",
 }
 
 
 class BadMessageError(ValueError):
-    """A message set, or a batch to be converted, breaks its format. `code`: Kafka's error code; `position`: bytes from the
-    start of what was given (of the wrapper, for a message inside one)."""
+    """A message set, or a batch to convert, has a wrong format. `code`: Kafka's error code; `position`: in bytes from the start
+    of the data (for an inner message, of the wrapper's set)."""
 
     def __init__(self, code, position, reason=None):
         super().__init__(f"at byte {position}: {reason or REASONS.get(code, 'bad message')}")
@@ -112,19 +112,19 @@ cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept
 
 
 def check_set(data):
-    """The outer messages of a whole set: the fields of MessageSet by name.
+    """Check the outer messages of a whole set. Returns the fields of MessageSet by name.
 
-    :raises BadMessageError: for the first that is cut, damaged, or of another format.
+    :raises BadMessageError: for the first message that is incomplete, damaged, or in another format.
     """
     cdef ByteView view = ByteView(data)
-    cdef MessageSet found
+    cdef MessageSet result
     cdef int error = ERROR_NONE
-    found.size = 0
+    result.size = 0
     if view.size:
         with nogil:
-            error = check_message_set(view.data, view.size, &found)
+            error = check_message_set(view.data, view.size, &result)
     else:
         error = ERROR_CORRUPT_MESSAGE
     if error:
-        raise BadMessageError(error, found.size)
-    return found
+        raise BadMessageError(error, result.size)
+    return result

@@ -1,7 +1,7 @@
-"""A producer's message set (formats v0 and v1) as a record batch; and a batch in another codec, made the same way.
+"""Converts a producer's message set (formats v0 and v1) to a record batch, and recompresses a batch with another codec.
 
-Runs in the append threads of workers. What is made is held in a buffer of its own; the GIL is let go while it walks. Codecs are
-handed in, since they live a layer above.
+Runs in the append threads of workers. Each result has a separate buffer; the GIL is released during the conversion. Codecs are
+passed in, because they belong to a higher layer.
 """
 
 from odradek._ext.records.message_sets import BadMessageError
@@ -58,7 +58,7 @@ from odradek._ext.records.record_batch cimport (
 
 
 cdef int check_inner(const uint8_t* p, size_t n, const Message* wrapper, int64_t* at, int64_t* last_offset, int32_t* count) noexcept nogil:
-    """The set inside of a wrapper: sound, of its magic, not compressed again. *at: how far it is."""
+    """Check the set inside a wrapper: valid, with the wrapper's magic, not compressed again. *at: length of the valid part."""
     cdef Message message
     cdef int error
     at[0] = 0
@@ -76,7 +76,7 @@ cdef int check_inner(const uint8_t* p, size_t n, const Message* wrapper, int64_t
 
 
 cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompress, int64_t limit, int64_t position):
-    """The decompressed set of a wrapper, checked."""
+    """Decompress and check the set in a wrapper."""
     cdef int64_t at = 0, last = 0
     cdef int32_t count = 0
     cdef ByteView view
@@ -85,23 +85,23 @@ cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompres
     if wrapper.codec > CODEC_LZ4:
         raise BadMessageError(ERROR_UNSUPPORTED_COMPRESSION_TYPE, position)
     if wrapper.value_bytes < 1:
-        raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message holds nothing")
+        raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message has no value")
     packed = PyBytes_FromStringAndSize(<const char*>p + wrapper.value_at, wrapper.value_bytes)
     plain = decompress(wrapper.codec, packed, limit, wrapper.magic)
     view = ByteView(plain)
     if view.size == 0:
-        raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message holds an empty set")
+        raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message contains an empty set")
     start = view.data
     with nogil:
         error = check_inner(start, view.size, wrapper, &at, &last, &count)
     if error == ERROR_INVALID_RECORD:
-        raise BadMessageError(error, at, "a message inside of a compressed one has another format, or is compressed itself")
+        raise BadMessageError(error, at, "a message inside a compressed one has another format, or is compressed itself")
     if error:
         raise BadMessageError(error, at)
     return plain
 
 
-# -- converting ------------------------------------------------------------------------------------------------------
+# -- conversion ------------------------------------------------------------------------------------------------------
 
 cdef struct UpState:
     WriteBuffer records
@@ -123,7 +123,7 @@ cdef inline int varint_bytes(int64_t value) noexcept nogil:
 
 
 cdef int put_record(UpState* state, const uint8_t* p, const Message* message) noexcept nogil:
-    """A message as the next record of the batch."""
+    """Write a message as the next record of the batch."""
     cdef WriteBuffer* b = &state.records
     cdef int64_t delta, length
     cdef int32_t key = max(message.key_bytes, 0), value = max(message.value_bytes, 0)
@@ -153,7 +153,8 @@ cdef int put_record(UpState* state, const uint8_t* p, const Message* message) no
 
 
 cdef int put_inner(UpState* state, const uint8_t* p, size_t n, const Message* wrapper, int64_t* at) noexcept nogil:
-    """The messages of a checked inner set. The wrapper says whose their timestamps are: its own holds if it is the log append time."""
+    """Write the messages of a checked inner set. If the wrapper has the log append time, its timestamp applies to all of them.
+    """
     cdef Message message
     cdef int error
     at[0] = 0
@@ -171,9 +172,9 @@ cdef int put_inner(UpState* state, const uint8_t* p, size_t n, const Message* wr
 
 
 cdef class Records:
-    """What became of a producer's message set: the plain records of a batch, and what its header needs.
+    """The result of converting a producer's message set: the uncompressed records of a batch, and the values for its header.
 
-    codec: of the set's last compressed message; max_timestamp, min_timestamp: ms, -1 when no message has one.
+    codec: of the set's last compressed message; max_timestamp, min_timestamp: ms, -1 if no message has a timestamp.
     """
     cdef UpState state
     cdef readonly int codec
@@ -188,7 +189,7 @@ cdef class Records:
 
     @property
     def payload(self):
-        """The records, not compressed."""
+        """The records as bytes, not compressed."""
         return PyBytes_FromStringAndSize(<const char*>self.state.records.data, self.state.records.size)
 
     @property
@@ -209,22 +210,23 @@ cdef class Records:
 
     @property
     def keyless(self):
-        """Whether a message has no key."""
+        """Whether some message has no key."""
         return bool(self.state.keyless)
 
     @property
     def log_append_time(self):
-        """Whether a message says that its timestamp is the log append time."""
+        """Whether some message has the timestamp type LogAppendTime."""
         return bool(self.state.log_append_time)
 
 
 def read_produced(data, decompress, int64_t limit, int64_t max_message_bytes):
-    """A producer's message set as `Records`. Its offsets mean nothing, nor do those in wrappers: the broker assigns them.
+    """Convert a producer's message set to `Records`. Its offsets, also those in wrappers, are ignored: the broker assigns
+    offsets.
 
-    decompress(codec, data, limit, magic): as `compression.decompress_old`. limit: bytes that all wrappers together may open to.
-    max_message_bytes: the largest outer message.
+    decompress(codec, data, limit, magic): like `compression.decompress_old`. limit: most decompressed bytes of all wrappers
+    together. max_message_bytes: largest outer message.
 
-    :raises BadMessageError: refused, with the code for the producer; and whatever `decompress` raises.
+    :raises BadMessageError: the set is refused, with the code for the producer. Also the exceptions of `decompress`.
     """
     cdef ByteView data_view = ByteView(data)
     cdef Records out = Records()
@@ -268,13 +270,13 @@ cdef void seal(uint8_t* p, int64_t size) noexcept:
 
 
 def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64_t max_timestamp):
-    """A record batch as a producer without producer id sends it; `payload`: its records, compressed by `codec`."""
+    """Build a record batch like a producer without a producer id; `payload`: its records, compressed with `codec`."""
     cdef bytes records = payload
     cdef int64_t size = BATCH_HEADER_BYTES + len(records)
     cdef bytes batch
     cdef uint8_t* p
     if size > INT32_MAX:
-        raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are no record batch")
+        raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are too many for a record batch")
     batch = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(batch)
     store64(p + AT_BASE_OFFSET, 0)
@@ -295,7 +297,7 @@ def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64
 
 
 def replace_payload(batch, payload, int codec):
-    """A copy of a sound batch with its records compressed by another codec: `payload`."""
+    """A copy of a valid batch with its records compressed with another codec: `payload`."""
     cdef ByteView view = ByteView(batch)
     cdef bytes records = payload
     cdef int64_t size = BATCH_HEADER_BYTES + len(records)
@@ -305,7 +307,7 @@ def replace_payload(batch, payload, int codec):
     if view.size == 0 or parse_batch_header(view.data, view.size, &info):
         raise ValueError("not a record batch")
     if size > INT32_MAX:
-        raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are no record batch")
+        raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are too many for a record batch")
     copy = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(copy)
     memcpy(p, view.data, BATCH_HEADER_BYTES)

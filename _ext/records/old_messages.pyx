@@ -1,13 +1,13 @@
-"""Messages of format v0 and v1 as they lie in a log: each is treated as a batch of its own, unopened.
+"""Messages of format v0 and v1 as stored in a log: each is treated as a batch; compressed ones are not decompressed.
 
-Used wherever a log is walked through (`log_scan`), by look-ups, and where a follower takes in what its leader sent. Pure
-functions over memory. Format: the message sets of Kafka 0.8-0.10 (KIP-31, KIP-32).
+Used where a log is read batch by batch (`log_scan`), by look-ups, and where a follower appends what its leader sent. Pure functions
+over memory. Format: the message sets of Kafka 0.8-0.10 (KIP-31, KIP-32).
 
     message: offset i64, size i32, crc u32 (of all that follows it), magic i8, attributes i8, timestamp i64 (v1 only),
     key length i32 (-1: null), key, value length i32 (-1: null), value
 
-A wrapper has a codec in its attributes, and a compressed message set as its value. It states the offset of the last message
-inside; those inside have their own offsets in v0 and count from 0 in v1. Its timestamp is the largest one inside.
+A wrapper has a codec in its attributes, and a compressed message set as its value. Its offset is that of the last message
+inside. Messages inside have absolute offsets in v0 and count from 0 in v1. Its timestamp is the largest one inside.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t

@@ -1,8 +1,7 @@
-"""Record batches (message format v2): their header, and the checks of a batch that a stranger sent.
+"""Record batches (message format v2): their header, and the checks of batches from untrusted senders.
 
-Runs in workers (produce), the coordinator, the replicator and in recovery. Pure functions over memory: no state, no
-lock, no allocation, and every read is bounded by the end it was given. Format: Kafka's DefaultRecordBatch and
-DefaultRecord (KIP-98).
+Runs in workers (produce), the coordinator, the replicator and in recovery. Pure functions over memory: no state, no lock, no
+allocation; every read is bounded by the given end. Format: Kafka's DefaultRecordBatch and DefaultRecord (KIP-98).
 
     batch: base offset i64, batch length i32, partition leader epoch i32, magic i8, crc u32 (of all that follows it),
     attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer epoch i16,
@@ -12,8 +11,7 @@ DefaultRecord (KIP-98).
     key, value length varint (-1: null), value, header count varint, headers (key length varint, key, value length
     varint, value)
 
-Error codes: CORRUPT_MESSAGE for what cannot have been sent so (length, CRC), INVALID_RECORD for what its sender did
-wrong.
+Error codes: CORRUPT_MESSAGE for data that was damaged on the way (length, CRC), INVALID_RECORD for an error of the sender.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
@@ -69,13 +67,13 @@ cdef bint crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil:
 
 
 cdef inline int check_header(const BatchInfo* info, bint from_client) noexcept nogil:
-    """What a sound header of a sound CRC may still get wrong."""
+    """Check the values in a parsed header whose CRC matches."""
     if info.codec > CODEC_ZSTD:
         return ERROR_UNSUPPORTED_COMPRESSION_TYPE
     if info.last_offset_delta < 0 or info.record_count < 0:
         return ERROR_INVALID_RECORD
     if not from_client:
-        # Compaction keeps the last offset delta of a batch of which it removed records, even all of them.
+        # Compaction keeps the last offset delta of a batch from which it removed some or all records.
         if <int64_t>info.record_count > <int64_t>info.last_offset_delta + 1:
             return ERROR_INVALID_RECORD
         return ERROR_NONE
@@ -83,7 +81,7 @@ cdef inline int check_header(const BatchInfo* info, bint from_client) noexcept n
         return ERROR_INVALID_RECORD
     if info.control or info.attributes & ATTRIBUTE_DELETE_HORIZON:
         return ERROR_INVALID_RECORD
-    # Without a producer id, epoch and sequence are not looked at: kafkajs and sarama send 0 there.
+    # Without a producer id, epoch and sequence are not checked: kafkajs and sarama send 0 there.
     if info.producer_id < -1 or (info.producer_id == -1 and info.transactional):
         return ERROR_INVALID_RECORD
     if info.producer_id >= 0 and (info.producer_epoch < 0 or info.base_sequence < 0):
@@ -160,7 +158,7 @@ cdef inline int varlong(const uint8_t** p, const uint8_t* end, int64_t* out) noe
 
 
 cdef inline int skip_headers(const uint8_t** p, const uint8_t* end, int32_t count) noexcept nogil:
-    """Walks through `count` headers; a header takes two bytes at least, so a lying count ends soon."""
+    """Skip `count` headers. A header has at least two bytes, so a wrong count is detected early."""
     cdef int32_t length = 0
     if count < 0 or count > (end - p[0]) // 2:
         return -1
@@ -189,7 +187,7 @@ cdef int check_records(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
     cdef int64_t minimum = INT64_MAX
     cdef int32_t first_at_maximum = 0
     cdef uint8_t keyless = 0
-    # A record takes seven bytes at least.
+    # A record has at least seven bytes.
     if count < 1 or <size_t>count > n // 7:
         return ERROR_INVALID_RECORD
     while expected < count:
@@ -252,7 +250,7 @@ cdef void set_max_timestamp(uint8_t* p, BatchInfo* info, int64_t timestamp, bint
 
 
 def check(data, bint from_client=True):
-    """Checks the first batch in `data`: (Kafka's error code or 0, the fields of BatchInfo by name)."""
+    """Check the first batch in `data`. Returns (Kafka's error code or 0, the fields of BatchInfo by name)."""
     cdef ByteView view = ByteView(data)
     cdef BatchInfo info
     cdef int error
@@ -265,7 +263,7 @@ def check(data, bint from_client=True):
 
 
 def check_decompressed(batch, payload):
-    """The framing of a compressed batch's decompressed records `payload`, returned as from `check`.
+    """Check the framing of a compressed batch's decompressed records `payload`; returns the same values as `check`.
 
     batch: the whole batch, which must have passed `check`.
     """
@@ -285,9 +283,9 @@ def check_decompressed(batch, payload):
 
 
 def restamp(batch, int64_t timestamp, bint log_append_time):
-    """Sets the maximal timestamp (ms) and its type in `batch`, a whole sound batch, in place.
+    """Set the largest timestamp (ms) and its type in `batch`, a whole valid batch, in place.
 
-    Raises ValueError where `batch` holds no whole batch.
+    Raises ValueError if `batch` does not contain a whole batch.
     """
     cdef ByteView view = ByteView(batch, writable=True)
     cdef BatchInfo info

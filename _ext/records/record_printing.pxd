@@ -1,4 +1,4 @@
-"""Records as bytes for people and scripts: what `odradek consume` writes. See `record_printing.pyx`."""
+"""Records as text for people and scripts: the output of `odradek consume`. See `record_printing.pyx`."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -6,7 +6,7 @@ from odradek._ext.protocol.cursor cimport WriteBuffer
 
 
 cdef struct RecordView:
-    # A record where it lies; lengths of -1 are null. `headers`: header_count of them in the format of a record.
+    # A record in the memory of its batch; lengths of -1 mean null. `headers`: header_count of them in the format of a record.
     int64_t offset
     int64_t timestamp
     const uint8_t* key
@@ -21,15 +21,15 @@ cdef struct RecordView:
 cdef class RecordPrinter:
     cdef WriteBuffer out
     cdef list texts                     # the text of each step; None for a field
-    cdef list fields                    # the number of its field; TEXT for a text
-    cdef object when                    # ms since 1970 to a text
+    cdef list fields                    # the number of each step's field; TEXT for a text
+    cdef object when                    # function: ms since 1970 to a text
     cdef bytes topic
     cdef bytes json_begin               # '{"topic": "t", "partition": 0, "offset": '
     cdef bytes time_text
-    cdef int64_t time_of                # the ms that `time_text` shows
+    cdef int64_t time_of                # the ms of `time_text`
     cdef int32_t partition
 
     cpdef set_partition(self, str topic, int32_t partition)
-    # Appends the record to what `take` returns. Raises MemoryError, and ValueError for headers that are none.
+    # Append the record to the result of `take`. Raises MemoryError, and ValueError for invalid headers.
     cdef int put(self, const RecordView* record) except -1
     cdef int put_json(self, const RecordView* record) except -1

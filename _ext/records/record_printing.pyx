@@ -1,7 +1,7 @@
-"""Formats records: by a template, or as a line of JSON, into one growing buffer.
+"""Formats records, by a template or as lines of JSON, into one growing buffer.
 
-Runs in the process of the command, in one thread. The JSON is byte for byte what `json.dumps(record, ensure_ascii=False)` makes
-of the objects that `odradek.cli.record_json` describes, which is the reference in the tests.
+Runs in the process of the command, in one thread. The JSON equals, byte for byte, the output of `json.dumps(record,
+ensure_ascii=False)` for the objects that `odradek.cli.record_json` describes; that is the reference in the tests.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -73,7 +73,7 @@ cdef bint is_utf8(const uint8_t* data, Py_ssize_t size) except -1:
         return True
     if not PyErr_ExceptionMatches(UnicodeDecodeError):
         PyErr_Clear()
-        raise MemoryError(f"no memory to look at a text of {size} bytes")
+        raise MemoryError(f"no memory to decode a text of {size} bytes")
     PyErr_Clear()
     return False
 
@@ -106,7 +106,7 @@ cdef void write_escaped(WriteBuffer* out, uint8_t byte) noexcept nogil:
 
 
 cdef void write_quoted(WriteBuffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Valid UTF-8 as a string of JSON."""
+    """Write valid UTF-8 as a JSON string."""
     cdef Py_ssize_t begin = 0
     cdef Py_ssize_t i
     write_text(out, b'"', 1)
@@ -120,7 +120,7 @@ cdef void write_quoted(WriteBuffer* out, const uint8_t* data, Py_ssize_t size) n
 
 
 cdef int write_json(WriteBuffer* out, const uint8_t* data, int32_t size) except -1:
-    """A key or a value: text, null for none (-1), base64 in an object for bytes that are not UTF-8."""
+    """Write a key or a value: text, null for -1, or an object with base64 for bytes that are not UTF-8."""
     cdef bytes encoded
     if size < 0:
         write_text(out, b"null", 4)
@@ -135,7 +135,7 @@ cdef int write_json(WriteBuffer* out, const uint8_t* data, int32_t size) except 
 
 
 cdef int write_json_name(WriteBuffer* out, const uint8_t* data, int32_t size) except -1:
-    """The name of a header, which has to be a string."""
+    """Write the name of a header, which must be a JSON string."""
     cdef bytes name
     if is_ascii(data, size) or is_utf8(data, size):
         write_quoted(out, data, size)
@@ -146,7 +146,7 @@ cdef int write_json_name(WriteBuffer* out, const uint8_t* data, int32_t size) ex
 
 
 cdef int write_headers(WriteBuffer* out, const RecordView* record, bint as_json) except -1:
-    """`[["name", "value"], ...]`, or name=value,name=value. Raises ValueError."""
+    """Write headers as `[["name", "value"], ...]`, or as name=value,name=value. Raises ValueError."""
     cdef Cursor c
     cdef const uint8_t* name
     cdef const uint8_t* value
@@ -175,9 +175,9 @@ cdef int write_headers(WriteBuffer* out, const RecordView* record, bint as_json)
 
 
 cdef class RecordPrinter:
-    """:param steps: of the template: bytes that are copied, and names of fields, among them "json" for the whole record.
+    """:param steps: the template: bytes that are copied, and names of fields; "json" is the whole record.
 
-    :param when: a function of ms since 1970 to the text of the field "time".
+    :param when: a function of ms since 1970 that returns the text of the field "time".
     """
 
     def __cinit__(self, steps, when):
@@ -194,17 +194,17 @@ cdef class RecordPrinter:
 
     @property
     def size(self):
-        """Bytes that `take` will return."""
+        """Number of bytes that `take` will return."""
         return self.out.size
 
     cpdef set_partition(self, str topic, int32_t partition):
-        """Whose records come next."""
+        """Set the partition of the following records."""
         self.topic = topic.encode()
         self.partition = partition
         self.json_begin = f'{{"topic": {json.dumps(topic, ensure_ascii=False)}, "partition": {partition}, "offset": '.encode()
 
     def add(self, int64_t offset, int64_t timestamp, key, value, headers):
-        """Format a record of the partition that was set: bytes or None each; headers as a list of (str, bytes or None)."""
+        """Format a record of the current partition: key and value are bytes or None; headers a list of (str, bytes or None)."""
         cdef RecordView record
         cdef WriteBuffer packed
         cdef bytes key_bytes = key
@@ -286,7 +286,7 @@ cdef class RecordPrinter:
         return 0
 
     def take(self):
-        """What was formatted since the last call, as bytes."""
+        """The records formatted since the last call, as bytes."""
         cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
         self.out.size = 0
         return data

@@ -295,6 +295,6 @@ def lock_and_hold():
     lock_arena(True)
 
 
-def let_go():
+def release():
     """Release the arena's mutex after `lock_and_hold`."""
     unlock_arena()

@@ -1,4 +1,4 @@
-/* Atomic access to words that other processes read or write: the C11 memory orders the shared state needs, no more. */
+/* Atomic access to words that other processes read or write: only the C11 memory orders that the shared state needs. */
 #ifndef ODRADEK_ATOMICS_H
 #define ODRADEK_ATOMICS_H
 #include <signal.h>
@@ -25,7 +25,7 @@ static inline int compare_swap_64(uint64_t *p, uint64_t expected, uint64_t desir
 static inline int compare_swap_i32(int32_t *p, int32_t expected, int32_t desired) {
     return __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
-/* Orders the stores before it ahead of those behind it; no instruction on x86. */
+/* Orders the stores before it before the stores after it; no instruction on x86. */
 static inline void fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void cpu_pause(void) {
@@ -34,8 +34,8 @@ static inline void cpu_pause(void) {
 #endif
 }
 
-/* A fault point: in the debug build the process that meets the armed point for the n-th time ends as if by kill -9.
- * `armed` is a pair of shared words {identity of the point, how many times yet}. Nothing is compiled into a release build. */
+/* A fault point: in the debug build the process that reaches the armed point for the n-th time is killed, usually by SIGKILL.
+ * `armed` are three shared words {identity of the point, remaining count, signal}. A release build contains nothing of this. */
 #ifdef ODRADEK_DEBUG
 static inline void fault_point(uint64_t *armed, uint64_t identity) {
     if (__builtin_expect(__atomic_load_n(armed, __ATOMIC_RELAXED) == identity, 0)) {

@@ -1,6 +1,6 @@
 """How several loaders divide the slots that must be opened at start-up: cursors and counts in the shared header.
 
-Each log directory has a cursor and loaders of its own (`num.recovery.threads.per.data.dir`). Only the loaders write here; the
+Each log directory has a cursor and separate loaders (`num.recovery.threads.per.data.dir`). Only the loaders write here; the
 first one begins when every partition has its slot. The supervisor reads the counts.
 """
 

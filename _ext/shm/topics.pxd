@@ -20,7 +20,7 @@ cdef class Topic:
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
 
 
-cdef struct Held:                 # what a slot holds according to the changes that this process has applied
+cdef struct SlotTopic:            # what a slot holds according to the changes that this process has applied
     PyObject* topic               # owned by `by_name` or `by_id` and by this reference; NULL: nothing
     int32_t partition
     uint32_t incarnation
@@ -30,7 +30,7 @@ cdef class TopicDirectory:
     cdef readonly dict by_name    # bytes -> Topic
     cdef readonly dict by_id      # bytes -> Topic
     cdef readonly uint64_t version
-    cdef Held* of_slot
+    cdef SlotTopic* of_slot
     cdef uint32_t room            # slots in `of_slot`
 
     cdef int look_at_all(self) except -1

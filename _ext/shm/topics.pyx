@@ -136,14 +136,14 @@ cdef class TopicDirectory:
 
     cdef int make_room(self, uint32_t slots) except -1:
         cdef uint32_t room = max(slots, self.room * 2, 64)
-        cdef Held* held
+        cdef SlotTopic* slot_topic
         if slots <= self.room:
             return 0
-        held = <Held*>realloc(self.of_slot, room * sizeof(Held))
-        if held == NULL:
-            raise MemoryError(f"no memory for what {room} slots hold")
-        memset(held + self.room, 0, (room - self.room) * sizeof(Held))
-        self.of_slot = held
+        slot_topic = <SlotTopic*>realloc(self.of_slot, room * sizeof(SlotTopic))
+        if slot_topic == NULL:
+            raise MemoryError(f"no memory for the topics of {room} slots")
+        memset(slot_topic + self.room, 0, (room - self.room) * sizeof(SlotTopic))
+        self.of_slot = slot_topic
         self.room = room
         return 0
 
@@ -152,13 +152,13 @@ cdef class TopicDirectory:
         cdef uint32_t state = load_acquire_32(&slot.state)
         cdef uint32_t incarnation = slot.incarnation
         cdef bint present = state in (SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_REMOTE)
-        cdef Held* held
+        cdef SlotTopic* slot_topic
         cdef Topic topic
         self.make_room(index + 1)
-        held = &self.of_slot[index]
-        if held.topic != NULL and (held.incarnation != incarnation or not present):
+        slot_topic = &self.of_slot[index]
+        if slot_topic.topic != NULL and (slot_topic.incarnation != incarnation or not present):
             self.forget(index)
-        if not present or held.topic != NULL:
+        if not present or slot_topic.topic != NULL:
             return 0
         name = (<char*>slot.topic)[:slot.topic_bytes]
         topic_id = (<char*>slot.topic_id)[:16]
@@ -169,16 +169,16 @@ cdef class TopicDirectory:
             self.by_id[topic_id] = topic
         topic.put(slot.partition, index, incarnation)
         Py_INCREF(topic)
-        held.topic = <PyObject*>topic
-        held.partition = slot.partition
-        held.incarnation = incarnation
+        slot_topic.topic = <PyObject*>topic
+        slot_topic.partition = slot.partition
+        slot_topic.incarnation = incarnation
         return 0
 
     cdef int forget(self, uint32_t index) except -1:
-        cdef Held* held = &self.of_slot[index]
-        cdef Topic topic = <Topic>held.topic
-        cdef int partition = held.partition
-        held.topic = NULL
+        cdef SlotTopic* slot_topic = &self.of_slot[index]
+        cdef Topic topic = <Topic>slot_topic.topic
+        cdef int partition = slot_topic.partition
+        slot_topic.topic = NULL
         Py_DECREF(topic)  # the variable `topic` keeps a reference until the end
         if topic.slots[partition] == index + 1:
             topic.slots[partition] = 0

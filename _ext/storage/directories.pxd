@@ -1,4 +1,4 @@
-"""Reading a directory: what of <dirent.h> the native code uses."""
+"""Reading directories: the parts of <dirent.h> that the native code uses."""
 
 
 cdef extern from "<dirent.h>" nogil:

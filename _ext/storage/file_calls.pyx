@@ -1,4 +1,4 @@
-"""The system calls on log files; see file_calls.pxd. Any process, any thread; the ring of failures is the process's own."""
+"""The system calls on log files; see file_calls.pxd. Any process, any thread; each process has its own ring of failures."""
 
 import os
 
@@ -41,10 +41,10 @@ cdef enum:
     PATH_ROOM = 512
 
 cdef struct Failure:
-    uint64_t number               # 1 + its place in the row of failures, once the rest is filled; 0 while it is not
+    uint64_t number               # 1 + its number in the sequence of failures, stored after the other fields; 0 while they are being filled
     unsigned long thread
     int error
-    int told                      # an OSError was made of it: its catcher reports it
+    int reported                      # an OSError names it: the code that catches the exception reports it
     const char* call
     char[PATH_ROOM] path
 
@@ -55,31 +55,31 @@ cdef uint64_t taken_count = 0
 
 
 cdef bint injected(uint64_t kind) noexcept nogil:
-    """Whether this call is to fail, with errno set: debug build only."""
+    """Whether an armed fault makes this call fail; sets errno. Debug build only."""
     cdef uint64_t* armed
-    cdef uint64_t number, met
+    cdef uint64_t number, calls
     if region().header == NULL:
         return False
     armed = region().header.file_fault
     if armed[3] & kind == 0:
         return False
     number = load_relaxed_64(&armed[0])
-    met = fetch_add_64(&armed[4], 1) + 1
-    if number == 0 or met < armed[1] or met >= armed[1] + armed[2]:
+    calls = fetch_add_64(&armed[4], 1) + 1
+    if number == 0 or calls < armed[1] or calls >= armed[1] + armed[2]:
         return False
     c_errno.errno = <int>number
     return True
 
 
 cdef void note(const char* call, int directory, const char* path) noexcept nogil:
-    """Keep what failed, with errno left as it is. `path` NULL: `directory` is the file itself."""
+    """Note a failed call and leave errno unchanged. `path` NULL: `directory` is the descriptor of the file itself."""
     cdef int error = c_errno.errno
     cdef Failure* failure
     cdef char[64] link
     cdef ssize_t n
     cdef uint64_t number
     if error == ENOENT or error == EINTR or error == EAGAIN or error == EEXIST or error == EMFILE or error == ENFILE:
-        return                          # answers, not failures
+        return                          # ordinary results, not failures
     number = fetch_add_64(&failure_count, 1)
     failure = &failures[number % FAILURES_KEPT]
     store_release_64(&failure.number, 0)
@@ -92,7 +92,7 @@ cdef void note(const char* call, int directory, const char* path) noexcept nogil
         snprintf(failure.path + n, <size_t>(PATH_ROOM - n), "/%s", path)
     failure.thread = pthread_self()
     failure.error = error
-    failure.told = 0
+    failure.reported = 0
     failure.call = call
     store_release_64(&failure.number, number + 1)
     c_errno.errno = error
@@ -108,38 +108,38 @@ cdef int file_open(int directory, const char* path, int flags) noexcept nogil:
 
 
 cdef ssize_t file_pread(int fd, void* data, size_t n, off_t position) noexcept nogil:
-    cdef ssize_t got = -1
+    cdef ssize_t length = -1
     if not (FAULTS_COMPILED and injected(CALL_READ)):
-        got = read_some(fd, data, n, position)
-    if got < 0:
+        length = read_some(fd, data, n, position)
+    if length < 0:
         note("read", fd, NULL)
-    return got
+    return length
 
 
 cdef ssize_t file_pwrite(int fd, const void* data, size_t n, off_t position) noexcept nogil:
-    cdef ssize_t put = -1
+    cdef ssize_t written = -1
     if not (FAULTS_COMPILED and injected(CALL_WRITE)):
-        put = pwrite(fd, data, n, position)
+        written = pwrite(fd, data, n, position)
     elif n > 1:
-        put = pwrite(fd, data, n // 2, position)    # a device that fails may have taken a part
-        put = -1
+        written = pwrite(fd, data, n // 2, position)    # a failing device may have written a part
+        written = -1
         c_errno.errno = <int>region().header.file_fault[0]
-    if put < 0:
+    if written < 0:
         note("write", fd, NULL)
-    return put
+    return written
 
 
 cdef ssize_t file_pwritev(int fd, const iovec* parts, int count, off_t position) noexcept nogil:
-    cdef ssize_t put = -1
+    cdef ssize_t written = -1
     if not (FAULTS_COMPILED and injected(CALL_WRITE)):
-        put = pwritev(fd, parts, count, position)
+        written = pwritev(fd, parts, count, position)
     elif count > 1:
-        put = pwritev(fd, parts, count - 1, position)
-        put = -1
+        written = pwritev(fd, parts, count - 1, position)
+        written = -1
         c_errno.errno = <int>region().header.file_fault[0]
-    if put < 0:
+    if written < 0:
         note("write", fd, NULL)
-    return put
+    return written
 
 
 cdef int file_truncate(int fd, off_t length) noexcept nogil:
@@ -199,26 +199,26 @@ cdef object file_error(int error, str otherwise):
         if failure.thread == pthread_self() and load_acquire_64(&failure.number) == last - back + 1:
             if failure.error != error:
                 break
-            failure.told = 1
+            failure.reported = 1
             return OSError(error, os.strerror(error), os.fsdecode(<bytes>failure.path))
     return OSError(error, os.strerror(error), otherwise)
 
 
 def take_failures():
-    """What failed in this process since the last call, as lines "<call> of <path>: <error>"; the oldest may be overwritten.
+    """The failures in this process since the last call, as lines "<call> of <path>: <error>"; the oldest may be overwritten.
 
-    Failures that an exception has named since are left out: whoever catches it reports them.
+    Failures that an exception has named are not included, because the code that catches the exception reports them.
     """
     global taken_count
     cdef uint64_t last = load_acquire_64(&failure_count)
     cdef Failure* failure
     lines = []
     if last - taken_count > FAILURES_KEPT:
-        lines.append(f"{last - taken_count - FAILURES_KEPT} failures of files that were not reported in time")
+        lines.append(f"{last - taken_count - FAILURES_KEPT} failures of file calls were overwritten before they were reported")
         taken_count = last - FAILURES_KEPT
     while taken_count < last:
         failure = &failures[taken_count % FAILURES_KEPT]
         taken_count += 1
-        if load_acquire_64(&failure.number) == taken_count and not failure.told:
+        if load_acquire_64(&failure.number) == taken_count and not failure.reported:
             lines.append(f"{failure.call.decode()} of {os.fsdecode(<bytes>failure.path)}: {os.strerror(failure.error)}")
     return lines

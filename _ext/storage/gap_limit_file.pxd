@@ -1,6 +1,7 @@
-"""The file `odradek-gaps-checkpoint` of a log: the offset below which offsets may be missing [R 4]. What it is for: gap_limit.pxd.
+"""The file `odradek-gaps-checkpoint` of a log: the offset below which offsets may be missing [R 4]. gap_limit.pxd describes its
+purpose.
 
-INT64_MAX in LogState and Slot means that the limit is not known: then every gap is taken for the work of compaction.
+INT64_MAX in LogState and Slot means that the limit is not known; then every gap is attributed to compaction.
 """
 
 from libc.stdint cimport int64_t
@@ -10,22 +11,23 @@ from odradek._ext.storage.log_state cimport LogState
 
 cdef const char* GAP_LIMIT_NAME
 
-# The offset in the file, -1 if it does not follow the format: 0, or -errno.
+# Read the offset in the file; -1 if the file has a wrong format. Returns 0, or -errno.
 cdef int read_gap_limit_file(int directory, int64_t* limit) noexcept nogil
 
-# Replace the file; `durable`: it is on the device when this returns. 0, or -errno.
+# Replace the file. `durable`: the file is on the device when this returns. Returns 0, or -errno.
 cdef int write_gap_limit_file(int directory, int64_t limit, bint durable) noexcept nogil
 
-# To replace it in steps, so that the device is not waited for between them: make the file, under another name and synced; give it its
-# name; sync the name. Each 0, or -errno.
+# Replace the file in steps, so that nothing waits for the device between them: write and sync the file under another name; rename
+# it to its final name; sync that name. Each returns 0, or -errno.
 cdef int prepare_gap_limit(int directory, int64_t limit) noexcept nogil
 cdef int name_prepared_gap_limit(int directory) noexcept nogil
 cdef int sync_gap_limit(int directory) noexcept nogil
-cdef void drop_prepared_gap_limit(int directory) noexcept nogil         # what is not to get the name
+cdef void drop_prepared_gap_limit(int directory) noexcept nogil         # removes a prepared file that will not be renamed
 
-# While the log is opened: what the file says, if `state.has_gap_limit`, and what `cleaner-offset-checkpoint` says (-1: nothing),
-# into `state.gap_limit`. 0, or -errno.
+# Set `state.gap_limit` while the log is opened: from the file, if `state.has_gap_limit`, and from `cleaner-offset-checkpoint` (-1:
+# no entry). Returns 0, or -errno.
 cdef int read_gap_limit(LogState* state, int directory, int64_t cleaner_offset) noexcept nogil
 
-# While the log is opened: a limit behind the log's end would cover what is appended next. 0, or -errno.
+# Lower a limit above the log's end while the log is opened, because it would cover records that are appended later. Returns 0, or
+# -errno.
 cdef int fit_gap_limit(LogState* state, int directory) noexcept nogil

@@ -1,6 +1,6 @@
-"""Reading and writing the file of a log's gap limit; see gap_limit_file.pxd.
+"""Reads and writes the file of a log's gap limit; see gap_limit_file.pxd.
 
-Its format is that of Kafka's checkpoints: the version 0, the number of entries (1), and the offset. Kafka leaves files alone that it
+The format is that of Kafka's checkpoints: the version 0, the number of entries (1), and the offset. Kafka ignores files that it
 does not know.
 """
 
@@ -21,11 +21,11 @@ cdef enum:
 
 cdef const char* GAP_LIMIT_NAME = b"odradek-gaps-checkpoint"
 cdef const char* TEMPORARY_NAME = b"odradek-gaps-checkpoint.tmp"            # written under the slot's lock
-cdef const char* PREPARED_NAME = b"odradek-gaps-checkpoint.prepared"        # by the cleaner, without it
+cdef const char* PREPARED_NAME = b"odradek-gaps-checkpoint.prepared"        # written by the cleaner without the lock
 
 
 cdef int64_t parse(const char* content) noexcept nogil:
-    """The offset in a file's content, -1 if it does not follow the format."""
+    """The offset in a file's content; -1 if the content has a wrong format."""
     cdef char* at
     cdef char* end
     cdef int64_t limit
@@ -94,21 +94,22 @@ cdef int sync_gap_limit(int directory) noexcept nogil:
 
 
 cdef void drop_prepared_gap_limit(int directory) noexcept nogil:
-    file_unlink(directory, PREPARED_NAME)       # one that stays does no harm: the next preparation replaces it
+    file_unlink(directory, PREPARED_NAME)       # a file that remains does no harm: the next preparation replaces it
 
 
 cdef int read_gap_limit(LogState* state, int directory, int64_t cleaner_offset) noexcept nogil:
     cdef int64_t limit = -1
     cdef int error
     if not state.has_gap_limit:
-        # This broker writes the file before it compacts a log: so another broker did, or an older version, or it is not known.
+        # This broker writes the file before it compacts a log. So another broker or an older version compacted the log, or it is
+        # not known.
         state.gap_limit = INT64_MAX if cleaner_offset >= 0 else 0
         return 0
     error = read_gap_limit_file(directory, &limit)
     if error == 0 and limit < 0:
         state.gap_limit = INT64_MAX
         return add_event(state, EVENT_CORRUPT_GAP_LIMIT, 0, 0, 0, 0, 0)
-    # The cleaner's checkpoint may be ahead if Kafka compacted the log meanwhile.
+    # The cleaner's checkpoint may be higher if Kafka compacted the log meanwhile.
     state.gap_limit = max(limit, cleaner_offset) if cleaner_offset != INT64_MAX else limit
     return error
 

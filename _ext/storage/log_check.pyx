@@ -1,8 +1,8 @@
-"""Checking a whole segment against its own rules and its indexes, near the speed of the CRC.
+"""Checks a whole segment against the rules of its format and against its indexes, at nearly the speed of the CRC.
 
-Run by the processes of `odradek log verify` and `odradek adopt`, over files that they only read; nothing is shared and
-no lock is held. A `SegmentCheck` walks through one segment with a buffer of its own and notes what is wrong; it goes on
-behind a batch that is damaged, or at the next index entry where the framing itself is lost.
+The processes of `odradek log verify` and `odradek adopt` run this on files that they only read; nothing is shared and no lock
+is held. A `SegmentCheck` walks through one segment with a private buffer and notes errors. It continues after a damaged batch,
+or at the next index entry if the framing is lost.
 """
 
 from libc.errno cimport ENOMEM
@@ -13,7 +13,7 @@ from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, CODEC_NONE, CODEC_ZSTD, BatchInfo, read_varint
 from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_crc, scan_file, scan_window
 
-# What a note is about; `odradek.storage.verify` has the sentences, and the meaning of `value`.
+# The subjects of notes; `odradek.storage.verify` has the texts and the meaning of `value`.
 FRAMING, CRC, OFFSET_BACK, GAP, EPOCH_BACK, RECORDS, HEADER, RANGE = range(1, 9)
 INDEX_POSITION, INDEX_OFFSET, TIME_OFFSET, TIME_STAMP = range(9, 13)
 EPOCH = 100
@@ -22,25 +22,25 @@ cdef enum:
     PAIR_BYTES = 16                 # of an index as SegmentCheck takes it
 
 cdef enum:
-    NOTE_FRAMING = 1                # no batch where one should begin; value: where reading goes on, -1 if nowhere
+    NOTE_FRAMING = 1                # no batch where one should begin; value: where reading continues, -1 if nowhere
     NOTE_CRC = 2
-    NOTE_OFFSET_BACK = 3            # a base offset below what should come next; value: what should
-    NOTE_GAP = 4                    # one above it; value: what should come next
-    NOTE_EPOCH_BACK = 5             # value: the epoch before
-    NOTE_RECORDS = 6                # the records do not fill the batch or are not as many as stated; value: found, or -1
-    NOTE_HEADER = 7                 # a sound CRC over counts that cannot be; value: the record count
-    NOTE_RANGE = 8                  # offsets that the segment's indexes cannot state; value: the last offset
-    NOTE_INDEX_POSITION = 9         # an entry of the offset index points into or behind the batches; value: the entry
+    NOTE_OFFSET_BACK = 3            # a base offset below the expected one; value: the expected offset
+    NOTE_GAP = 4                    # a base offset above the expected one; value: the expected offset
+    NOTE_EPOCH_BACK = 5             # value: the previous epoch
+    NOTE_RECORDS = 6                # the records do not fill the batch or have another number than stated; value: their number, or -1
+    NOTE_HEADER = 7                 # a valid CRC but impossible counts; value: the record count
+    NOTE_RANGE = 8                  # offsets that do not fit in the segment's indexes; value: the last offset
+    NOTE_INDEX_POSITION = 9         # an entry of the offset index points into or after the batches; value: the entry
     NOTE_INDEX_OFFSET = 10          # an entry whose offset is before its batch; value: the entry
     NOTE_TIME_OFFSET = 11           # an entry of the time index whose offset is in no batch; value: the entry
     NOTE_TIME_STAMP = 12            # an entry that is not the largest timestamp so far; value: the entry
     NOTE_EPOCH = 100                # not an error: a leader epoch begins; value: the epoch
     MOST_NOTES = 256                # between two returns to Python
-    NOTES_A_BATCH = 8               # at most, those of indexes not counted
-    MOST_IN_MEMORY = 134217728      # of a larger batch the CRC is checked in pieces and the records are not counted
+    NOTES_A_BATCH = 8               # maximum, without those about index entries
+    MOST_IN_MEMORY = 134217728      # larger batches: the CRC is checked in pieces and the records are not counted
 
 
-cdef struct Noted:
+cdef struct Note:
     int kind
     int64_t position
     int64_t offset
@@ -48,35 +48,35 @@ cdef struct Noted:
 
 
 cdef class SegmentCheck:
-    """One segment's walk.
+    """One pass over a segment.
 
-    :param descriptor: of the log file. :param size: its bytes that count. :param base_offset: of its name.
+    :param descriptor: of the log file. :param size: number of its bytes to check. :param base_offset: from its name.
     :param gap_limit: offsets below it may be missing, as in a compacted log.
-    :param index: the offset index as pairs of int64 (absolute offset, position). :param times: the time index as pairs of int64
-        (timestamp in ms, absolute offset). Both have a contiguous buffer.
+    :param index: the offset index as pairs (absolute offset, position). :param times: the time index as pairs (timestamp in ms,
+    absolute offset).
 
-    Attributes, which grow from step to step: ``position`` (where reading is), ``next_offset``, ``first_offset`` (-1: no batch
-    yet), ``batches``, ``records`` (as stated; a compressed wrapper of an old format counts as one), ``max_timestamp``,
-    ``formats`` (bit n: format vn was seen), ``codecs`` (bit n: codec n was seen), ``gaps_end`` (the offset behind the last gap, 0
-    without one), ``finished``.
+    Attributes, which change from step to step: ``position`` (of the next read), ``next_offset``, ``first_offset`` (-1: no batch
+    yet), ``batches``, ``records`` (from the headers; a compressed wrapper of an old format counts as one), ``max_timestamp``,
+    ``formats`` (bit n: format vn was seen), ``codecs`` (bit n: codec n was seen), ``gaps_end`` (the offset after the last gap,
+    0 without a gap), ``finished``.
     """
 
     cdef Scanner scanner
     cdef uint8_t* memory
     cdef BatchInfo info
-    cdef ByteView index           # kept for as long as the pairs are read
+    cdef ByteView index           # held while the pairs are read
     cdef ByteView times
     cdef const int64_t* index_pairs
     cdef const int64_t* times_pairs
-    cdef Py_ssize_t index_count   # pairs
+    cdef Py_ssize_t index_count   # number of pairs
     cdef Py_ssize_t times_count
     cdef Py_ssize_t index_at
     cdef Py_ssize_t times_at
     cdef int64_t base_offset
     cdef int64_t gap_limit
     cdef int32_t epoch
-    cdef Noted notes[MOST_NOTES]
-    cdef int noted
+    cdef Note notes[MOST_NOTES]
+    cdef int note_count
     cdef readonly int64_t position
     cdef readonly int64_t next_offset
     cdef readonly int64_t first_offset
@@ -99,7 +99,7 @@ cdef class SegmentCheck:
         Py_ssize_t buffer_bytes=1048576,
     ):
         if buffer_bytes < BATCH_HEADER_BYTES or size < 0:
-            raise ValueError(f"a buffer of {buffer_bytes} bytes for {size}")
+            raise ValueError(f"a buffer of {buffer_bytes} bytes for a segment of {size} bytes")
         self.index = ByteView(index)
         self.times = ByteView(times)
         if self.index.size % PAIR_BYTES or self.times.size % PAIR_BYTES:
@@ -123,48 +123,48 @@ cdef class SegmentCheck:
         free(self.memory)
 
     def step(self, int64_t bytes_to_read):
-        """Go on for about so many bytes, or until many notes were made: the notes [(kind, position, offset, value)].
+        """Check about this many bytes, or until many notes exist. Returns the notes: [(kind, position, offset, value)].
 
         Raises OSError.
         """
         cdef int error
         cdef int i
-        self.noted = 0
+        self.note_count = 0
         with nogil:
             error = self.walk(self.position + bytes_to_read)
         if error:
             raise OSError(-error, "the segment cannot be read")
         return [(self.notes[i].kind, self.notes[i].position, self.notes[i].offset, self.notes[i].value)
-                for i in range(self.noted)]
+                for i in range(self.note_count)]
 
     cdef void note(self, int kind, int64_t offset, int64_t value) noexcept nogil:
-        self.notes[self.noted] = Noted(kind, self.position, offset, value)
-        self.noted += 1
+        self.notes[self.note_count] = Note(kind, self.position, offset, value)
+        self.note_count += 1
 
     cdef int walk(self, int64_t until) noexcept nogil:
-        """0 or -errno."""
-        cdef int found
-        while not self.finished and self.position < until and self.noted < MOST_NOTES - NOTES_A_BATCH:
+        """Returns 0, or -errno."""
+        cdef int result
+        while not self.finished and self.position < until and self.note_count < MOST_NOTES - NOTES_A_BATCH:
             if self.stale_entries(self.position):
                 return 0
-            found = scan_batch(&self.scanner, self.position, &self.info)
-            if found < 0:
-                return found
-            if found == SCAN_END:
+            result = scan_batch(&self.scanner, self.position, &self.info)
+            if result < 0:
+                return result
+            if result == SCAN_END:
                 self.end()
-            elif found == SCAN_CORRUPT:
+            elif result == SCAN_CORRUPT:
                 self.resume()
             else:
                 if <size_t>self.info.size > self.scanner.capacity and self.info.size <= MOST_IN_MEMORY:
                     if self.grow():
                         return -ENOMEM
-                found = scan_crc(&self.scanner, self.position, &self.info)
-                if found < 0:
-                    return found
-                found = self.batch(found == 1)
-                if found:
-                    return found
-        if self.position >= self.scanner.size and self.noted < MOST_NOTES - NOTES_A_BATCH:
+                result = scan_crc(&self.scanner, self.position, &self.info)
+                if result < 0:
+                    return result
+                result = self.batch(result == 1)
+                if result:
+                    return result
+        if self.position >= self.scanner.size and self.note_count < MOST_NOTES - NOTES_A_BATCH:
             self.end()
         return 0
 
@@ -178,18 +178,18 @@ cdef class SegmentCheck:
         return 0
 
     cdef bint stale_entries(self, int64_t position) noexcept nogil:
-        """Notes entries of the offset index that point before `position`; True when there is no room for more notes."""
+        """Note entries of the offset index that point before `position`. Returns True if there is no room for more notes."""
         while self.index_at < self.index_count and self.index_pairs[2 * self.index_at + 1] < position:
-            if self.noted >= MOST_NOTES - NOTES_A_BATCH:
+            if self.note_count >= MOST_NOTES - NOTES_A_BATCH:
                 return True
             self.note(NOTE_INDEX_POSITION, self.index_pairs[2 * self.index_at], self.index_at)
             self.index_at += 1
         return False
 
     cdef void end(self) noexcept nogil:
-        """What is left in the indexes points behind the last batch."""
+        """Note the remaining entries of the indexes: they point after the last batch."""
         while self.index_at < self.index_count or self.times_at < self.times_count:
-            if self.noted >= MOST_NOTES - 1:
+            if self.note_count >= MOST_NOTES - 1:
                 return
             if self.index_at < self.index_count:
                 self.note(NOTE_INDEX_POSITION, self.index_pairs[2 * self.index_at], self.index_at)
@@ -200,7 +200,7 @@ cdef class SegmentCheck:
         self.finished = True
 
     cdef void resume(self) noexcept nogil:
-        """No batch here: on with the next one that the offset index knows; if there is none, that was all."""
+        """There is no batch here: continue at the next batch in the offset index; without one the check is finished."""
         cdef int64_t target = -1
         while self.index_at < self.index_count:
             target = self.index_pairs[2 * self.index_at + 1]
@@ -214,13 +214,13 @@ cdef class SegmentCheck:
             self.finished = True
             return
         self.position = target
-        self.next_offset = -1       # not known until the next batch says it
+        self.next_offset = -1       # not known before the next batch
 
     cdef int batch(self, bint sound) noexcept nogil:
-        """The batch at `position`, whose CRC matches if it is `sound`; -errno if it cannot be read."""
+        """Check the batch at `position`; `sound`: its CRC matches. Returns -errno if it cannot be read."""
         cdef BatchInfo* info = &self.info
         cdef int64_t last = info.base_offset + info.last_offset_delta
-        cdef int found
+        cdef int error
         if not sound:
             self.note(NOTE_CRC, info.base_offset, 0)
         elif info.magic == 2 and (
@@ -228,9 +228,9 @@ cdef class SegmentCheck:
         ):
             self.note(NOTE_HEADER, info.base_offset, info.record_count)
         elif info.magic == 2 and info.codec == CODEC_NONE:
-            found = self.count_records()
-            if found:
-                return found
+            error = self.count_records()
+            if error:
+                return error
         if sound or (info.base_offset == self.next_offset and last >= info.base_offset):
             self.offsets(last)
         self.entries(last)
@@ -244,7 +244,7 @@ cdef class SegmentCheck:
     cdef void offsets(self, int64_t last) noexcept nogil:
         cdef BatchInfo* info = &self.info
         if self.next_offset < 0:
-            self.gaps_end = info.base_offset        # behind a lost stretch
+            self.gaps_end = info.base_offset        # after a lost stretch
         elif info.base_offset < self.next_offset:
             self.note(NOTE_OFFSET_BACK, info.base_offset, self.next_offset)
         elif info.base_offset > self.next_offset and info.record_count >= 0:
@@ -263,7 +263,7 @@ cdef class SegmentCheck:
         self.next_offset = last + 1
 
     cdef void entries(self, int64_t last) noexcept nogil:
-        """The indexes' entries that this batch must bear out."""
+        """Check the index entries that refer to this batch."""
         if self.info.max_timestamp > self.max_timestamp:
             self.max_timestamp = self.info.max_timestamp
         if self.index_at < self.index_count and self.index_pairs[2 * self.index_at + 1] == self.position:
@@ -271,7 +271,7 @@ cdef class SegmentCheck:
                 self.note(NOTE_INDEX_OFFSET, self.index_pairs[2 * self.index_at], self.index_at)
             self.index_at += 1
         while self.times_at < self.times_count and self.times_pairs[2 * self.times_at + 1] <= last:
-            if self.noted >= MOST_NOTES:
+            if self.note_count >= MOST_NOTES:
                 return
             if self.times_pairs[2 * self.times_at + 1] < self.info.base_offset:
                 self.note(NOTE_TIME_OFFSET, self.times_pairs[2 * self.times_at + 1], self.times_at)
@@ -280,9 +280,9 @@ cdef class SegmentCheck:
             self.times_at += 1
 
     cdef int count_records(self) noexcept nogil:
-        """Whether the records' lengths fill the batch and are as many as stated; 0 or -errno."""
+        """Check that the records' lengths fill the batch and that their number matches the header. Returns 0, or -errno."""
         cdef int error
-        cdef int64_t found = 0
+        cdef int64_t count = 0
         cdef int32_t length = 0
         cdef const uint8_t* p
         cdef const uint8_t* end
@@ -303,7 +303,7 @@ cdef class SegmentCheck:
                 self.note(NOTE_RECORDS, self.info.base_offset, -1)
                 return 0
             p += length
-            found += 1
-        if found != self.info.record_count:
-            self.note(NOTE_RECORDS, self.info.base_offset, found)
+            count += 1
+        if count != self.info.record_count:
+            self.note(NOTE_RECORDS, self.info.base_offset, count)
         return 0

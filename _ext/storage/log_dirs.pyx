@@ -1,8 +1,8 @@
-"""What a failing or full device means for a log directory; see log_dirs.pxd.
+"""The consequences of a failed or full device for a log directory; see log_dirs.pxd.
 
-Two words of the header a directory: `log_dir_offline`, which is never taken back while the broker runs, and `disk_state`,
-which any process sets to FULL and only the cleaner sets to anything else. The cleaner is woken by both: it puts the slots
-of a failed directory OFFLINE, and makes room where a disk is full.
+The header has two words for each directory: `log_dir_offline`, which is never reset while the broker runs, and `disk_state`,
+which any process sets to FULL and only the cleaner sets to other values. A change of either wakes the cleaner, which puts the
+slots of a failed directory OFFLINE and frees space on a full disk.
 """
 
 from libc.errno cimport EDQUOT, EIO, ENODEV, ENOSPC, ENXIO, EROFS
@@ -52,5 +52,5 @@ cdef void note_device(int log_dir, int result) noexcept nogil:
 
 
 def note_error(int log_dir, int number):
-    """The same, for Python: `number` is the errno of an OSError met in the directory `log_dir`."""
+    """`note_device` for Python: `number` is the errno of an OSError in the directory `log_dir`."""
     note_device(log_dir, -number)

@@ -1,9 +1,9 @@
-"""The files in a partition's directory: listing them, and finishing what a crash left half done.
+"""The files in a partition's directory: listing them, and finishing changes that a crash interrupted.
 
-Runs when a log is opened, before any other process may touch it. Kafka's rules (LogLoader): `.deleted` and `.cleaned`
-go; a `.swap` whose offset is at or above that of a `.cleaned` belongs to an interrupted split and goes; every other
-`.swap` is complete, so the files it replaces go and it takes their place. Snapshots that were not put in place
-(`.snapshot.tmp`, which Kafka does not look at) are removed. Whatever is cut short here is done again by the next opening.
+Runs when a log is opened, before any other process may use it. The rules are Kafka's (LogLoader): `.deleted` and `.cleaned`
+files are removed; a `.swap` file whose offset is at or above that of a `.cleaned` file belongs to an interrupted split and is
+removed; every other `.swap` file is complete, so the files that it replaces are removed and it is renamed. Snapshots that were
+not put in place (`.snapshot.tmp`, which Kafka ignores) are removed. If this is interrupted, the next opening does it again.
 """
 
 from libc cimport errno as c_errno
@@ -60,15 +60,15 @@ cdef extern from *:
     """
     #include <sys/stat.h>
 
-    /* The birth of a file, or the last write where it is earlier: a copy is born when it is made, and may keep the times. */
+    /* The creation time of a file, or its last write if that is earlier: a copy is created later, but may keep the times. */
     static long long earliest_ms(int directory, const char *name) {
-        struct statx found;
+        struct statx status;
         long long born, written;
-        if (statx(directory, name, 0, STATX_BTIME | STATX_MTIME, &found) != 0 || !(found.stx_mask & STATX_MTIME))
+        if (statx(directory, name, 0, STATX_BTIME | STATX_MTIME, &status) != 0 || !(status.stx_mask & STATX_MTIME))
             return -1;
-        written = found.stx_mtime.tv_sec * 1000LL + found.stx_mtime.tv_nsec / 1000000;
-        born = found.stx_btime.tv_sec * 1000LL + found.stx_btime.tv_nsec / 1000000;
-        return (found.stx_mask & STATX_BTIME) && born < written ? born : written;
+        written = status.stx_mtime.tv_sec * 1000LL + status.stx_mtime.tv_nsec / 1000000;
+        born = status.stx_btime.tv_sec * 1000LL + status.stx_btime.tv_nsec / 1000000;
+        return (status.stx_mask & STATX_BTIME) && born < written ? born : written;
     }
     """
     long long earliest_ms(int directory, const char* name) noexcept nogil
@@ -84,7 +84,7 @@ cdef enum:
     SWAP_BUFFER_BYTES = 8192
 
 
-cdef struct FoundFile:
+cdef struct SegmentFile:
     int64_t base_offset
     int32_t kind
     int32_t state
@@ -125,8 +125,8 @@ cdef int parse_extension(const char* extension, size_t n) noexcept nogil:
     return 0
 
 
-cdef bint parse_name(const char* name, FoundFile* out) noexcept nogil:
-    """Whether `name` is that of a segment's file or snapshot, and what it says."""
+cdef bint parse_name(const char* name, SegmentFile* out) noexcept nogil:
+    """Parse the name of a segment's file or snapshot. Returns False for any other name."""
     cdef int64_t offset = 0
     cdef size_t at
     cdef size_t end
@@ -146,20 +146,20 @@ cdef bint parse_name(const char* name, FoundFile* out) noexcept nogil:
 
 
 cdef int compare_files(const void* left, const void* right) noexcept nogil:
-    cdef const FoundFile* a = <const FoundFile*>left
-    cdef const FoundFile* b = <const FoundFile*>right
+    cdef const SegmentFile* a = <const SegmentFile*>left
+    cdef const SegmentFile* b = <const SegmentFile*>right
     if a.base_offset != b.base_offset:
         return -1 if a.base_offset < b.base_offset else 1
     return a.kind - b.kind
 
 
 cdef int list_files(LogState* state, int directory, Array* files) noexcept nogil:
-    """All files of segments, whatever their state, by offset and kind; and whether there is a gap limit."""
+    """List all files of segments in any state, by offset and kind; check whether there is a gap limit."""
     cdef int descriptor = file_open(directory, b".", O_RDONLY | O_DIRECTORY)
     cdef DIR* stream
     cdef dirent* entry
-    cdef FoundFile found
-    cdef FoundFile* item
+    cdef SegmentFile file
+    cdef SegmentFile* item
     cdef int error
     files.count = 0
     if descriptor < 0:
@@ -175,18 +175,18 @@ cdef int list_files(LogState* state, int directory, Array* files) noexcept nogil
         if entry == NULL:
             error = -errno
             break
-        if not parse_name(entry.d_name, &found):
+        if not parse_name(entry.d_name, &file):
             if strcmp(entry.d_name, GAP_LIMIT_NAME) == 0:
                 state.has_gap_limit = True
             continue
-        item = <FoundFile*>append_item(files)
+        item = <SegmentFile*>append_item(files)
         if item == NULL:
             error = -ENOMEM
             break
-        item[0] = found
+        item[0] = file
     closedir(stream)
     if files.count:
-        qsort(files.items, <size_t>files.count, sizeof(FoundFile), &compare_files)
+        qsort(files.items, <size_t>files.count, sizeof(SegmentFile), &compare_files)
     return error
 
 
@@ -236,14 +236,15 @@ cdef int64_t file_size(int directory, int64_t base_offset, int kind) noexcept no
 
 
 cdef int64_t creation_time(int directory, int64_t base_offset) noexcept nogil:
-    """The earliest time that the log or its time index bears: the index of a log without timestamps is not written to."""
+    """The earliest time of the log and of its time index, because the time index of a log without timestamps is not written to.
+    """
     cdef char[64] name
-    cdef int64_t found, earliest
+    cdef int64_t index_time, earliest
     file_name(name, base_offset, FILE_LOG, b"")
     earliest = earliest_ms(directory, name)
     file_name(name, base_offset, FILE_TIME_INDEX, b"")
-    found = earliest_ms(directory, name)
-    return found if found >= 0 and (earliest < 0 or found < earliest) else earliest
+    index_time = earliest_ms(directory, name)
+    return index_time if index_time >= 0 and (earliest < 0 or index_time < earliest) else earliest
 
 
 cdef int open_file(int directory, int64_t base_offset, int kind, int flags) noexcept nogil:
@@ -277,7 +278,7 @@ cdef int create_segment(LogState* state, int directory, int64_t base_offset) noe
 
 
 cdef int64_t swap_end_offset(int directory, int64_t base_offset, int* error) noexcept nogil:
-    """The offset behind the last batch of a `.log.swap`, by walking through its headers."""
+    """The offset after the last batch of a `.log.swap`, found by reading its headers."""
     cdef char[64] name
     cdef uint8_t[SWAP_BUFFER_BYTES] buffer
     cdef Scanner scanner
@@ -307,63 +308,64 @@ cdef int64_t swap_end_offset(int directory, int64_t base_offset, int* error) noe
 
 
 cdef int remove_leftovers(LogState* state, int directory, Array* files, bint* swaps) noexcept nogil:
-    """The files that no rule keeps; *swaps is set when sound swaps remain."""
-    cdef FoundFile* found = <FoundFile*>files.items
+    """Remove the files that no rule keeps; *swaps is set if valid swaps remain."""
+    cdef SegmentFile* items = <SegmentFile*>files.items
     cdef int64_t lowest_cleaned = INT64_MAX
     cdef int64_t number
     cdef int error
     swaps[0] = False
     for number in range(files.count):
-        if found[number].state == STATE_CLEANED and found[number].base_offset < lowest_cleaned:
-            lowest_cleaned = found[number].base_offset
-    # Swaps first: while a .cleaned file is there, it condemns them.
+        if items[number].state == STATE_CLEANED and items[number].base_offset < lowest_cleaned:
+            lowest_cleaned = items[number].base_offset
+    # Remove swaps first: they are recognised as invalid only while the .cleaned file exists.
     for number in range(files.count):
-        if found[number].state == STATE_SWAP:
-            if found[number].base_offset < lowest_cleaned:
+        if items[number].state == STATE_SWAP:
+            if items[number].base_offset < lowest_cleaned:
                 swaps[0] = True
                 continue
-            error = remove_file(state, directory, found[number].base_offset, found[number].kind, b".swap")
+            error = remove_file(state, directory, items[number].base_offset, items[number].kind, b".swap")
             if error == 0:
-                error = add_event(state, EVENT_REMOVED_LEFTOVER, found[number].kind, found[number].base_offset, 0, 0, 0)
+                error = add_event(state, EVENT_REMOVED_LEFTOVER, items[number].kind, items[number].base_offset, 0, 0, 0)
             if error:
                 return error
     for number in range(files.count):
-        if found[number].state == STATE_DELETED or found[number].state == STATE_CLEANED or found[number].state == STATE_TEMPORARY:
-            error = remove_file(state, directory, found[number].base_offset, found[number].kind,
-                                suffix_of(found[number].state))
+        if items[number].state == STATE_DELETED or items[number].state == STATE_CLEANED or items[number].state == STATE_TEMPORARY:
+            error = remove_file(state, directory, items[number].base_offset, items[number].kind,
+                                suffix_of(items[number].state))
             if error == 0:
-                error = add_event(state, EVENT_REMOVED_LEFTOVER, found[number].kind, found[number].base_offset, 0, 0, 0)
+                error = add_event(state, EVENT_REMOVED_LEFTOVER, items[number].kind, items[number].base_offset, 0, 0, 0)
             if error:
                 return error
     return 0
 
 
 cdef int remove_replaced(LogState* state, int directory, Array* files) noexcept nogil:
-    """Segments that the swaps replace: with a base offset from the first swapped log's to the last one's end."""
-    cdef FoundFile* found = <FoundFile*>files.items
+    """Remove the segments that the swaps replace: base offsets from that of the first swapped log up to the end of the last
+    one."""
+    cdef SegmentFile* items = <SegmentFile*>files.items
     cdef int64_t low = INT64_MAX
     cdef int64_t high = -1
     cdef int64_t number
     cdef int64_t end
     cdef int error = 0
     for number in range(files.count):
-        if found[number].state == STATE_SWAP and found[number].kind == FILE_LOG:
-            end = swap_end_offset(directory, found[number].base_offset, &error)
+        if items[number].state == STATE_SWAP and items[number].kind == FILE_LOG:
+            end = swap_end_offset(directory, items[number].base_offset, &error)
             if error:
                 return error
-            low = found[number].base_offset if found[number].base_offset < low else low
+            low = items[number].base_offset if items[number].base_offset < low else low
             high = end if end > high else high
     for number in range(files.count):
-        if found[number].state == STATE_PLAIN and found[number].kind != FILE_SNAPSHOT \
-                and low <= found[number].base_offset < high:
-            error = remove_file(state, directory, found[number].base_offset, found[number].kind, b"")
+        if items[number].state == STATE_PLAIN and items[number].kind != FILE_SNAPSHOT \
+                and low <= items[number].base_offset < high:
+            error = remove_file(state, directory, items[number].base_offset, items[number].kind, b"")
             if error:
                 return error
     return 0
 
 
 cdef int complete_swaps(LogState* state, int directory, Array* files) noexcept nogil:
-    cdef FoundFile* found = <FoundFile*>files.items
+    cdef SegmentFile* items = <SegmentFile*>files.items
     cdef char[64] from_name
     cdef char[64] to_name
     cdef int64_t number
@@ -371,46 +373,46 @@ cdef int complete_swaps(LogState* state, int directory, Array* files) noexcept n
     if error:
         return error
     for number in range(files.count):
-        if found[number].state != STATE_SWAP:
+        if items[number].state != STATE_SWAP:
             continue
         error = about_to_change(state)
         if error:
             return error
-        file_name(from_name, found[number].base_offset, found[number].kind, b".swap")
-        file_name(to_name, found[number].base_offset, found[number].kind, b"")
+        file_name(from_name, items[number].base_offset, items[number].kind, b".swap")
+        file_name(to_name, items[number].base_offset, items[number].kind, b"")
         if file_rename(directory, from_name, to_name) < 0:
             return -errno
-        error = add_event(state, EVENT_COMPLETED_SWAP, found[number].kind, found[number].base_offset, 0, 0, 0)
+        error = add_event(state, EVENT_COMPLETED_SWAP, items[number].kind, items[number].base_offset, 0, 0, 0)
         if error:
             return error
     return 0
 
 
 cdef int fold_files(LogState* state, int directory, Array* files, Array* snapshots) noexcept nogil:
-    """From files to segments; indexes without a log go."""
-    cdef FoundFile* found = <FoundFile*>files.items
+    """Combine files to segments; remove indexes without a log."""
+    cdef SegmentFile* items = <SegmentFile*>files.items
     cdef Segment* segment = NULL
     cdef int64_t* offset
     cdef int64_t number
     cdef int error
     for number in range(files.count):
-        if found[number].kind == FILE_SNAPSHOT:
+        if items[number].kind == FILE_SNAPSHOT:
             offset = <int64_t*>append_item(snapshots)
             if offset == NULL:
                 return -ENOMEM
-            offset[0] = found[number].base_offset
-        elif found[number].kind == FILE_LOG:
+            offset[0] = items[number].base_offset
+        elif items[number].kind == FILE_LOG:
             segment = <Segment*>append_item(&state.segments)
             if segment == NULL:
                 return -ENOMEM
-            segment.base_offset = found[number].base_offset
+            segment.base_offset = items[number].base_offset
             segment.files = FILE_LOG
-        elif segment != NULL and segment.base_offset == found[number].base_offset:
-            segment.files |= <uint32_t>found[number].kind
+        elif segment != NULL and segment.base_offset == items[number].base_offset:
+            segment.files |= <uint32_t>items[number].kind
         else:
-            error = remove_file(state, directory, found[number].base_offset, found[number].kind, b"")
+            error = remove_file(state, directory, items[number].base_offset, items[number].kind, b"")
             if error == 0:
-                error = add_event(state, EVENT_REMOVED_ORPHAN, found[number].kind, found[number].base_offset, 0, 0, 0)
+                error = add_event(state, EVENT_REMOVED_ORPHAN, items[number].kind, items[number].base_offset, 0, 0, 0)
             if error:
                 return error
     return 0
@@ -418,17 +420,17 @@ cdef int fold_files(LogState* state, int directory, Array* files, Array* snapsho
 
 cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept nogil:
     cdef Array files
-    cdef FoundFile* found
+    cdef SegmentFile* items
     cdef bint unsettled = False
     cdef bint swaps = False
     cdef int64_t number
     cdef int error
     memset(&files, 0, sizeof(Array))
-    files.item_bytes = sizeof(FoundFile)
+    files.item_bytes = sizeof(SegmentFile)
     error = list_files(state, directory, &files)
-    found = <FoundFile*>files.items
+    items = <SegmentFile*>files.items
     for number in range(files.count):
-        if found[number].state != STATE_PLAIN:
+        if items[number].state != STATE_PLAIN:
             unsettled = True
     if error == 0 and unsettled:
         error = remove_leftovers(state, directory, &files, &swaps)
@@ -449,7 +451,7 @@ cdef int64_t bytes_to_recover(int directory, int64_t recovery_point) noexcept no
     cdef stat_result status
     cdef dirent* entry
     cdef char* end
-    cdef Array bases                    # of the segments that may have to be read
+    cdef Array bases                    # segments that may have to be read
     cdef int64_t first = 0              # base offset of the first segment to read
     cdef int64_t base
     cdef int64_t total = 0

@@ -1,10 +1,9 @@
-"""Opening a partition's log: which segments there are, where it ends, who produced to it, and repair where it was not
-closed.
+"""Opens a partition's log: finds its segments, its end and its producers, and repairs a log that was not closed in order.
 
-Runs at start (several logs at a time, the GIL released) and when a slot is rebuilt; the caller owns the partition
-alone. After a clean stop no record is read: the end is found from the last index entry on, by headers, and producers
-come from the snapshot that the stop wrote at the log's end. After an unclean stop the segments from the recovery
-point on are read whole.
+Runs at start (several logs at a time, the GIL released) and when a slot is rebuilt; no other process uses the partition. After
+a clean stop no record is read: the end is found through the headers from the last index entry on, and producers come from the
+snapshot that the stop wrote at the log's end. After an unclean stop the segments from the recovery point on are read
+completely.
 """
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t, uint8_t
@@ -77,7 +76,7 @@ cdef enum:
 
 
 cdef bint ascends(const uint8_t* entry, int64_t entry_bytes) noexcept nogil:
-    """Whether the second of two index entries may follow the first; preallocated zeros may not."""
+    """Whether the second of two index entries may follow the first. This excludes preallocated zeros."""
     if entry_bytes == OFFSET_ENTRY_BYTES:
         return load32(entry + 8) > load32(entry) and load32(entry + 12) > load32(entry + 4)
     return <int64_t>load64(entry + 12) > <int64_t>load64(entry) and load32(entry + 20) >= load32(entry + 8)
@@ -85,11 +84,11 @@ cdef bint ascends(const uint8_t* entry, int64_t entry_bytes) noexcept nogil:
 
 cdef int read_last_entry(int directory, int64_t base_offset, int kind, int64_t entry_bytes, int64_t* entries,
                          uint8_t* last) noexcept nogil:
-    """The count of entries of an index and its last one: 0, NOT_SOUND, or -errno."""
+    """Read the number of entries of an index and its last entry. Returns 0, NOT_SOUND, or -errno."""
     cdef uint8_t[2 * TIME_ENTRY_BYTES] tail
     cdef int64_t size = file_size(directory, base_offset, kind)
-    cdef int64_t wanted = 2 * entry_bytes if size > entry_bytes else entry_bytes
-    cdef int64_t got
+    cdef int64_t length = 2 * entry_bytes if size > entry_bytes else entry_bytes
+    cdef int64_t read_bytes
     cdef int descriptor
     if size < 0:
         return <int>size
@@ -101,18 +100,18 @@ cdef int read_last_entry(int directory, int64_t base_offset, int kind, int64_t e
     descriptor = open_file(directory, base_offset, kind, O_RDONLY)
     if descriptor < 0:
         return descriptor
-    got = read_at(descriptor, tail, <size_t>wanted, size - wanted)
+    read_bytes = read_at(descriptor, tail, <size_t>length, size - length)
     close(descriptor)
-    if got < 0:
-        return <int>got
-    if got != wanted or (wanted > entry_bytes and not ascends(tail, entry_bytes)):
+    if read_bytes < 0:
+        return <int>read_bytes
+    if read_bytes != length or (length > entry_bytes and not ascends(tail, entry_bytes)):
         return NOT_SOUND
-    memcpy(last, tail + wanted - entry_bytes, <size_t>entry_bytes)
+    memcpy(last, tail + length - entry_bytes, <size_t>entry_bytes)
     return 0
 
 
 cdef int read_index_tails(LogState* state, int directory, const Segment* segment) noexcept nogil:
-    """The last entries of the active segment's offset and time index, if they can be true."""
+    """Read the last entries of the active segment's offset and time index, and check that they are plausible."""
     cdef uint8_t[16] last
     cdef int result
     if segment.files & (FILE_INDEX | FILE_TIME_INDEX) != (FILE_INDEX | FILE_TIME_INDEX):
@@ -144,7 +143,7 @@ cdef int read_index_tails(LogState* state, int directory, const Segment* segment
 
 
 cdef int walk_tail(LogState* state, int descriptor, const Segment* segment) noexcept nogil:
-    """From the last index entry's batch to the end of the active segment, by headers."""
+    """Read the headers from the last index entry's batch to the end of the active segment."""
     cdef uint8_t[TAIL_BYTES] buffer
     cdef Scanner scanner
     cdef BatchInfo info
@@ -155,14 +154,14 @@ cdef int walk_tail(LogState* state, int descriptor, const Segment* segment) noex
     result = scan_batch(&scanner, 0, &info)
     state.first_timestamp = info.max_timestamp if result == SCAN_BATCH else -1
     if result == SCAN_BATCH and state.index_entries and state.timeindex_entries == 0 and info.max_timestamp >= 0:
-        return NOT_SOUND        # a time index that was lost
+        return NOT_SOUND        # the time index was lost
     if result == SCAN_BATCH and state.last_index_position:
         position = state.last_index_position
         result = scan_batch(&scanner, position, &info)
         if result == SCAN_BATCH and info.base_offset > state.last_index_offset:
             return NOT_SOUND
         if result == SCAN_BATCH and state.timeindex_entries == 0 and info.max_timestamp >= 0:
-            return NOT_SOUND    # the same, where the segment begins with messages that have no timestamp
+            return NOT_SOUND    # the time index was lost, and the segment begins with messages that have no timestamp
     while result == SCAN_BATCH:
         if info.base_offset < next_offset:
             return NOT_SOUND
@@ -182,7 +181,7 @@ cdef int walk_tail(LogState* state, int descriptor, const Segment* segment) noex
 
 
 cdef int count_txns(LogState* state, int directory, const Segment* segment) noexcept nogil:
-    """Entries of the active segment's txn index; a torn last one is cut."""
+    """Count the entries of the active segment's transaction index; cut off an incomplete last one."""
     cdef int64_t size
     cdef int descriptor
     cdef int error
@@ -210,7 +209,7 @@ cdef int count_txns(LogState* state, int directory, const Segment* segment) noex
 
 
 cdef int load_active(LogState* state, int directory) noexcept nogil:
-    """The active segment as a clean stop left it: 0, NOT_SOUND, or a negative error."""
+    """Load the active segment as a clean stop left it. Returns 0, NOT_SOUND, or a negative error."""
     cdef Segment* segment = <Segment*>state.segments.items + state.segments.count - 1
     cdef int descriptor
     cdef int result
@@ -229,7 +228,7 @@ cdef int load_active(LogState* state, int directory) noexcept nogil:
     return count_txns(state, directory, segment)
 
 
-# -- both -------------------------------------------------------------------------------------------------------------
+# -- after any stop ---------------------------------------------------------------------------------------------------
 
 
 cdef int measure_segments(LogState* state, int directory) noexcept nogil:
@@ -247,7 +246,7 @@ cdef int measure_segments(LogState* state, int directory) noexcept nogil:
 
 
 cdef int check_old_indexes(LogState* state, int directory, int64_t until, int64_t index_interval) noexcept nogil:
-    """Rebuilds missing and torn indexes of state.segments[:until], which nothing else will look at."""
+    """Rebuild missing and incomplete indexes of state.segments[:until], which no other step checks."""
     cdef Segment* segment
     cdef int64_t number
     cdef bint sound
@@ -266,9 +265,10 @@ cdef int check_old_indexes(LogState* state, int directory, int64_t until, int64_
 
 cdef int recover(LogState* state, int directory, Array* snapshots, int64_t from_offset,
                  int64_t index_interval) noexcept nogil:
-    """Everything from the segment that holds the batch before `from_offset` on.
+    """Recover all segments from the one that contains the batch before `from_offset`.
 
-    The last entry of a time index is written when its segment is rolled, perhaps after a sync up to that very offset.
+    That one is included because the last entry of a time index is written when its segment is rolled, perhaps after a sync up
+    to exactly that offset.
     """
     cdef Segment* segments = <Segment*>state.segments.items
     cdef int64_t first = 0
@@ -302,13 +302,13 @@ cdef int load_clean(LogState* state, int directory, Array* snapshots, int64_t in
 
 cdef int recover_shortened(LogState* state, int directory, Array* snapshots, int64_t recovery_point,
                            int64_t index_interval) noexcept nogil:
-    """The log ends before its recovery point: somebody took files away, or the point is of another log of this name. Either way
-    it does not say what of this log is on the device, so all of it is read."""
+    """Handle a log that ends before its recovery point: files were removed, or the point belongs to another log of this name.
+    In both cases it is unknown what of this log is on the device, so all of it is read."""
     cdef uint64_t* progress = state.progress
     cdef int error = add_event(state, EVENT_SHORTENED, FILE_LOG, state.base_offset, state.log_end_offset, 0,
                                recovery_point - state.log_end_offset)
     state.shortened = True
-    state.progress = NULL               # it counts each byte once
+    state.progress = NULL               # each byte is counted only once
     if error == 0 and state.size + state.total_bytes > 0:
         error = recover(state, directory, snapshots, state.log_start_offset + 1, index_interval)
     state.progress = progress
@@ -316,7 +316,8 @@ cdef int recover_shortened(LogState* state, int directory, Array* snapshots, int
 
 
 cdef int restart_log(LogState* state, int directory, Array* snapshots) noexcept nogil:
-    """The log ends before its start offset, so nothing in it may be read: begin anew at the start offset."""
+    """Handle a log that ends before its start offset, so that none of it may be read: restart it, empty, at the start offset.
+    """
     cdef Segment* segment
     cdef int64_t* offsets = <int64_t*>snapshots.items
     cdef int64_t number
@@ -342,10 +343,9 @@ cdef int restart_log(LogState* state, int directory, Array* snapshots) noexcept 
 
 
 cdef bint is_needed(LogState* state, Array* snapshots, int64_t number) noexcept nogil:
-    """Whether a start may need a snapshot: those at segments' bases, and the newest one, if it is above all of them (that of an
-    ordered stop); that is Kafka's rule (ProducerStateManager.removeStraySnapshots). And the newest one at or below the log's first
-    segment: what it says of producers is not in the log any more.
-    """
+    """Whether a start may need a snapshot: those at the base offsets of segments, and the newest one if it is above all of them
+    (written by an ordered stop); this is Kafka's rule (ProducerStateManager.removeStraySnapshots). Also the newest one at or
+    below the log's first segment, because the log no longer contains the producers in it."""
     cdef Segment* segments = <Segment*>state.segments.items
     cdef int64_t* offsets = <int64_t*>snapshots.items
     cdef int64_t low = 0, high = state.segments.count, middle
@@ -365,31 +365,31 @@ cdef bint is_needed(LogState* state, Array* snapshots, int64_t number) noexcept 
 
 
 cdef int settle_snapshots(LogState* state, int directory, Array* snapshots, bint clean) noexcept nogil:
-    """Remove the snapshots that no start needs and, where the log was not closed in order, those that are not whole.
+    """Remove the snapshots that no start needs and, if the log was not closed in order, those that are incomplete.
 
-    One at the log's end is wanted (of no producers, too) if there is none since the active segment began: without it each
-    recovery would replay the whole log before its recovery point. Usually there is one from the roll.
+    Request one at the log's end (even without producers) if there is none since the active segment began: without it each
+    recovery would replay the whole log before its recovery point. Usually the roll wrote one.
     """
     cdef int64_t* offsets = <int64_t*>snapshots.items
     cdef int64_t number
-    cdef int what, error
+    cdef int event, error
     state.snapshot_wanted = not clean and state.base_offset > state.log_start_offset
     for number in range(snapshots.count):
-        what = -1
+        event = -1
         if not is_needed(state, snapshots, number):
-            what = EVENT_REMOVED_SNAPSHOT
+            event = EVENT_REMOVED_SNAPSHOT
         elif not clean:
             error = check_snapshot(directory, offsets[number])
             if error < 0:
                 return error
             if error:
-                what = EVENT_CORRUPT_SNAPSHOT
-        if what < 0:
+                event = EVENT_CORRUPT_SNAPSHOT
+        if event < 0:
             state.snapshots += 1
             if offsets[number] >= state.base_offset:
                 state.snapshot_wanted = False
             continue
-        error = add_event(state, what, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
+        error = add_event(state, event, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
         if error == 0:
             error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
         if error:
@@ -406,9 +406,10 @@ cdef int settle_producers(LogState* state) noexcept nogil:
 
 
 cdef int settle_epochs(LogState* state, int directory, bint clean) noexcept nogil:
-    """An epoch that begins where the log ends is one without a batch yet; after a recovery its batches may be lost.
+    """Drop the epochs outside the log. An epoch that begins at the log's end has no batch yet; after a recovery its batches may
+    be lost.
 
-    Of an empty log nothing is lost, so that the file stays as it is: to replace 10,000 files takes seconds.
+    An empty log has lost nothing, so its file stays unchanged, because replacing 10,000 files takes seconds.
     """
     cdef int64_t before = state.epochs.count
     cdef bint keep = clean or state.log_end_offset == state.log_start_offset
@@ -441,7 +442,7 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
     if error == 0 and clean:
         error = load_clean(state, directory, snapshots, index_interval)
     elif error == 0:
-        # What ends below the log start waits for its removal, which may be half done: nobody reads it any more.
+        # Segments that end below the log start are awaiting removal, perhaps partly done: nothing reads them any more.
         error = recover(state, directory, snapshots, max(recovery_point, state.log_start_offset + 1), index_interval)
     if error == 0 and state.log_end_offset < recovery_point:
         error = recover_shortened(state, directory, snapshots, recovery_point, index_interval)

@@ -1,8 +1,9 @@
-"""Walking through a log file batch by batch with few reads: headers alone, or with their CRC.
-A message of format v0 or v1 counts as a batch of its own; what it is compressed of is not opened.
+"""Walks through a log file batch by batch with few reads: headers only, or headers with a check of the CRC.
 
-Used by recovery, by opening a log and by look-ups, in any process. The scanner is on its caller's stack; the file is
-only read, at positions below a size that its caller knows to be committed or owns.
+A message of format v0 or v1 counts as a batch; the messages inside a compressed one are not read.
+
+Used by recovery, by opening a log and by look-ups, in any process. The scanner is on its caller's stack. The file is only read,
+below a size that is committed or below the end of a file that only the caller uses.
 """
 
 from libc.errno cimport EINTR, errno
@@ -25,29 +26,29 @@ from odradek._ext.storage.file_calls cimport file_pread, file_pwrite
 
 cdef int64_t read_at(int descriptor, void* buffer, size_t n, int64_t position) noexcept nogil:
     cdef size_t done = 0
-    cdef ssize_t got
+    cdef ssize_t length
     while done < n:
-        got = file_pread(descriptor, <uint8_t*>buffer + done, n - done, position + <int64_t>done)
-        if got < 0:
+        length = file_pread(descriptor, <uint8_t*>buffer + done, n - done, position + <int64_t>done)
+        if length < 0:
             if errno == EINTR:
                 continue
             return -errno
-        if got == 0:
+        if length == 0:
             break
-        done += <size_t>got
+        done += <size_t>length
     return <int64_t>done
 
 
 cdef int write_at(int descriptor, const void* buffer, size_t n, int64_t position) noexcept nogil:
     cdef size_t done = 0
-    cdef ssize_t put
+    cdef ssize_t length
     while done < n:
-        put = file_pwrite(descriptor, <const uint8_t*>buffer + done, n - done, position + <int64_t>done)
-        if put < 0:
+        length = file_pwrite(descriptor, <const uint8_t*>buffer + done, n - done, position + <int64_t>done)
+        if length < 0:
             if errno == EINTR:
                 continue
             return -errno
-        done += <size_t>put
+        done += <size_t>length
     return 0
 
 
@@ -62,20 +63,20 @@ cdef void scan_file(Scanner* scanner, int descriptor, int64_t size, uint8_t* buf
 
 cdef const uint8_t* scan_window(Scanner* scanner, int64_t position, size_t need, int* error) noexcept nogil:
     cdef int64_t left = scanner.size - position
-    cdef int64_t got
+    cdef int64_t length
     error[0] = 0
     if left < <int64_t>need or need > scanner.capacity:
         return NULL
     if position < scanner.at or position + <int64_t>need > scanner.at + <int64_t>scanner.filled:
-        got = left if left < <int64_t>scanner.capacity else <int64_t>scanner.capacity
-        got = read_at(scanner.descriptor, scanner.buffer, <size_t>got, position)
+        length = left if left < <int64_t>scanner.capacity else <int64_t>scanner.capacity
+        length = read_at(scanner.descriptor, scanner.buffer, <size_t>length, position)
         scanner.at = position
         scanner.filled = 0
-        if got < 0:
-            error[0] = <int>got
+        if length < 0:
+            error[0] = <int>length
             return NULL
-        scanner.filled = <size_t>got
-        if got < <int64_t>need:
+        scanner.filled = <size_t>length
+        if length < <int64_t>need:
             return NULL
     return scanner.buffer + (position - scanner.at)
 
@@ -95,7 +96,7 @@ cdef int scan_batch(Scanner* scanner, int64_t position, BatchInfo* out) noexcept
     if p == NULL:
         return error if error else SCAN_CORRUPT
     error = parse_batch_header(p, n, out)
-    if error == ERROR_INVALID_RECORD:   # another magic than 2
+    if error == ERROR_INVALID_RECORD:   # the magic is not 2
         error = parse_message(p, n, out)
     if error != ERROR_NONE or out.size > left or out.base_offset < 0 or out.last_offset_delta < 0:
         return SCAN_CORRUPT
@@ -106,14 +107,14 @@ cdef int scan_batch(Scanner* scanner, int64_t position, BatchInfo* out) noexcept
 
 cdef int scan_crc(Scanner* scanner, int64_t position, const BatchInfo* info) noexcept nogil:
     cdef bint old = info.magic < 2
-    cdef int64_t covered = AT_MAGIC if old else AT_ATTRIBUTES       # from there on
+    cdef int64_t covered = AT_MAGIC if old else AT_ATTRIBUTES       # the CRC covers the batch from there on
     cdef uint32_t crc = 0
     cdef int64_t at = position + covered
     cdef int64_t end = position + info.size
     cdef size_t piece
     cdef int error
     cdef const uint8_t* p
-    # Ask for the batch from its start if it fits, so that the buffer is read once a stretch and not twice a batch.
+    # Request the batch from its start if it fits, so that the buffer is filled once for many batches instead of twice for each.
     if <size_t>info.size <= scanner.capacity:
         p = scan_window(scanner, position, <size_t>info.size, &error)
         if p == NULL:

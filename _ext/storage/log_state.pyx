@@ -1,8 +1,8 @@
-"""What opening a partition's log finds out: offsets, leader epochs, producers, and what had to be repaired.
+"""The state of a partition's log while it is opened: offsets, leader epochs, producers, and the repairs that were necessary.
 
-Owned by the thread that loads one log; nothing is shared. The producers' rules are those of Kafka's
-ProducerAppendInfo for batches that are in the log already: no check of sequences, the last five batches a producer,
-transactions from their first batch to their marker.
+Owned by the thread that loads the log; nothing is shared. The rules for producers are those of Kafka's ProducerAppendInfo for
+batches that are already in the log: no check of sequences, the last five batches of each producer, transactions from their
+first batch to their marker.
 """
 
 from libc.errno cimport ENOMEM
@@ -63,12 +63,12 @@ cdef void* append_item(Array* array) noexcept nogil:
     return item
 
 
-cdef int add_event(LogState* state, int what, int kind, int64_t base_offset, int64_t offset, int64_t position,
+cdef int add_event(LogState* state, int code, int kind, int64_t base_offset, int64_t offset, int64_t position,
                    int64_t lost_bytes) noexcept nogil:
     cdef Event* event = <Event*>append_item(&state.events)
     if event == NULL:
         return -ENOMEM
-    event.what = what
+    event.code = code
     event.kind = kind
     event.base_offset = base_offset
     event.offset = offset
@@ -77,7 +77,7 @@ cdef int add_event(LogState* state, int what, int kind, int64_t base_offset, int
     return 0
 
 
-cdef void tell_progress(LogState* state, int64_t bytes) noexcept nogil:
+cdef void add_progress(LogState* state, int64_t bytes) noexcept nogil:
     if state.progress != NULL:
         fetch_add_64(state.progress, <uint64_t>bytes)
 
@@ -118,7 +118,7 @@ cdef void fill_slots(LogState* state) noexcept nogil:
 
 
 cdef int grow_slots(LogState* state) noexcept nogil:
-    """Twice the room, at least 16."""
+    """Double the size of the table, at least to 16."""
     cdef int64_t room = state.slots.room * 2 if state.slots.room else 16
     cdef void* slots = malloc(<size_t>room * sizeof(int32_t))
     if slots == NULL:
@@ -150,8 +150,8 @@ cdef int prune_producers(LogState* state) noexcept nogil:
             offsets[closed] = producers[number].last_offset
             closed += 1
     qsort(offsets, <size_t>closed, sizeof(int64_t), &by_offset)
-    newest = max(state.producer_limit - (count - closed), <int64_t>0)       # so many stay, beside those with open transactions
-    oldest = offsets[closed - newest] if 0 < newest < closed else -1        # the first offset of those that stay
+    newest = max(state.producer_limit - (count - closed), <int64_t>0)       # number to keep, in addition to those with open transactions
+    oldest = offsets[closed - newest] if 0 < newest < closed else -1        # the smallest last offset of those to keep
     for number in range(count):
         is_kept = producers[number].current_txn_first_offset >= 0
         if not is_kept and newest > 0 and producers[number].last_offset >= oldest:
@@ -226,7 +226,7 @@ cdef void add_batch(LoadedProducer* producer, const BatchInfo* info) noexcept no
 
 cdef int parse_marker(const BatchInfo* info, const uint8_t* record, size_t n, int* control_type,
                       int32_t* coordinator_epoch, int64_t* timestamp) noexcept nogil:
-    """The end marker in a control batch's first record; -1 when it is none."""
+    """Parse the end marker in a control batch's first record; -1 if it is no marker."""
     cdef const uint8_t* p = record
     cdef const uint8_t* end = record + n
     cdef int32_t length = 0
@@ -259,7 +259,7 @@ cdef int replay_batch(LogState* state, const BatchInfo* info, const uint8_t* rec
         return 0
     if info.control:
         if parse_marker(info, record, n, &control_type, &coordinator_epoch, &timestamp):
-            return 0    # An emptied batch: compaction removed the whole transaction.
+            return 0    # an emptied batch: compaction removed the whole transaction
         if control_type != MARKER_ABORT and control_type != MARKER_COMMIT:
             return 0
     producer = find_loaded(state, info.producer_id, True)
@@ -282,11 +282,11 @@ cdef int replay_batch(LogState* state, const BatchInfo* info, const uint8_t* rec
 
 cdef int64_t first_open_txn(LogState* state, int64_t except_producer_id) noexcept nogil:
     cdef LoadedProducer* producers = <LoadedProducer*>state.producers.items
-    cdef int64_t found = -1
+    cdef int64_t smallest = -1
     cdef int64_t number
     cdef int64_t first
     for number in range(state.producers.count):
         first = producers[number].current_txn_first_offset
-        if first >= 0 and (found < 0 or first < found) and producers[number].producer_id != except_producer_id:
-            found = first
-    return found
+        if first >= 0 and (smallest < 0 or first < smallest) and producers[number].producer_id != except_producer_id:
+            smallest = first
+    return smallest

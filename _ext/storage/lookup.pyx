@@ -1,9 +1,8 @@
-"""Finding offsets and timestamps in a segment, by pread alone: indexes are never mapped (decision on the data path, 4).
+"""Finds offsets and timestamps in a segment, only with pread: indexes are never mapped.
 
-Used by workers for fetch and list-offsets, by the replicator and by recovery, on descriptors and committed counts
-that the caller took from one snapshot of the slot. An index is read in blocks of 4 KiB; because offsets grow about
-evenly with entries, the first guess is by proportion, and most look-ups read one block of the index and one of the
-log.
+Used by workers for Fetch and ListOffsets, by the replicator and by recovery, on descriptors and committed counts that the
+caller took from one snapshot of the slot. An index is read in blocks of 4 KiB. Offsets grow about evenly with entries, so the
+first guess is proportional, and most look-ups read one block of the index and one of the log.
 """
 
 import os
@@ -34,21 +33,21 @@ cdef enum:
     SCAN_BYTES = 8192
     OFFSET_ENTRY_BYTES = 8
     TIME_ENTRY_BYTES = 12
-    NO_BATCH = 100              # told apart from a batch of which no record fits
+    NO_BATCH = 100              # distinguishes it from a batch without a matching record
 
 
 cdef inline int64_t key_at(const uint8_t* entry, int entry_bytes) noexcept nogil:
-    """What an index is sorted by: the relative offset, or the timestamp."""
+    """The key by which an index is sorted: the relative offset, or the timestamp."""
     if entry_bytes == OFFSET_ENTRY_BYTES:
         return <int32_t>load32(entry)
     return <int64_t>load64(entry)
 
 
 cdef int floor_entry(int descriptor, int64_t entries, int entry_bytes, int64_t target, uint8_t* out) noexcept nogil:
-    """The last entry whose key is not above `target`, copied to `out`: 1, 0 when there is none, or -errno."""
+    """Find the last entry whose key is not above `target` and copy it to `out`. Returns 1, 0 if there is none, or -errno."""
     cdef uint8_t[BLOCK_BYTES] block
     cdef int64_t per_block = BLOCK_BYTES // entry_bytes
-    cdef int64_t low = 0                    # entries[low:high] may hold the first entry above the target
+    cdef int64_t low = 0                    # entries[low:high] may contain the first entry above the target
     cdef int64_t high = entries
     cdef int64_t low_key = 0
     cdef int64_t high_key = -1
@@ -58,17 +57,17 @@ cdef int floor_entry(int descriptor, int64_t entries, int entry_bytes, int64_t t
     cdef int64_t right
     cdef int64_t got
     cdef double share
-    cdef int found = 0
+    cdef int result = 0
     cdef int step = 0
     while low < high:
         start = low + (high - low) // 2
         if step % 2 == 0:
             if high_key > low_key and low_key <= target < high_key:
                 share = (<double>target - <double>low_key) / (<double>high_key - <double>low_key)
-                if 0 <= share < 1:          # else the keys are too far apart, or too close, for a double
+                if 0 <= share < 1:          # otherwise the keys are too far apart, or too close, for a double
                     start = low + <int64_t>(<double>(high - low) * share)
             elif step == 0:
-                start = high - 1            # the tail is what is asked for most
+                start = high - 1            # most requests are for the tail
         step += 1
         start -= start % per_block
         start = low if start < low else start
@@ -76,7 +75,7 @@ cdef int floor_entry(int descriptor, int64_t entries, int entry_bytes, int64_t t
         got = read_at(descriptor, block, <size_t>(count * entry_bytes), start * entry_bytes)
         if got < 0:
             return <int>got
-        if got < count * entry_bytes:       # shorter than was promised: what is there counts
+        if got < count * entry_bytes:       # shorter than expected: use the entries that exist
             high = start + got // entry_bytes
             count = got // entry_bytes
             if count == 0:
@@ -95,12 +94,12 @@ cdef int floor_entry(int descriptor, int64_t entries, int entry_bytes, int64_t t
                 right = got
         for got in range(entry_bytes):
             out[got] = block[left * entry_bytes + got]
-        found = 1
+        result = 1
         if right < count:
             return 1
         low = start + count
         low_key = key_at(block + left * entry_bytes, entry_bytes)
-    return found
+    return result
 
 
 cdef int floor_index_entry(int index_fd, int64_t entries, int64_t segment_base, int64_t target_offset,
@@ -135,7 +134,7 @@ cdef inline void describe(FoundBatch* out, int64_t position, const BatchInfo* in
 
 cdef int scan_from(int log_fd, int64_t position, int64_t size_limit, int64_t target_offset, int64_t target_timestamp,
                    bint by_time, FoundBatch* out) noexcept nogil:
-    """The first batch from `position` on that ends at the offset or later and, if asked, reaches the timestamp."""
+    """Find the first batch from `position` on that ends at the offset or later and, if `by_time`, reaches the timestamp."""
     cdef uint8_t[SCAN_BYTES] buffer
     cdef Scanner scanner
     cdef BatchInfo info
@@ -165,7 +164,7 @@ cdef int find_position(int log_fd, int index_fd, int64_t index_entries, int64_t 
             return result
     if result == 1 and 0 < position < size_limit:
         result = scan_from(log_fd, position, size_limit, target_offset, 0, False, out)
-        # An index that points into the middle of a batch is worth a look from the start, not a wrong answer.
+        # If an index points into the middle of a batch, scan from the start instead of returning a wrong result.
         if result != LOOKUP_CORRUPT:
             return result
     return scan_from(log_fd, 0, size_limit, target_offset, 0, False, out)
@@ -201,7 +200,7 @@ cdef int find_timestamp_batch(int log_fd, int index_fd, int64_t index_entries, i
 
 cdef int search_records(const uint8_t* p, const uint8_t* end, const BatchInfo* info, int64_t target_timestamp,
                         int64_t from_offset, FoundRecord* out) noexcept nogil:
-    """Walks through uncompressed records that were checked when they were appended; bounded all the same."""
+    """Search uncompressed records. They were checked when they were appended; reading is bounded nevertheless."""
     cdef int32_t length = 0
     cdef int32_t offset_delta = 0
     cdef int64_t timestamp_delta = 0
@@ -225,7 +224,7 @@ cdef int search_records(const uint8_t* p, const uint8_t* end, const BatchInfo* i
 
 
 cdef bint parse_any(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
-    """The header of a batch or an old message; False if it is neither."""
+    """Parse the header of a batch or an old message. Returns False if it is neither."""
     cdef int error = parse_batch_header(p, n, out)
     if error == ERROR_INVALID_RECORD:
         error = parse_message(p, n, out)
@@ -236,18 +235,18 @@ cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timesta
                      FoundRecord* out) noexcept nogil:
     cdef BatchInfo info
     cdef int result
-    cdef int64_t got
+    cdef int64_t length
     cdef uint8_t* content = <uint8_t*>malloc(<size_t>batch.size)
     if content == NULL:
         return -ENOMEM
-    got = read_at(log_fd, content, <size_t>batch.size, batch.position)
-    if got < 0:
-        result = <int>got
-    elif got < batch.size or not parse_any(content, <size_t>got, &info):
+    length = read_at(log_fd, content, <size_t>batch.size, batch.position)
+    if length < 0:
+        result = <int>length
+    elif length < batch.size or not parse_any(content, <size_t>length, &info):
         result = LOOKUP_CORRUPT
     elif info.codec != CODEC_NONE:
         result = LOOKUP_COMPRESSED
-    elif info.magic < 2:                # one message, and it is the one that reaches the timestamp
+    elif info.magic < 2:                # one message: the one that reaches the timestamp
         out.offset = info.base_offset
         out.timestamp = info.max_timestamp
         out.partition_leader_epoch = -1
@@ -259,55 +258,54 @@ cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timesta
 
 
 class CorruptLogError(Exception):
-    """One of our own log files holds something else than a batch or message where one should begin."""
+    """A log file of this broker does not contain a batch or message where one should begin."""
 
 
 def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment_base, int64_t size_limit,
                 int64_t target_offset):
-    """The batch that holds `target_offset`, or the first behind it, as a dict of FoundBatch; None beyond the limit.
+    """The batch that contains `target_offset`, or the first one after it, as a dict of FoundBatch; None beyond the limit.
 
     Raises CorruptLogError, OSError. For tests and tools; native code calls `find_position`.
     """
-    cdef FoundBatch found
+    cdef FoundBatch batch
     cdef int result
     with nogil:
-        result = find_position(log_fd, index_fd, index_entries, segment_base, size_limit, target_offset, &found)
+        result = find_position(log_fd, index_fd, index_entries, segment_base, size_limit, target_offset, &batch)
     if result < 0:
         raise OSError(-result, "looking up an offset")
     if result == LOOKUP_CORRUPT:
         raise CorruptLogError(f"no batch where offset {target_offset} should be, segment {segment_base}")
-    return found if result == LOOKUP_FOUND else None
+    return batch if result == LOOKUP_FOUND else None
 
 
 def find_in_records(batch, records, int64_t target_timestamp,
                     int64_t from_offset):
-    """(offset, timestamp) of the first record at or after both; None if there is none.
+    """(offset, timestamp) of the first record that is not before either limit; None if there is none.
 
-    :param batch: with its header. :param records: those of the batch, not compressed.
-    :raises ValueError: they are not the batch's.
+    :param batch: with its header. :param records: the batch's records, not compressed.
+    :raises ValueError: the records do not belong to the batch.
     """
     cdef ByteView batch_view = ByteView(batch)
     cdef ByteView records_view = ByteView(records)
     cdef BatchInfo info
-    cdef FoundRecord found
+    cdef FoundRecord record
     cdef int result = LOOKUP_CORRUPT
     cdef const uint8_t* at = records_view.data if records_view.size else NULL
     if batch_view.size and parse_batch_header(batch_view.data, batch_view.size, &info) == ERROR_NONE:
         with nogil:
-            result = search_records(at, at + records_view.size, &info, target_timestamp, from_offset, &found)
+            result = search_records(at, at + records_view.size, &info, target_timestamp, from_offset, &record)
     if result == LOOKUP_CORRUPT:
         raise ValueError("the records of a batch are not well formed")
-    return (found.offset, found.timestamp) if result == LOOKUP_FOUND else None
+    return (record.offset, record.timestamp) if result == LOOKUP_FOUND else None
 
 
 def time_of(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
             int64_t size_limit, int64_t target_timestamp, int64_t from_offset, find_compressed):
-    """The first record at or after `target_timestamp` (ms) and `from_offset`: (offset, timestamp, leader epoch), or
-    None.
+    """The first record at or after `target_timestamp` (ms) and `from_offset`: (offset, timestamp, leader epoch), or None.
 
     find_compressed: called with the bytes of a compressed batch or wrapper, the timestamp and the offset; returns (offset,
     timestamp) of its first record that is not before either, or None.
-    Raises CorruptLogError, OSError, and what find_compressed raises.
+    Raises CorruptLogError, OSError, and the exceptions of find_compressed.
     """
     cdef FoundBatch batch
     cdef FoundRecord record

@@ -1,10 +1,10 @@
-"""The page cache as the event loop sees it: no read of a cold page may stall the worker's other connections.
+"""The page cache for the event loop: reading a page that is not cached must not block the worker's other connections.
 
-`resident` asks cachestat(2) (Linux 6.5), which counts the cached pages of a range exactly and costs half a
-microsecond a MiB; where that is missing or refused, preadv2(RWF_NOWAIT) looks at the first byte, the last, and one in
-every 128 KiB.
-`ColdReader` runs in a worker: its threads hold no lock, touch no Python object while they read, and report through the
-event loop.
+`resident` uses cachestat(2) (Linux 6.5), which counts the cached pages of a range exactly and takes half a microsecond for each
+MiB. Where that is missing or refused, preadv2(RWF_NOWAIT) checks the first byte, the last byte, and one in every 128 KiB.
+
+`ColdReader` runs in a worker: its threads hold no lock, use no Python object while they read, and report through the event
+loop.
 """
 
 import os
@@ -27,7 +27,7 @@ cdef extern from "<sys/uio.h>" nogil:
     #ifndef RWF_NOWAIT
     #define RWF_NOWAIT 0x8
     #endif
-    /* 1: every page cached, 0: not, -1: the kernel cannot tell. cachestat has number 451 on every architecture. */
+    /* 1: every page cached, 0: not, -1: the kernel cannot report it. cachestat has number 451 on every architecture. */
     static int cached_pages_complete(int fd, int64_t position, int64_t length) {
         struct { uint64_t off, len; } range = { (uint64_t)position, (uint64_t)length };
         struct { uint64_t cached, dirty, writeback, evicted, recently_evicted; } stat = { 0, 0, 0, 0, 0 };
@@ -63,7 +63,7 @@ cdef bint cachestat_works = True
 
 
 cdef bint byte_resident(int fd, int64_t position) noexcept nogil:
-    """False only where the kernel says that it would have to wait."""
+    """False only if the kernel reports that it would have to wait."""
     cdef uint8_t byte
     cdef iovec part
     part.iov_base = &byte
@@ -80,7 +80,7 @@ cdef bint resident(int fd, int64_t position, int64_t length) noexcept nogil:
     if cachestat_works:
         complete = cached_pages_complete(fd, position, length)
         if complete >= 0:
-            # Pages that are being read ahead are counted; the last one of them is there when all are.
+            # Pages that are being read ahead are counted as cached; when the last one of them is present, all are.
             return complete and byte_resident(fd, position + length - 1)
         cachestat_works = False
     while at < position + length:
@@ -112,7 +112,7 @@ cdef int64_t read_some(int fd, void* out, size_t length, int64_t position) noexc
         part.iov_base = out
         part.iov_len = length
         n = preadv2(fd, &part, 1, position, RWF_NOWAIT)
-        if n >= 0 or errno != EOPNOTSUPP:       # a file system that cannot tell is waited for
+        if n >= 0 or errno != EOPNOTSUPP:       # a file system that cannot report this is waited for
             return n
     return pread(fd, out, length, position)
 
@@ -122,7 +122,7 @@ cdef int fault_in(int fd, int64_t position, int64_t length) noexcept nogil:
     cdef int64_t at = position, end = position + length, n
     cdef int result = 0
     posix_fadvise(fd, position, length, POSIX_FADV_WILLNEED)
-    if scratch == NULL:           # the advice alone must do; the sender reads what is missing itself
+    if scratch == NULL:           # only the advice then; the sender reads missing pages itself
         return 0
     while at < end:
         n = pread(fd, scratch, min(end - at, <int64_t>SCRATCH_BYTES), at)
@@ -133,7 +133,7 @@ cdef int fault_in(int fd, int64_t position, int64_t length) noexcept nogil:
             break
         at += n
     free(scratch)
-    if result == 0:                # who reads cold records reads on: the next slice is on its way meanwhile
+    if result == 0:                # readers of old records usually read on, so the next range is loaded meanwhile
         posix_fadvise(fd, end, min(length, <int64_t>AHEAD_BYTES), POSIX_FADV_WILLNEED)
     return result
 
@@ -144,10 +144,10 @@ def is_resident(int fd, int64_t position, int64_t length):
 
 
 class ColdReader:
-    """Threads that bring ranges of files into the page cache.
+    """Threads that load ranges of files into the page cache.
 
-    loop: the event loop that callbacks are called in. threads: how many reads run at a time; they start with the first
-    read, after the worker's fork.
+    loop: the event loop in which callbacks are called. threads: maximum number of concurrent reads; the threads start with the
+    first read, after the worker's fork.
     """
 
     def __init__(self, loop, threads=2):
@@ -160,7 +160,7 @@ class ColdReader:
     def __call__(self, owner, fd, position, length, callback):
         """Read `length` bytes of `fd` at `position`, then call `callback(None)`, or `callback(OSError)`, in the loop.
 
-        owner: whatever keeps `fd` open; held until the read is done.
+        owner: the object that keeps `fd` open; it is referenced until the read is done.
         """
         self._give((owner, fd, position, length, callback))
 
@@ -175,7 +175,7 @@ class ColdReader:
             thread = threading.Thread(target=self._run, name="cold-reader", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:                # the system has no thread left; those that run do the work
+            except RuntimeError:                # the system starts no more threads; the running ones do the work
                 if not self._threads:
                     raise
             else:
@@ -183,7 +183,7 @@ class ColdReader:
         self._waiting.put(job)
 
     def close(self):
-        """Finish the reads under way and end the threads; to be called before the loop is closed."""
+        """Finish the current reads and end the threads; call this before the loop is closed."""
         self._closed = True
         for _ in self._threads:
             self._waiting.put(None)
@@ -200,7 +200,7 @@ class ColdReader:
                 try:
                     work()
                     error = None
-                except Exception as failure:    # it belongs to whoever gave the job, and the thread has others to do
+                except Exception as failure:    # it belongs to the caller that queued the job; the thread continues with other jobs
                     error = failure
                 self._loop.call_soon_threadsafe(callback, error)
                 work = callback = job = error = None

@@ -1,13 +1,13 @@
-"""Bringing a log that was not closed in order back to its last sound batch, and rebuilding what follows from batches.
+"""Restores a log that was not closed in order to its last valid batch, and rebuilds everything that is derived from batches.
 
-Runs when a log is opened, by the thread that opens it, before anyone else has the partition. It may be killed between
-any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, or written over where
-that is one write of their whole content, and the next run finds the same first bad batch or none. The rules are Kafka's
-(LogSegment.recover, LogLoader.recoverLog); unlike
-there a batch whose offset does not grow is bad too, and so is one behind a gap that compaction did not make: its offset has no
-CRC, or the records in between are lost because the device had the later segment only. Compaction made a gap if the batch behind
-it begins at or below the log's gap limit (gap_limit.pxd). Messages of format v0 and v1 are batches like others, except that the
-first offset of a compressed one is not known here: its last one has to lie behind what came before.
+Runs when a log is opened, in the thread that opens it, before any other process uses the partition. It may be killed between
+any two changes: nothing is cut before everything after it is removed, indexes are replaced by rename (or overwritten where one
+write replaces their whole content), and the next run finds the same first bad batch or none. The rules are Kafka's
+(LogSegment.recover, LogLoader.recoverLog). Unlike there, a batch whose offset does not increase is also bad, and so is one
+after a gap that compaction did not make: its offset has no CRC, or the records in between are lost because only the later
+segment was on the device. Compaction made a gap if the batch after it begins at or below the log's gap limit (gap_limit.pxd).
+Messages of format v0 and v1 are treated like batches, except that the first offset of a compressed one is not known here: its
+last offset must be above the previous ones.
 """
 
 from libc.errno cimport ENOMEM, errno
@@ -52,12 +52,12 @@ from odradek._ext.storage.log_state cimport (
     Segment,
     about_to_change,
     add_event,
+    add_progress,
     append_item,
     clear_producers,
     first_open_txn,
     may_follow_gap,
     replay_batch,
-    tell_progress,
 )
 from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 from odradek._ext.storage.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
@@ -70,14 +70,14 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     READ_BYTES = 1 << 20
     HEADERS_BYTES = 1 << 16
-    PROGRESS_BYTES = 4 << 20        # between two words about it
+    PROGRESS_BYTES = 4 << 20        # between two reports of progress
     OFFSET_ENTRY_BYTES = 8
     TIME_ENTRY_BYTES = 12
     TXN_ENTRY_BYTES = 34
     OVERWRITTEN_BYTES = 4096
 
 
-# What the walk through one segment yields.
+# The results of a walk through one segment.
 cdef struct Walk:
     bint check_crc
     bint replay                     # producers, aborted transactions and leader epochs
@@ -119,7 +119,7 @@ cdef void end_walk(Walk* walk) noexcept nogil:
 
 
 cdef int add_time_entry(Walk* walk, int64_t base_offset) noexcept nogil:
-    """Only when the largest timestamp has grown since the last entry."""
+    """Add an entry only if the largest timestamp has increased since the last entry."""
     cdef uint8_t* entry
     if walk.max_timestamp <= walk.last_time:
         return 0
@@ -147,7 +147,7 @@ cdef int add_txn_entry(Walk* walk, LogState* state, const BatchInfo* info, int64
 
 cdef int replay_at(Walk* walk, LogState* state, Scanner* scanner, int64_t position,
                    const BatchInfo* info) noexcept nogil:
-    """The batch's meaning for its producer; a control batch's record is looked at for that."""
+    """Apply the batch to its producer's state; of a control batch the record is read as well."""
     cdef const uint8_t* record = NULL
     cdef size_t n = 0
     cdef bint aborted = False
@@ -167,7 +167,7 @@ cdef int replay_at(Walk* walk, LogState* state, Scanner* scanner, int64_t positi
 
 cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment* segment, int64_t position,
                     const BatchInfo* info) noexcept nogil:
-    """A sound batch: index entries, largest timestamp, producers, epochs."""
+    """Process a valid batch: index entries, largest timestamp, producers, epochs."""
     cdef int64_t last_offset = info.base_offset + info.last_offset_delta
     cdef uint8_t* entry
     cdef int error
@@ -186,7 +186,7 @@ cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment
         store32(entry + 4, <uint32_t>position)
         walk.last_index_offset = last_offset
         walk.last_index_position = position
-    if walk.replay and info.magic == 2:     # older messages know neither leader epochs nor producers
+    if walk.replay and info.magic == 2:     # older messages have neither leader epochs nor producers
         error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
         if error == 0:
             error = replay_at(walk, state, scanner, position, info)
@@ -199,11 +199,11 @@ cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment
 
 cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment* segment,
                       uint8_t* buffer, size_t capacity) noexcept nogil:
-    """SCAN_END when the segment is sound to its end, SCAN_CORRUPT at the first bad batch, or a negative error."""
+    """Returns SCAN_END if the segment is valid to its end, SCAN_CORRUPT at the first bad batch, or a negative error."""
     cdef Scanner scanner
     cdef BatchInfo info
     cdef int64_t position = 0
-    cdef int64_t told = 0
+    cdef int64_t reported = 0
     cdef int result
     scan_file(&scanner, descriptor, segment.size, buffer, capacity)
     while True:
@@ -226,11 +226,11 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
         if result:
             break
         position = walk.valid_bytes
-        if position - told >= PROGRESS_BYTES and walk.replay:
-            tell_progress(state, position - told)
-            told = position
+        if position - reported >= PROGRESS_BYTES and walk.replay:
+            add_progress(state, position - reported)
+            reported = position
     if walk.replay:
-        tell_progress(state, position - told)
+        add_progress(state, position - reported)
     state.scanned_bytes += position
     if result >= 0 and add_time_entry(walk, segment.base_offset):
         return -ENOMEM
@@ -239,11 +239,12 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
 
 cdef int write_index(LogState* state, int directory, Segment* segment, int kind, Array* entries, bint compared_again,
                      bint* changed) noexcept nogil:
-    """Replaces an index whose content differs; creates none that would be empty, except the two that always exist.
+    """Replace an index whose content differs. Create no index that would be empty, except the two that always exist.
 
-    At the broker's start, when nobody reads it yet, one of the same length and no longer than a block is written over: that takes
-    no other inode, of which thousands of logs with a few records each would need one each. Torn by a crash, it differs again for
-    the recovery that follows, if that compares it (`compared_again`). What cannot be read gets another place on the device.
+    At the broker's start, when no process reads the index yet, one with an unchanged length of at most a block is overwritten:
+    that needs no new inode, of which thousands of logs with a few records each would need one each. If a crash interrupts the
+    write, the next recovery finds a difference again, provided that it compares the index (`compared_again`). An index that
+    cannot be read is written to a new place on the device.
     """
     cdef char[64] name
     cdef char[64] temporary
@@ -295,7 +296,7 @@ cdef int write_indexes(LogState* state, int directory, Segment* segment, Walk* w
 
 
 cdef int remove_from(LogState* state, int directory, int64_t number) noexcept nogil:
-    """Removes state.segments[number:], the last one first, so that a crash leaves no gap."""
+    """Remove state.segments[number:], the last one first, so that a crash leaves no gap."""
     cdef Segment* segment
     cdef int error
     while state.segments.count > number:
@@ -307,13 +308,13 @@ cdef int remove_from(LogState* state, int directory, int64_t number) noexcept no
         if error:
             return error
         state.lost_bytes += segment.size
-        tell_progress(state, segment.size)
+        add_progress(state, segment.size)
         state.segments.count -= 1
     return 0
 
 
 cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noexcept nogil:
-    """Ends the log behind the walk's last sound batch: first what follows the segment goes, then the segment is cut."""
+    """End the log after the walk's last valid batch: first remove all later segments, then cut the segment."""
     cdef Segment* segment
     cdef int descriptor
     cdef int error = remove_from(state, directory, number + 1)
@@ -326,7 +327,7 @@ cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noe
     if descriptor < 0:
         return descriptor
     error = -errno if file_truncate(descriptor, walk.valid_bytes) < 0 else 0
-    # New batches take the place of those cut: the device must not put the old ones behind them after a loss of power.
+    # New batches take the place of the cut ones. After a power failure the device must not show old batches after new ones.
     if error == 0 and file_data_sync(descriptor) < 0:
         error = -errno
     close(descriptor)
@@ -334,7 +335,7 @@ cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noe
         error = add_event(state, EVENT_CUT_LOG, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
                           segment.size - walk.valid_bytes)
     state.lost_bytes += segment.size - walk.valid_bytes
-    tell_progress(state, segment.size - walk.valid_bytes)
+    add_progress(state, segment.size - walk.valid_bytes)
     segment.size = walk.valid_bytes
     return error
 
@@ -384,7 +385,7 @@ cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t
     cdef size_t capacity = HEADERS_BYTES
     cdef bint cut = False
     cdef int error = 0
-    # Most logs are small: a large buffer for each would cost more than reading them.
+    # Most logs are small; allocating a large buffer for each would cost more than reading them.
     for number in range(first, state.segments.count):
         if segments[number].size > HEADERS_BYTES:
             capacity = READ_BYTES
@@ -393,8 +394,8 @@ cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t
     if buffer == NULL:
         return -ENOMEM
     while number < state.segments.count and not cut:
-        # A segment that begins before the one in front of it ends repeats offsets: it and what follows are no part of
-        # the log. One that begins later belongs to it only where compaction may have taken what was in between.
+        # A segment that begins before the end of the previous one repeats offsets: neither it nor the segments after it are part of
+        # the log. A segment that begins later belongs to the log only where compaction may have removed the records in between.
         if number > first and (segments[number].base_offset < state.log_end_offset
                                or (segments[number].base_offset > state.log_end_offset
                                    and not may_follow_gap(state, segments[number].base_offset))):
@@ -443,7 +444,7 @@ cdef int rebuild_indexes(LogState* state, int directory, int64_t number, int64_t
 
 
 cdef int lacks_epochs(LogState* state, int directory, bint* lacks) noexcept nogil:
-    """Whether the checkpoint says nothing of the leader epoch of the log's first batch, though the batch has one."""
+    """Whether the checkpoint does not contain the leader epoch of the log's first batch, although the batch has one."""
     cdef uint8_t[BATCH_HEADER_BYTES] buffer
     cdef Segment* segments = <Segment*>state.segments.items
     cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
@@ -513,8 +514,8 @@ cdef int complete_epochs(LogState* state, int directory) noexcept nogil:
 
 
 cdef int64_t start_position(int directory, const Segment* segment, int descriptor, int64_t offset) noexcept nogil:
-    """Where to begin reading headers so that none from `offset` on is missed."""
-    cdef FoundBatch found
+    """The position from which headers must be read so that no batch from `offset` on is missed."""
+    cdef FoundBatch batch
     cdef int64_t entries
     cdef int index = -1
     cdef int64_t position = 0
@@ -525,15 +526,15 @@ cdef int64_t start_position(int directory, const Segment* segment, int descripto
         index = open_file(directory, segment.base_offset, FILE_INDEX, O_RDONLY)
     if index < 0:
         return 0
-    if find_position(descriptor, index, entries, segment.base_offset, segment.size, offset, &found) == LOOKUP_FOUND:
-        position = found.position
+    if find_position(descriptor, index, entries, segment.base_offset, segment.size, offset, &batch) == LOOKUP_FOUND:
+        position = batch.position
     close(index)
     return position
 
 
 cdef int replay_segment(LogState* state, int directory, const Segment* segment, int64_t from_offset,
                         int64_t until_offset, uint8_t* buffer) noexcept nogil:
-    """Takes the batches of a segment in [from_offset, until_offset) into the producers, by their headers."""
+    """Apply the batches of a segment in [from_offset, until_offset) to the producers, using only headers."""
     cdef Scanner scanner
     cdef BatchInfo info
     cdef int64_t position
@@ -614,7 +615,7 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
         kept -= 1
         snapshots.count = kept
         number -= 1
-    # An ordered stop leaves a snapshot of a log that has producers; one that is bad is no sign that there are none.
+    # An ordered stop leaves a snapshot if the log has producers. A corrupt snapshot does not mean that there are none.
     if not replay_without_snapshot and not state.snapshot_corrupt:
         return 0
     return replay_log(state, directory, state.log_start_offset, offset)

@@ -1,9 +1,8 @@
-"""A process's view of a partition's segments, and its cache of open descriptors.
+"""A process's list of a partition's segments, and its cache of open descriptors.
 
-Every process has its own; nothing here is shared. The slot's generation says when a view is out of date (a roll, a
-deletion, a swap after compaction), so the caller compares generations first: a segment is opened under the slot's
-lock or its generation is looked at again afterwards. A descriptor is closed when the cache has dropped it and the
-last sender is done with it.
+Every process has its own; nothing here is shared. The slot's generation shows when a list is out of date (a roll, a deletion, a
+swap after compaction), so the caller compares generations first: a segment is opened under the slot's lock, or the generation
+is compared again afterwards. A descriptor is closed when the cache has dropped it and the last sender has finished.
 """
 
 import os
@@ -16,15 +15,15 @@ from libc.stdlib cimport free, malloc
 from posix.unistd cimport close
 
 DEFAULT_SHARE = 0.5
-DESCRIPTORS_A_SEGMENT = 4
+DESCRIPTORS_PER_SEGMENT = 4
 
 
 def descriptor_share(double share=DEFAULT_SHARE):
-    """How many segments may be open when they take `share` of the descriptors that this process may have."""
+    """How many segments may be open if they use `share` of this process's limit of descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
-    return max(int(limit * share) // DESCRIPTORS_A_SEGMENT, 1)
+    return max(int(limit * share) // DESCRIPTORS_PER_SEGMENT, 1)
 
 
 cdef class OpenSegment:
@@ -61,32 +60,32 @@ cdef class OpenSegment:
         return self.txn_fd
 
     cdef int open_file(self, bytes extension, bint may_be_absent=False) except -1:
-        """Open one of the segment's files: its descriptor, -2 for an absent one that may be absent."""
+        """Open one of the segment's files. Returns its descriptor, or -2 if the file is absent and `may_be_absent`."""
         cdef bytes path = self.path(extension)
         cdef SegmentList segments = self.segments
-        cdef SegmentCache cache = segments.cache        # makes room by dropping segments, and perhaps the last ones of their list
+        cdef SegmentCache cache = segments.cache        # makes room by dropping segments, perhaps the last ones of their list
         return cache.open_file(path, may_be_absent, self)
 
-    # The number of a descriptor is valid only while its segment is referenced: a caller keeps the segment, not the number.
+    # The number of a descriptor is valid only while its segment is referenced: callers keep the segment, not the number.
 
     def index_descriptor(self):
-        """The descriptor of the offset index, opened if it is not open. Raises OSError; ValueError if the segment was
-        dropped before it was opened."""
+        """The descriptor of the offset index, opened if necessary. Raises OSError; ValueError if the segment was dropped before
+        it was opened."""
         return self.index()
 
     def time_index_descriptor(self):
-        """The descriptor of the time index, as `index_descriptor`."""
+        """The descriptor of the time index; see `index_descriptor`."""
         return self.time_index()
 
     def txn_index_descriptor(self):
-        """The descriptor of the transaction index, as `index_descriptor`; None if the segment has none."""
+        """The descriptor of the transaction index, see `index_descriptor`; None if the segment has none."""
         descriptor = self.txn_index()
         return descriptor if descriptor >= 0 else None
 
 
 cdef class SegmentCache:
     def __init__(self, limit=None):
-        """limit: the most segments to hold open, by default a share of the process's limit of descriptors."""
+        """limit: most segments to hold open; by default a share of the process's limit of descriptors."""
         self.limit = descriptor_share() if limit is None else limit
         self.ring = OrderedDict()
 
@@ -94,7 +93,7 @@ cdef class SegmentCache:
         return len(self.ring)
 
     cdef int make_room(self, Py_ssize_t room, OpenSegment keep=None) except -1:
-        """Drop segments, not recently used ones first, until at most `room` are left, or only `keep`."""
+        """Drop segments, starting with those not recently used, until at most `room` are left, or only `keep`."""
         cdef OpenSegment candidate
         while len(self.ring) > room and not (len(self.ring) == 1 and keep in self.ring):
             candidate = next(iter(self.ring))
@@ -121,8 +120,8 @@ cdef class SegmentCache:
                 if error.errno == ENOENT and may_be_absent:
                     return -2
                 others = len(self.ring) - (1 if owner in self.ring else 0)
-                # When the process has too many open files, the cache closes half of its own and the request goes on. The
-                # segment whose file is being opened stays: its other files must belong to the same state of the log.
+                # If the process has too many open files, the cache closes half of its segments and the request continues. The
+                # segment whose file is being opened is kept, because its other files must belong to the same state of the log.
                 if error.errno not in (EMFILE, ENFILE) or not others:
                     raise
                 self.make_room(len(self.ring) - (others + 1) // 2, owner)
@@ -130,7 +129,7 @@ cdef class SegmentCache:
 
 cdef class SegmentList:
     def __cinit__(self, directory, SegmentCache cache not None):
-        """directory: the partition's, str or bytes. cache: the process's. Empty until `refresh`."""
+        """directory: the partition's, str or bytes. cache: the process's. The list is empty until `refresh`."""
         self.directory = os.fsencode(directory)
         self.cache = cache
         self.opened = {}
@@ -142,19 +141,19 @@ cdef class SegmentList:
     cdef int refresh(self, int64_t generation) except -1:
         if generation == self.generation:
             return 0
-        found = sorted(
+        offsets = sorted(
             int(name[:20])
             for name in os.listdir(self.directory)
             if len(name) == 24 and name.endswith(b".log") and name[:20].isdigit()
         )
-        cdef int64_t* bases = <int64_t*>malloc(max(len(found), 1) * sizeof(int64_t))
+        cdef int64_t* bases = <int64_t*>malloc(max(len(offsets), 1) * sizeof(int64_t))
         if bases == NULL:
             raise MemoryError
-        for number, base_offset in enumerate(found):
+        for number, base_offset in enumerate(offsets):
             bases[<Py_ssize_t>number] = base_offset
         free(self.bases)
         self.bases = bases
-        self.count = len(found)
+        self.count = len(offsets)
         self.close()
         self.generation = generation
         return 0
@@ -186,26 +185,26 @@ cdef class SegmentList:
         return self.bases[low] if low < self.count else -1
 
     cdef OpenSegment segment(self, int64_t base_offset):
-        cdef OpenSegment found = self.opened.get(base_offset)
-        if found is not None:
-            found.used = True
-            return found
+        cdef OpenSegment segment = self.opened.get(base_offset)
+        if segment is not None:
+            segment.used = True
+            return segment
         self.cache.make_room(self.cache.limit - 1)
-        found = OpenSegment.__new__(OpenSegment)
-        found.base_offset = base_offset
-        found.segments = self
-        found.log_fd = found.open_file(b".log")
-        self.opened[base_offset] = found
-        self.cache.ring[found] = None
-        return found
+        segment = OpenSegment.__new__(OpenSegment)
+        segment.base_offset = base_offset
+        segment.segments = self
+        segment.log_fd = segment.open_file(b".log")
+        self.opened[base_offset] = segment
+        self.cache.ring[segment] = None
+        return segment
 
     def close(self):
-        """Drops all open segments of the list; descriptors that are being sent from stay open until that is done."""
-        for found in list(self.opened.values()):
-            self.cache.drop(found)
+        """Drop all open segments of the list; descriptors that are used for sending stay open until that is done."""
+        for segment in list(self.opened.values()):
+            self.cache.drop(segment)
 
     def see(self, int64_t generation):
-        """`refresh`, for Python. Raises OSError."""
+        """`refresh` for Python. Raises OSError."""
         self.refresh(generation)
 
     def base_offsets(self):
@@ -213,15 +212,15 @@ cdef class SegmentList:
         return [self.bases[number] for number in range(self.count)]
 
     def floor_of(self, int64_t offset):
-        """`floor`, for Python: a base offset, or None without segments."""
-        found = self.floor(offset)
-        return found if found >= 0 else None
+        """`floor` for Python: a base offset, or None without segments."""
+        base_offset = self.floor(offset)
+        return base_offset if base_offset >= 0 else None
 
     def following_of(self, int64_t base_offset):
-        """`following`, for Python: a base offset, or None behind the last."""
-        found = self.following(base_offset)
-        return found if found >= 0 else None
+        """`following` for Python: a base offset, or None after the last segment."""
+        following = self.following(base_offset)
+        return following if following >= 0 else None
 
     def open(self, int64_t base_offset):
-        """The OpenSegment. Raises OSError."""
+        """The OpenSegment at a base offset. Raises OSError."""
         return self.segment(base_offset)

@@ -1,7 +1,7 @@
 from odradek._ext.storage.log_state cimport LogState
 
 
-# What `load` found, owned by one thread. `state` may be read by native code as long as the object lives.
+# The result of `load`, owned by one thread. Native code may read `state` as long as the object lives.
 cdef class LoadedLog:
     cdef LogState state
     cdef readonly str path

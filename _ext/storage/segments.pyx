@@ -1,6 +1,7 @@
-"""Opening a log, for Python: what `odradek._ext.storage.log_open` found, as an object, and what it did, as sentences.
+"""Opening a log for Python: the result of `odradek._ext.storage.log_open` as an object, and its repairs as sentences.
 
-A LoadedLog belongs to the thread that made it; the GIL is released while the log is opened, so several open at a time.
+A LoadedLog belongs to the thread that made it. The GIL is released while the log is opened, so several logs can be opened at a
+time.
 """
 
 import os
@@ -43,17 +44,17 @@ cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
 
 
-# As cleaner_offset: offsets may be missing anywhere, unless the log's own file says where.
+# A value of cleaner_offset: offsets may be missing anywhere, unless the log's own file contains a limit.
 ANY_GAP = INT64_MAX
 
 
 class UnsupportedLogError(Exception):
-    """A log that is sound, as far as one can see, but of a kind that this broker does not open."""
+    """A log that seems valid, but of a kind that this broker does not open."""
 
 
 UNSUPPORTED = {
-    ERROR_OFFSET_OVERFLOW: "an offset in it is more than 2^31-1 beyond its segment's base offset",
-    ERROR_TOO_LARGE: "a log file in it is larger than 2^31-1 bytes",
+    ERROR_OFFSET_OVERFLOW: "it contains an offset more than 2^31-1 beyond its segment's base offset",
+    ERROR_TOO_LARGE: "it contains a log file larger than 2^31-1 bytes",
 }
 EXTENSIONS = {
     FILE_LOG: ".log",
@@ -63,29 +64,29 @@ EXTENSIONS = {
     FILE_SNAPSHOT: ".snapshot",
 }
 SENTENCES = (
-    "removed {file}, a leftover of a deletion or an interrupted cleaning",
-    "put {file} in place, which an interrupted swap had left ready",
+    "removed {file}, left by a deletion or an interrupted compaction",
+    "renamed {file} to its final name, to complete an interrupted swap",
     "removed {file}, an index without a log",
-    "wrote the indexes of {file} anew, up to offset {offset}, position {position}",
+    "rebuilt the indexes of {file} up to offset {offset}, position {position}",
     "cut {file} at offset {offset}, position {position}: {lost} bytes did not hold a sound batch",
-    "removed segment {file} of {lost} bytes, which lay behind the cut",
+    "removed segment {file} of {lost} bytes, because it follows the cut",
     "removed {file}, a producer snapshot that no start needs",
     "dropped {lost} leader epochs outside the log, which ends at offset {offset}",
-    "cut {file} at position {position}: {lost} bytes of an entry were left",
-    "no sound batch in {file} at position {position}, offset {offset} or later; left its last {lost} bytes as they are",
-    "the log ended at offset {offset}, before its start offset: removed all segments ({lost} bytes) and began anew",
-    "{file} was marked as closed in order but is not sound: recovering it",
-    "leader-epoch-checkpoint is corrupt: took the leader epochs from the batches",
-    "offsets {offset} to {position} are missing before a batch of {file}, and no compaction removed them: the log ends before them",
+    "cut {file} at position {position}: the last {lost} bytes were an incomplete entry",
+    "no valid batch in {file} at position {position}, offset {offset} or later; its last {lost} bytes are left unchanged",
+    "the log ended at offset {offset}, before its start offset: removed all segments ({lost} bytes) and emptied the log",
+    "{file} was marked as closed in order but is not valid: recovering it",
+    "leader-epoch-checkpoint is corrupt: the leader epochs were read from the batches",
+    "offsets {offset} to {position} are missing before a batch of {file}, not because of compaction: the log is cut before them",
     "the log ends at offset {offset}, {lost} offsets before its recovery point: records that were on the device are missing",
-    "odradek-gaps-checkpoint is corrupt: gaps between offsets are kept wherever they are",
-    "leader-epoch-checkpoint did not cover the log: took the leader epochs from the batches from offset {offset} on",
-    "removed {file}, a producer snapshot that is not whole: the state of producers is read from an older snapshot and the log",
-    "kept the {offset} newest producers; {lost} older ones are more than odradek.producer.state.partition.max.producers allows",
+    "odradek-gaps-checkpoint is corrupt: batches after gaps between offsets are kept",
+    "leader-epoch-checkpoint did not cover the log: the leader epochs were read from the batches from offset {offset} on",
+    "removed {file}, an incomplete producer snapshot: producers are restored from an older snapshot and the log",
+    "kept the {offset} newest producers and dropped {lost} older ones, because of odradek.producer.state.partition.max.producers",
 )
 SERIOUS = (EVENT_CORRUPT_SNAPSHOT, EVENT_PRUNED_PRODUCERS)
 LoadEvent = namedtuple("LoadEvent", "message file base_offset offset position lost_bytes serious")
-LoadEvent.__doc__ = """What a load changed. `serious`: somebody may have to know, though no bytes of the log were lost."""
+LoadEvent.__doc__ = """A change made while loading. `serious`: it may need attention, though no bytes of the log were lost."""
 Producer = namedtuple(
     "Producer", "producer_id producer_epoch coordinator_epoch last_timestamp current_txn_first_offset batches"
 )
@@ -93,8 +94,7 @@ ProducerBatch = namedtuple("ProducerBatch", "base_sequence last_sequence base_of
 
 
 cdef class LoadedLog:
-    """A log as it was found and, where needed, repaired. Offsets absolute, positions and sizes in bytes, times in
-    ms."""
+    """A log after its loading and any repairs. Offsets are absolute, positions and sizes in bytes, times in ms."""
 
     def __cinit__(self):
         init_state(&self.state)
@@ -103,7 +103,7 @@ cdef class LoadedLog:
         free_state(&self.state)
 
     def __getattr__(self, name):
-        """The plain numbers of LogState, by their names there."""
+        """The plain numbers of LogState under their names there."""
         values = self.numbers()
         if name in values:
             return values[name]
@@ -156,9 +156,9 @@ cdef class LoadedLog:
 
     @property
     def producers(self):
-        """The producers known at the log's end, expired ones included; batches oldest first."""
+        """The producers known at the log's end, including expired ones; batches oldest first."""
         cdef LoadedProducer* item
-        found = []
+        producers = []
         for number in range(self.state.producers.count):
             item = <LoadedProducer*>self.state.producers.items + <int64_t>number
             batches = [
@@ -171,7 +171,7 @@ cdef class LoadedLog:
                 )
                 for kept in range(item.batch_count)
             ]
-            found.append(
+            producers.append(
                 Producer(
                     item.producer_id,
                     item.producer_epoch,
@@ -181,55 +181,55 @@ cdef class LoadedLog:
                     batches,
                 )
             )
-        return found
+        return producers
 
     @property
     def events(self):
-        """What was removed, cut or rebuilt, in order, as LoadEvent; empty when all was in order."""
+        """Everything that was removed, cut or rebuilt, in order, as LoadEvent; empty if no repair was necessary."""
         cdef Event* item
-        found = []
+        events = []
         for number in range(self.state.events.count):
             item = <Event*>self.state.events.items + <int64_t>number
             name = f"{item.base_offset:020d}{EXTENSIONS.get(item.kind, '')}"
-            message = SENTENCES[item.what].format(
+            message = SENTENCES[item.code].format(
                 file=name, offset=item.offset, position=item.position, lost=item.lost_bytes
             )
-            found.append(LoadEvent(
-                message, name, item.base_offset, item.offset, item.position, item.lost_bytes, item.what in SERIOUS
+            events.append(LoadEvent(
+                message, name, item.base_offset, item.offset, item.position, item.lost_bytes, item.code in SERIOUS
             ))
-        return found
+        return events
 
 
 def bytes_to_recover(path, int64_t recovery_point):
-    """How many bytes of a log `load_log` will read if it was not closed in order. 0 without directory. Raises OSError."""
+    """Number of bytes that `load_log` will read if the log was not closed in order; 0 without a directory. Raises OSError."""
     cdef bytes encoded = str(path).encode("utf-8", "surrogateescape")
     cdef const char* name = encoded
-    cdef int64_t found
+    cdef int64_t size
     cdef int directory
     with nogil:
         directory = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        found = -errno if directory < 0 else measure(directory, recovery_point)
+        size = -errno if directory < 0 else measure(directory, recovery_point)
         if directory >= 0:
             close(directory)
-    if found == -ENOENT:
+    if size == -ENOENT:
         return 0
-    if found < 0:
-        raise OSError(-found, "measuring the log", str(path))
-    return found
+    if size < 0:
+        raise OSError(-size, "measuring the log", str(path))
+    return size
 
 
 def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
              int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, int64_t cleaner_offset=-1, int progress_dir=-1,
              int64_t producer_limit=0):
-    """Opens the log of one partition, repairing what has to be repaired; an empty directory gets a first segment.
+    """Open the log of one partition and repair it if necessary; an empty directory gets a first segment.
 
-    path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without entry.
-    clean: whether the broker was stopped in order. index_interval_bytes: the topic's index.interval.bytes.
-    changes_allowed: tests end the work before the change on disk that exceeds this number, with ECANCELED.
-    cleaner_offset: of the log in cleaner-offset-checkpoint, -1 without entry, ANY_GAP if that is not known: with
-    odradek-gaps-checkpoint it says where offsets may be missing (gap_limit.pxd).
-    progress_dir: index of the log directory to whose count of recovered bytes in the shared header the progress is added.
-    producer_limit: how many producers are kept at most, those that wrote last; 0: all.
+    path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without an entry.
+    clean: the broker was stopped in order. index_interval_bytes: the topic's index.interval.bytes.
+    changes_allowed: for tests: loading ends with ECANCELED before the change on disk that exceeds this number.
+    cleaner_offset: of the log in cleaner-offset-checkpoint, -1 without an entry, ANY_GAP if that is not known; together with
+    odradek-gaps-checkpoint it determines where offsets may be missing (gap_limit.pxd).
+    progress_dir: index of the log directory whose count of recovered bytes in the shared header is increased.
+    producer_limit: most producers to keep, the most recent writers; 0: all.
     Returns a LoadedLog. Raises OSError, UnsupportedLogError (nothing is cut then).
     """
     cdef LoadedLog loaded = LoadedLog()

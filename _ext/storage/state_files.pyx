@@ -1,8 +1,8 @@
-"""The small files beside a partition's segments: producer snapshots and the leader-epoch checkpoint, for opening a log.
+"""The small files beside a partition's segments, for opening a log: producer snapshots and the leader-epoch checkpoint.
 
-Runs in the thread that opens the log, which owns the partition alone. Formats: `odradek.storage.producer_snapshot` and
-`odradek.storage.checkpoints`. Snapshots are read only. Files are replaced by rename; fsync is not needed, because what is lost is
-made again.
+Runs in the thread that opens the log, while no other process uses the partition. Formats: `odradek.storage.producer_snapshot`
+and `odradek.storage.checkpoints`. Snapshots are only read. Files are replaced by rename; no fsync is needed, because lost
+content is made again.
 """
 
 from libc.errno cimport ENOENT, ENOMEM, errno
@@ -49,7 +49,7 @@ cdef enum:
     SNAPSHOT_HEAD_BYTES = 10        # version i16, crc u32, count i32
     SNAPSHOT_ENTRY_BYTES = 46
     SNAPSHOT_VERSION = 1
-    EPOCHS_LIMIT = 1 << 26          # bytes of a leader-epoch-checkpoint that we are willing to read
+    EPOCHS_LIMIT = 1 << 26          # largest leader-epoch-checkpoint that is read
 
 cdef const char* EPOCHS_NAME = b"leader-epoch-checkpoint"
 cdef const char* EPOCHS_TEMPORARY = b"leader-epoch-checkpoint.tmp"
@@ -91,7 +91,7 @@ cdef int load_snapshot_entries(LogState* state, const uint8_t* p, int64_t count)
 
 
 cdef bint is_snapshot(const uint8_t* p, int64_t n) noexcept nogil:
-    """Whether these bytes are a whole snapshot."""
+    """Whether these bytes are a complete snapshot."""
     if n < SNAPSHOT_HEAD_BYTES or load16(p) != SNAPSHOT_VERSION or load32(p + 2) != crc32c(0, p + 6, <size_t>n - 6):
         return False
     return n == SNAPSHOT_HEAD_BYTES + <int64_t>load32(p + 6) * SNAPSHOT_ENTRY_BYTES
@@ -105,7 +105,7 @@ cdef int parse_snapshot(LogState* state, const uint8_t* p, int64_t n) noexcept n
 
 
 cdef int read_small_file(int directory, const char* name, uint8_t** content, int64_t* n) noexcept nogil:
-    """The whole file in malloc'ed memory, which the caller frees: 0, or -errno."""
+    """Read the whole file into malloc'ed memory, which the caller frees. Returns 0, or -errno."""
     cdef stat_result status
     cdef int error = 0
     cdef int descriptor = file_open(directory, name, O_RDONLY)
@@ -159,7 +159,7 @@ cdef int check_snapshot(int directory, int64_t offset) noexcept nogil:
 
 
 cdef int parse_number(const uint8_t** p, const uint8_t* end, int64_t* out) noexcept nogil:
-    """A decimal number and the white space behind it; -1 when there is none."""
+    """Parse a decimal number and the white space after it; -1 if there is none."""
     cdef const uint8_t* at = p[0]
     cdef int64_t value = 0
     cdef bint negative = at < end and at[0] == c"-"
@@ -237,12 +237,12 @@ cdef int write_epochs(LogState* state, int directory) noexcept nogil:
 
 
 cdef int assign_epoch(LogState* state, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """Notes the first batch of an epoch above all known."""
+    """Add an epoch that is above all known ones, with its first batch."""
     cdef EpochEntry* entries = <EpochEntry*>state.epochs.items
     cdef EpochEntry* entry
     if epoch < 0 or (state.epochs.count and entries[state.epochs.count - 1].epoch >= epoch):
         return 0
-    # An epoch that began at or behind this offset without leaving a batch never was.
+    # An epoch that began at or after this offset has left no batch; remove it.
     while state.epochs.count and entries[state.epochs.count - 1].start_offset >= start_offset:
         state.epochs.count -= 1
     entry = <EpochEntry*>append_item(&state.epochs)
@@ -255,17 +255,18 @@ cdef int assign_epoch(LogState* state, int32_t epoch, int64_t start_offset) noex
 
 
 cdef int fit_epochs(LogState* state, int64_t log_start_offset, int64_t log_end_offset) noexcept nogil:
-    """Drops epochs that begin at `log_end_offset` or later, and all but the last that end before the start."""
+    """Drop epochs that begin at `log_end_offset` or later, and all but the last of those that begin at or before the log start.
+    """
     cdef EpochEntry* entries = <EpochEntry*>state.epochs.items
-    cdef int64_t gone = 0
+    cdef int64_t dropped = 0
     while state.epochs.count and entries[state.epochs.count - 1].start_offset >= log_end_offset:
         state.epochs.count -= 1
         state.epochs_changed = True
-    while gone + 1 < state.epochs.count and entries[gone + 1].start_offset <= log_start_offset:
-        gone += 1
-    if gone:
-        state.epochs.count -= gone
-        memmove(entries, entries + gone, <size_t>state.epochs.count * sizeof(EpochEntry))
+    while dropped + 1 < state.epochs.count and entries[dropped + 1].start_offset <= log_start_offset:
+        dropped += 1
+    if dropped:
+        state.epochs.count -= dropped
+        memmove(entries, entries + dropped, <size_t>state.epochs.count * sizeof(EpochEntry))
         state.epochs_changed = True
     if state.epochs.count and entries[0].start_offset < log_start_offset:
         entries[0].start_offset = log_start_offset

@@ -1,8 +1,9 @@
-"""The first record of a segment that is young enough to stay: what odradek.retention.exact goes by.
+"""Finds the first record of a segment that is young enough to be kept, for odradek.retention.exact.
 
-Runs in the cleaner, on descriptors and committed counts of one moment. The definition is that of ListOffsets by time: the first
-record, in the order of offsets, whose timestamp is not below a limit. Records without a timestamp (of clients before 0.10) are as
-young as the record with a timestamp that follows them: they were appended before it, and after the last one that is too old.
+Runs in the cleaner, on descriptors and committed counts that were read at one moment. The definition is that of ListOffsets by
+time: the first record, in the order of offsets, whose timestamp is not below a limit. Records without a timestamp (from clients
+before 0.10) count as young if the next record with a timestamp is young: they were appended before that record, and after the
+last one that is too old.
 """
 
 import os
@@ -28,7 +29,7 @@ from odradek._ext.storage.lookup import CorruptLogError
 
 cdef enum:
     SCAN_BYTES = 8192
-    STEP_BYTES = 16 << 20         # of log between two calls of `beat`
+    STEP_BYTES = 16 << 20         # of the log, between two calls of `beat`
     LOOKUP_PAUSED = 100
 
 
@@ -37,19 +38,20 @@ cdef struct Walk:                 # over the batches of a segment
     int64_t limit_timestamp
     int64_t from_offset
     int64_t next_offset           # where the next batch begins
-    int64_t start_offset          # of the index entry by which the walk began; the first batch must not begin behind it
-    bint by_index                 # that is still to be checked
-    int64_t undated               # first offset of the run of records without timestamp that ends there, -1: none
+    int64_t start_offset          # of the index entry at which the walk began; the first batch must not begin after it
+    bint by_index                 # the index entry is not checked yet
+    int64_t undated               # first offset of the current sequence of records without a timestamp that ends there, -1: none
 
 
 cdef int start_position(int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
                         int64_t size_limit, Walk* walk) noexcept nogil:
-    """Where the walk begins: behind records that the indexes know to be too old, or below `from_offset`; 0, or -errno."""
+    """Find the begin of the walk: after records that are too old according to the indexes, or below `from_offset`. Returns 0,
+    or -errno."""
     cdef int64_t timestamp = -1, offset = -1, start = max(walk.from_offset, segment_base)
     cdef int result
     walk.position = 0
     if time_entries > 0:
-        # Strictly below the limit: the walk must meet the record without timestamp in front of the first young one.
+        # Strictly below the limit: the walk must include a record without a timestamp directly before the first young one.
         result = floor_time_entry(time_fd, time_entries, segment_base, walk.limit_timestamp - 1, &timestamp, &offset)
         if result < 0:
             return result
@@ -67,8 +69,8 @@ cdef int start_position(int index_fd, int64_t index_entries, int time_fd, int64_
 
 
 cdef int next_young_batch(int log_fd, int64_t size_limit, Walk* walk, FoundBatch* out) noexcept nogil:
-    """Go on to the next batch whose largest timestamp is not below the limit: LOOKUP_FOUND, LOOKUP_PAUSED after STEP_BYTES,
-    LOOKUP_BEYOND, LOOKUP_CORRUPT, or -errno. The walk stands behind that batch."""
+    """Go to the next batch whose largest timestamp is not below the limit. Returns LOOKUP_FOUND, LOOKUP_PAUSED after
+    STEP_BYTES, LOOKUP_BEYOND, LOOKUP_CORRUPT, or -errno. The walk is then at the end of that batch."""
     cdef uint8_t[SCAN_BYTES] buffer
     cdef Scanner scanner
     cdef BatchInfo info
@@ -90,7 +92,7 @@ cdef int next_young_batch(int log_fd, int64_t size_limit, Walk* walk, FoundBatch
             continue
         if info.max_timestamp >= walk.limit_timestamp:
             out.position = walk.position - info.size
-            out.base_offset = walk.next_offset      # of a wrapper of an old format only the last offset is known
+            out.base_offset = walk.next_offset      # of a wrapper in an old format only the last offset is known
             out.last_offset = last
             out.max_timestamp = info.max_timestamp
             out.size = info.size
@@ -106,8 +108,9 @@ cdef int next_young_batch(int log_fd, int64_t size_limit, Walk* walk, FoundBatch
 
 
 def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from_offset, find_compressed):
-    """(offset of the first record from `from_offset` on that is young, whether it is the first record of the batch from there on);
-    None where the header promised one that there is not. Raises CorruptLogError, OSError, what find_compressed raises."""
+    """(offset of the first young record from `from_offset` on, whether it is the first record of the batch from there on). None
+    if the batch has no such record, although its header promised one. Raises CorruptLogError, OSError, and the exceptions of
+    find_compressed."""
     cdef FoundRecord record
     cdef int result
     with nogil:
@@ -137,13 +140,14 @@ def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from
 
 def first_young(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
                 int64_t size_limit, int64_t limit_timestamp, int64_t from_offset, find_compressed, beat):
-    """The offset at which the part of a segment begins that stays, or None if all of it is too old.
+    """The offset at which the part of a segment that is kept begins, or None if all of it is too old.
 
-    :param index_entries: committed entries of the offset index, `time_entries` of the time index; `size_limit`: bytes of the log.
+    :param index_entries: committed entries of the offset index, `time_entries` of the time index; `size_limit`: bytes of the
+    log.
     :param limit_timestamp: ms; records below it are too old. At least 0.
-    :param from_offset: the log start offset: what is before it does not count.
+    :param from_offset: the log start offset; earlier records are ignored.
     :param find_compressed: called with the bytes of a compressed batch or wrapper, a timestamp and an offset; returns (offset,
-        timestamp) of its first record that is not before either, or None.
+    timestamp) of its first record that is not before either, or None.
     :param beat: called from time to time.
     :raises CorruptLogError: no batch where one should be. :raises OSError: a file could not be read.
     """
@@ -165,15 +169,15 @@ def first_young(int log_fd, int index_fd, int64_t index_entries, int time_fd, in
             beat()
             continue
         if result == LOOKUP_BEYOND:
-            # Behind the last too old record: the next segment decides how old they are, so they stay.
+            # They follow the last record that is too old: the next segment decides how old they are, so they are kept.
             return walk.undated if walk.undated >= 0 else None
         if result != LOOKUP_FOUND:
             if result < 0:
                 raise OSError(-result, os.strerror(-result))
             raise CorruptLogError(f"no batch at position {walk.position} of segment {segment_base}")
-        found = first_in(log_fd, batch, limit_timestamp, from_offset, find_compressed)
-        if found is None:
+        young = first_in(log_fd, batch, limit_timestamp, from_offset, find_compressed)
+        if young is None:
             walk.undated = -1
             continue
-        offset, is_first = found
+        offset, is_first = young
         return walk.undated if is_first and walk.undated >= 0 else offset

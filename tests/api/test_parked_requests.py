@@ -41,7 +41,7 @@ def read(worker, wire, topic, offset=0):
 def test_nothing_overtakes_a_request_that_met_a_taken_lock(worker, codecs, together):
     slot = worker.create("t")
     wire = worker.connect()
-    with slots.Held(slot):
+    with slots.SlotLock(slot):
         for number, codec in enumerate(codecs):
             send(wire, "t", batch(b"%d" % number, codec=codec, producer_id=7, producer_epoch=0, base_sequence=number))
             if not together:
@@ -61,7 +61,7 @@ def test_nothing_overtakes_a_request_that_met_a_taken_lock(worker, codecs, toget
 def test_nothing_overtakes_behind_a_request_to_another_partition_that_waits_for_replicas(worker):
     locked, lagging = worker.create("locked"), worker.create("lagging", alone=False)
     wire = worker.connect()
-    with slots.Held(locked):
+    with slots.SlotLock(locked):
         send(wire, "locked", batch(b"first"))
         send(wire, "lagging", batch(b"between"), acks=-1)
         worker.turn()
@@ -77,7 +77,7 @@ def test_nothing_overtakes_behind_a_request_to_another_partition_that_waits_for_
 def test_a_taken_lock_is_waited_for_whatever_the_clients_timeout(worker):
     slot = worker.create("t")
     wire = worker.connect()
-    with slots.Held(slot):
+    with slots.SlotLock(slot):
         send(wire, "t", batch(), timeout_ms=0)
         worker.turn()
         worker.retry()
@@ -89,7 +89,7 @@ def test_a_taken_lock_is_waited_for_whatever_the_clients_timeout(worker):
 def test_a_client_that_leaves_while_its_request_waits_for_a_lock_disturbs_nobody(worker):
     slot = worker.create("t")
     leaving, staying = worker.connect(), worker.connect()
-    with slots.Held(slot):
+    with slots.SlotLock(slot):
         send(leaving, "t", batch(b"of one that left"))
         worker.turn()
         leaving.socket.close()

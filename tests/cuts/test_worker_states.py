@@ -53,7 +53,7 @@ def append(worker: HandWorker, slot: int, records: bytes) -> None:
 
 @state
 def produce_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> Finish:
-    held = slots.Held(worker.create("t"))
+    held = slots.SlotLock(worker.create("t"))
     held.__enter__()
     send(wire, "t", batch(b"a"))
     until(lambda: worker.turn() or worker.retries, "the request meets the lock")
@@ -67,7 +67,7 @@ def produce_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> Finish:
 
 @state
 def produce_without_acks_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> Finish:
-    held = slots.Held(worker.create("t"))
+    held = slots.SlotLock(worker.create("t"))
     held.__enter__()
     send(wire, "t", batch(b"a"), acks=0)
     wire.forget_answer()
@@ -140,7 +140,7 @@ def produce_is_with_the_append_thread(worker: HandWorker, wire: Wire) -> Finish:
 
 @state
 def produce_meets_a_taken_lock_in_the_append_thread(worker: HandWorker, wire: Wire) -> Finish:
-    held = slots.Held(worker.create("t"))
+    held = slots.SlotLock(worker.create("t"))
     held.__enter__()
     send(wire, "t", batch(b"a", codec=1))
     until(lambda: worker.turn() or worker.offloaded, "the request is the thread's")

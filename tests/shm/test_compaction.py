@@ -203,7 +203,7 @@ def test_a_flipped_bit_leaves_the_log_alone_and_is_named(broker: OneBroker, at: 
     damaged = bytearray(path.read_bytes())
     damaged[size // 2 + at % (size // 2)] ^= 0x40
     path.write_bytes(damaged)
-    with pytest.raises(CorruptSegmentError, match=rf"{0:020d}\.log: no sound batch at position {size // 2}"):
+    with pytest.raises(CorruptSegmentError, match=rf"{0:020d}\.log: no valid batch at position {size // 2}"):
         log.clean()
     assert path.read_bytes() == damaged
     assert not list(log.path.glob("*.cleaned"))

@@ -161,7 +161,7 @@ def test_a_corrupt_log_is_left_alone_and_others_go_on(broker: OneBroker, caplog:
     assert cleaning.uncleanable == 1
     assert checkpoint(broker) == {("good", 0): 2}
     assert "cannot compact bad-0: " in caplog.text
-    assert f"{0:020d}.log: no sound batch at position 0" in caplog.text
+    assert f"{0:020d}.log: no valid batch at position 0" in caplog.text
 
 
 def test_a_checkpoint_beyond_the_log_begins_anew(broker: OneBroker) -> None:

@@ -61,7 +61,7 @@ class TestABusyArena:
             arena.lock_and_hold()
             os.write(ready[1], b"x")
             os.read(go[0], 1)
-            arena.let_go()
+            arena.release()
 
         child = broker.fork(1, hold)
         os.read(ready[0], 1)

@@ -413,7 +413,7 @@ def test_a_log_that_ends_before_its_start_begins_anew(tmp_path):
     assert loaded.producers == []
     assert loaded.epochs == []
     assert list((tmp_path / "t-0").glob("*.snapshot")) == []
-    assert "began anew" in loaded.events[0].message
+    assert "emptied the log" in loaded.events[0].message
 
 
 def test_the_start_offset_moves_the_first_epoch(tmp_path):

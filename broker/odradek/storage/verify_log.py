@@ -199,7 +199,7 @@ def _walk(
     last: bool,
     progress: Progress | None,
 ) -> None:
-    index, times = (_pairs(one) for one in indexes)
+    index, times = indexes
     check = log_check.SegmentCheck(descriptor, report.size, report.base_offset, expected.gap_limit, index, times)
     before = 0
     while not check.finished:
@@ -217,12 +217,6 @@ def _walk(
     report.batches, report.records = check.batches, check.records
     report.formats, report.codecs, report.gaps_end = check.formats, check.codecs, check.gaps_end
 
-
-def _pairs(values: array[int]) -> memoryview:
-    """The numbers as rows of two; of nothing, no rows."""
-    if not values:
-        return memoryview(array("q", [0, 0])).cast("B").cast("q", (1, 2))[:0]
-    return memoryview(values).cast("B").cast("q", (len(values) // 2, 2))
 
 
 def _for_recovery(
