@@ -68,7 +68,9 @@ def decode_request_header(buffer: Any, offset: int = 0) -> tuple[Any, int]:
     try:
         api_key, api_version = KEY_AND_VERSION.unpack_from(buffer, offset)
     except struct.error as error:
-        raise ProtocolError("needs more bytes than there are", message="RequestHeader", position=offset) from error
+        raise ProtocolError(
+            "the value is longer than the remaining bytes", message="RequestHeader", position=offset
+        ) from error
     try:
         version = request_header_version(api_key, api_version)
     except registry.UnknownApiError:
