@@ -27,9 +27,9 @@ cdef class DelayedProduce(Pending):
     cdef uint8_t* frame
     cdef list kept                    # batches that replace those of the frame; `items` point into them
     cdef list record_errors           # RecordErrors of refused batches; None if there are none
-    cdef int opened_items             # items before this index need no further decompression or conversion on a thread
+    cdef int prepared_items             # items before this index need no further decompression or conversion on a thread
     cdef int appended_items           # items before this index were passed to their logs
-    cdef int64_t opened_bytes         # decompressed size of the request's records so far
+    cdef int64_t decompressed_bytes         # decompressed size of the request's records so far
     cdef readonly bint large_next     # the next item's records are too large, decompressed, for the append thread
     cdef readonly bint executed       # every item is appended or refused
     cdef readonly int tries           # attempts at a taken lock
@@ -41,8 +41,8 @@ cdef class DelayedProduce(Pending):
                      int64_t size)
     cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
     cdef own_items(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
-    cdef bint open_some(self) except -1
-    cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1
+    cdef bint prepare_some(self) except -1
+    cdef bint prepare_item(self, ProduceItem* item, int64_t limit) except -1
     cdef prepared(self, ProduceItem* item, details, bytes batch)
     cdef name_bad_records(self, ProduceItem* item, object records, bint separate, int64_t wall_ms)
     cdef bint awaits_flush(self) noexcept

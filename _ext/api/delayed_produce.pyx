@@ -38,15 +38,15 @@ from odradek._ext.shm.metering cimport PARKED_PRODUCES
 
 
 cdef enum:
-    OPEN_LIMIT = 128 * 1024 * 1024    # maximum decompressed size of a batch, in bytes
-    SMALL_OPEN_LIMIT = 2 * 1024 * 1024   # a batch with a larger decompressed size is decompressed by the thread for large batches
-    OPENED_IN_A_STEP = 1024 * 1024    # decompressed bytes after which the append thread serves another request
-    APPENDED_IN_A_STEP = 256          # items
-    LIMIT_REACHED = -1                # returned by `prepare` as size: the decompressed records exceed its limit
-    LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a process that holds a lock stand still
+    DECOMPRESSED_LIMIT = 128 * 1024 * 1024        # maximum decompressed size of a batch, in bytes
+    SMALL_DECOMPRESSED_LIMIT = 2 * 1024 * 1024    # a batch with a larger decompressed size goes to the thread for large batches
+    DECOMPRESSED_IN_A_STEP = 1024 * 1024          # decompressed bytes after which the append thread serves another request
+    APPENDED_IN_A_STEP = 256                      # items
+    LIMIT_REACHED = -1                            # returned by `prepare` as size: the decompressed records exceed its limit
+    LOCK_PATIENCE_MS = 15000                      # longer than the supervisor lets a process that holds a lock stand still
 
 
-cdef const char* TOO_MUCH_TO_OPEN = \
+cdef const char* TOO_MUCH_DECOMPRESSED = \
     "the decompressed records of the request exceed odradek.produce.max.decompressed.bytes; send them again in smaller requests"
 
 
@@ -137,7 +137,7 @@ cdef class DelayedProduce(Pending):
         set_lane(LANE_SECOND)
         if self.cancelled:
             return False
-        if self.opened_items < self.request.count and self.open_some():
+        if self.prepared_items < self.request.count and self.prepare_some():
             return not self.large_next
         end = min(self.appended_items + APPENDED_IN_A_STEP, self.request.count)
         with nogil:
@@ -147,43 +147,43 @@ cdef class DelayedProduce(Pending):
 
     def open_large(self):
         """On the thread for large batches: decompress the batch at which `step` stopped."""
-        cdef ProduceItem* item = &self.items[self.opened_items]
+        cdef ProduceItem* item = &self.items[self.prepared_items]
         self.large_next = False
         if self.cancelled:
             return False
-        if not self.open_item(item, OPEN_LIMIT):
+        if not self.prepare_item(item, DECOMPRESSED_LIMIT):
             refuse(item, ERROR_MESSAGE_TOO_LARGE, reason_of(ERROR_MESSAGE_TOO_LARGE))
-        self.opened_items += 1
+        self.prepared_items += 1
         return False
 
-    cdef bint open_some(self) except -1:
+    cdef bint prepare_some(self) except -1:
         """Decompress batches up to the limit of a step. Return whether the step ends after that."""
-        cdef int64_t opened = self.opened_bytes, left
+        cdef int64_t before = self.decompressed_bytes, left
         cdef ProduceItem* item
-        while self.opened_items < self.request.count:
-            item = &self.items[self.opened_items]
+        while self.prepared_items < self.request.count:
+            item = &self.items[self.prepared_items]
             if item.slow and not item.error and not item.appended:
-                if self.opened_bytes - opened >= OPENED_IN_A_STEP:
+                if self.decompressed_bytes - before >= DECOMPRESSED_IN_A_STEP:
                     return True
-                left = self.delays.max_opened_bytes - self.opened_bytes
+                left = self.delays.max_opened_bytes - self.decompressed_bytes
                 if left <= 0:
-                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
-                elif not self.open_item(item, SMALL_OPEN_LIMIT):
-                    if left >= OPEN_LIMIT:
+                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_DECOMPRESSED)
+                elif not self.prepare_item(item, SMALL_DECOMPRESSED_LIMIT):
+                    if left >= DECOMPRESSED_LIMIT:
                         self.large_next = True
                         return True
-                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
-            self.opened_items += 1
+                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_DECOMPRESSED)
+            self.prepared_items += 1
         return False
 
-    cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1:
+    cdef bint prepare_item(self, ProduceItem* item, int64_t limit) except -1:
         """Decompress or convert the records of an item. Return False if their decompressed size exceeds `limit` bytes."""
         cdef Slot* slot = slot_at(item.slot - 1)
         cdef int64_t size
         error, details, batch, size = self.delays.prepare(
             PyMemoryView_FromMemory(<char*>item.append.data, item.append.info.size, PyBUF_READ), item.slow == SLOW_OLD,
             slot.settings.compression, slot.settings.compression_level, limit, slot.settings.max_message_bytes)
-        self.opened_bytes += limit if size == LIMIT_REACHED else size
+        self.decompressed_bytes += limit if size == LIMIT_REACHED else size
         if size == LIMIT_REACHED:
             return False
         item.slow = 0

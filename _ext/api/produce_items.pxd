@@ -101,8 +101,8 @@ cdef void link_items(ProduceItem* items, int count) noexcept nogil
 # appended, and the caller must pass them again before any later batch of these slots. The time is proportional to the number of items.
 cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil
 
-# Returns whether the item awaits no sync: it is synced, or it cannot be synced any more as what it was appended as; then this refuses
-# it.
+# Returns whether the item awaits no sync: it is synced; or its partition changed since the append (deleted, offline, another leader
+# epoch), so that it cannot be acknowledged, and this function has refused it.
 cdef bint on_device(ProduceItem* item) noexcept nogil
 
 # Returns whether the item is refused, or appended and, where that is required, on the device and (acks=all) below the high watermark.

@@ -11,8 +11,8 @@ LASTING = {
     "Connection.data_loop",  # set by DataLoop.add; the loop outlives its connections
     "Pending.connection",  # set once, by Connection.attach
     "DelayedProduce.delays",  # set once, by own_items
-    "DelayedFetch.room",  # these four are set once, by Fetching.new_wait
-    "DelayedFetch.places",
+    "DelayedFetch.purgatory",  # these four are set once, by Fetching.new_fetch
+    "DelayedFetch.plan",
     "DelayedFetch.responses",
     "DelayedFetch.conversion",
 }

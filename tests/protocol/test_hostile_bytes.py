@@ -129,7 +129,9 @@ def test_a_count_is_refused_before_its_elements_are_made() -> None:
         data = count + bytes(1 << 20)
         decode(metadata.Request, version, encode(metadata.Request(topics=None), version))
         tracemalloc.start()
-        with pytest.raises(ProtocolError, match=r"topics, at byte 0: the value is longer than the remaining bytes") as caught:
+        with pytest.raises(
+            ProtocolError, match=r"topics, at byte 0: the value is longer than the remaining bytes"
+        ) as caught:
             decode(metadata.Request, version, data)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
