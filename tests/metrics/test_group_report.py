@@ -20,7 +20,7 @@ def group(number, topics):
 
 def report(groups, meanwhile):
     async def run():
-        task = asyncio.ensure_future(group_report.report(SimpleNamespace(groups=lambda: iter(groups))))
+        task = asyncio.ensure_future(group_report.encode_report(SimpleNamespace(groups=lambda: iter(groups))))
         turns = 0
         while not task.done():
             meanwhile(turns)

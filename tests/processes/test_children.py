@@ -125,7 +125,7 @@ def test_nobody_is_blamed_for_the_time_in_which_the_supervisor_stood_still(child
         info.locked_slot = 3
     found.stuck(10, 30)
     clock.now += 1000
-    found.look_anew()
+    found.reset_progress()
     assert found.stuck(10, 30) == []
     clock.now += 31
     assert set(names(found.stuck(10, 30))) == {"coordinator-0", "cleaner-0", "worker-0", "reporter-0"}

@@ -68,7 +68,7 @@ def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_
         raise slots.SlotChanged("i/o error")
 
     monkeypatch.setattr(group_service, "OffsetsLog", Log)
-    monkeypatch.setattr(offsets_log, "MOST_RECORDS", 12)  # two first heartbeats, not three
+    monkeypatch.setattr(offsets_log, "MAX_RECORDS", 12)  # two first heartbeats, not three
 
     async def run():
         office = new_office(broker)

@@ -263,7 +263,7 @@ def test_what_went_in_before_the_lock_was_taken_is_told_and_watched_at_once(step
         return append_built(slot, *arguments)
 
     monkeypatch.setattr(slots, "append_built", once_each)
-    monkeypatch.setattr(offsets_log, "MOST_RECORDS", 1)
+    monkeypatch.setattr(offsets_log, "MAX_RECORDS", 1)
     for log, name in ((alone, "alone"), (other, "other")):
         log.append([(b"a", b"1")], stepped.then(f"{name} 1"), stepped.late(f"{name} 1"))
         log.append([(b"b", b"2")], stepped.then(f"{name} 2"))
@@ -300,7 +300,7 @@ def test_who_appends_nothing_waits_for_what_was_appended_before(stepped):
 
 
 def test_who_appends_nothing_and_stands_alone_in_a_batch_is_told_with_what_was_written_before(stepped, monkeypatch):
-    monkeypatch.setattr(offsets_log, "MOST_RECORDS", 1)
+    monkeypatch.setattr(offsets_log, "MAX_RECORDS", 1)
     log, alone = stepped.log(alone=False), stepped.log("alone")
     for one, name in ((log, "log"), (alone, "alone")):
         one.append([(b"a", b"1")], stepped.then(f"{name} 1"))

@@ -144,8 +144,8 @@ class DiskSpace:
         self._hold_until = [0.0] * len(self._paths)
         self._told = [DiskState.DISK_ROOMY] * len(self._paths)
 
-    def asked(self) -> bool:
-        """Whether there is something that cannot wait for the next look: a write without room, a directory that failed."""
+    def urgent(self) -> bool:
+        """Whether a look cannot wait until it is due: a write found no room, or a directory failed."""
         return bool(self._shm.log_dir_found_full) or any(
             self._shm.log_dir_offline(number) and number not in self._told_offline for number in range(len(self._paths))
         )

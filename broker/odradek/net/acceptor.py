@@ -47,7 +47,7 @@ class Acceptor:
         ready: Callable[[int], bool],
     ) -> None:
         self.limits = limits
-        self.tell_limit()
+        self.publish_limit()
         self.accepted = 0
         self.refused = 0
         self.handed = [0] * len(channels)
@@ -61,8 +61,8 @@ class Acceptor:
         self._told_full = False
         self._closing = False
 
-    def tell_limit(self) -> None:
-        """How many connections may be open in all, for the metrics; to be called again when that changed."""
+    def publish_limit(self) -> None:
+        """Set the metric of the total connection limit; must be called again after the limit changed."""
         gauge("connections_limit", self.limits.total)
 
     @property

@@ -1,1 +1,1 @@
-"""One file per process of the broker, each opening with its contract; the only package that composes the others."""
+"""The main functions of the broker's processes, one file per process. Only this package may compose the others."""

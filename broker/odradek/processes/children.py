@@ -1,6 +1,6 @@
-"""The supervisor's children: fork without exec, watch by pidfd, restart with a growing delay, end those that are stuck.
+"""The supervisor's children: forks them without exec, watches them by pidfd, delays restarts, detects children that are stuck.
 
-Runs in the supervisor only. It starts no thread, takes no slot's lock, and reads of the shared memory only the process table.
+Runs only in the supervisor. It starts no thread, takes no slot's lock, and reads only the process table of the shared memory.
 """
 
 import importlib
@@ -31,13 +31,13 @@ MEMORY_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
 
 
 class RestartDelay:
-    """Nothing at first; then 0.1 s, doubling to 10 s, for as long as each life is shorter than 10 s."""
+    """The delay before a restart: none the first time, then 0.1 s, doubled up to 10 s while each life is shorter than 10 s."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
 
     def after(self, lived_s: float) -> float:
-        """How many seconds to wait after a life of `lived_s` seconds."""
+        """The delay in seconds after a process that lived `lived_s` seconds."""
         delay = 0.0 if lived_s >= SHORT_LIFE_S else self._next_s
         self._next_s = min(max(FIRST_DELAY_S, delay * 2), LONGEST_DELAY_S)
         return delay
@@ -45,10 +45,10 @@ class RestartDelay:
 
 @dataclass
 class Child:
-    """A place in the process table and whoever is in it now; `pid` is 0 while nobody is.
+    """A place in the process table and the process in it; `pid` is 0 while no process is in it.
 
-    `ended`: the last one in it returned 0; `hopeless`: EX_CONFIG, a successor would find the same wrong.
-    `seen_progress` and `seen_lock`: what was seen, and since when.
+    `ended`: the last process returned 0. `hopeless`: it returned EX_CONFIG; a successor would fail for the same reason.
+    `seen_progress` and `seen_lock`: the last observed value, and the time since which it has not changed.
     """
 
     row: ProcessRow
@@ -75,16 +75,16 @@ class Child:
 
 
 def exit_reason(status: int) -> tuple[str, int | None]:
-    """What a wait status means: (in words, the number of the signal that ended the process or None)."""
+    """The meaning of a wait status: (text, number of the signal that ended the process or None)."""
     if not os.WIFSIGNALED(status):
         return f"exit code {os.WEXITSTATUS(status)}", None
     number = os.WTERMSIG(status)
-    named = number in {one.value for one in signal.Signals}
+    named = number in {known.value for known in signal.Signals}
     return f"ended by {signal.Signals(number).name if named else f'signal {number}'}", number
 
 
 def _executing(request: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """What a log line says of the request that a process was executing when it ended, and the fields of that line."""
+    """The request that a process was executing when it ended: as text for a log line, and as fields of that line."""
     text = (
         f"; it was executing a request of API key {request['api_key']} version {request['api_version']}, correlation id "
         f"{request['correlation_id']}, of the client {request['client_id']} at {request['peer']}"
@@ -93,7 +93,9 @@ def _executing(request: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 class Children:
-    """:param rows: rows of the process table, each with how many there are of it.
+    """All children of the supervisor.
+
+    :param rows: rows of the process table, each with the number of processes.
     :param run: called in the child with its Child; returns the exit code.
     """
 
@@ -113,7 +115,7 @@ class Children:
         return [child for child in self.all if child.row.stage == stage]
 
     def start(self, child: Child) -> bool:
-        """Fork the child; False if the system gives no process now. The child itself never returns from here."""
+        """Fork the child. Returns False if the system cannot create a process now. Never returns in the child."""
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -121,7 +123,7 @@ class Children:
         child.ended = False
         child.seen_progress = (-1, child.started)
         child.seen_lock = (None, child.started)
-        self.shm.process_starts(child.index)  # before the fork: the child may serve before this process runs on
+        self.shm.process_starts(child.index)  # before the fork: the child may serve before this process continues
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             pid = os.fork()
@@ -152,7 +154,7 @@ class Children:
             orphan = not die_with_parent(signal.SIGTERM, parent)
             set_name(f"odradek-{child.row.name[:7]}".encode())
             signal.set_wakeup_fd(-1)
-            # A terminal's ^C and hang-up reach the whole group; the supervisor passes them on in order.
+            # A terminal sends ^C and hang-up to the whole process group; the supervisor stops the children in order instead.
             set_signals((signal.SIGTERM, signal.SIGCHLD), (signal.SIGINT, signal.SIGHUP), mask)
             logs.enter(child.name)
             if orphan:
@@ -172,11 +174,11 @@ class Children:
                 os._exit(code & 0xFF if isinstance(code, int) else 1)
 
     def reap(self, child: Child, *, stopping: bool = False) -> int | None:
-        """Reap a child that ended, and clear its place for a successor; the signal that ended it, or None.
+        """Reap a child that ended, and clear its place for a successor. Returns the signal that ended it, or None.
 
-        After a memory fault the shared memory is left alone: its content cannot be trusted and is not used any more.
+        After a memory fault the shared memory is not touched: its content cannot be trusted and is not used again.
 
-        :param stopping: the broker was asked to stop. A child that SIGTERM ended then is no error: whoever signals the whole
+        :param stopping: whether the broker stops. Then a child that was ended by SIGTERM is no error: a signal to the whole
             process group may reach a child before it handles the signal.
         """
         _, status = os.waitpid(child.pid, 0)
@@ -200,7 +202,7 @@ class Children:
         return number
 
     def restart_delay(self, child: Child) -> float:
-        """Count a restart; in how many seconds it is due: at once after a long life, else ever later."""
+        """Count a restart. Returns the delay in seconds: 0 after a long life, else growing with each restart."""
         child.restarts += 1
         return child.delay.after(self.clock() - child.started)
 
@@ -210,7 +212,7 @@ class Children:
                 signal.pidfd_send_signal(child.pidfd, number)
 
     def kill_all(self) -> None:
-        """Kill all and reap all, without a word to the shared memory."""
+        """Kill and reap all children, without writing to the shared memory."""
         self.signal(self.all, signal.SIGKILL)
         for child in self.all:
             if child.running:
@@ -218,19 +220,19 @@ class Children:
                 os.close(child.pidfd)
                 child.pid, child.pidfd = 0, -1
 
-    def look_anew(self) -> None:
-        """Forget for how long children were seen stuck: the supervisor itself stood still, and they perhaps with it."""
+    def reset_progress(self) -> None:
+        """Restart the measurement of how long children are stuck: the supervisor itself was suspended, and perhaps they were, too."""
         now = self.clock()
         for child in self.all:
             child.seen_progress = (child.seen_progress[0], now)
             child.seen_lock = (child.seen_lock[0], now)
 
     def stuck(self, lock_limit_s: float, progress_limit_s: float) -> list[tuple[Child, str]]:
-        """Children that are seen to hold one and the same lock, or whose loop has not turned, for too long; and which.
+        """Children that have held the same lock, or whose loop has not run, for too long, each with the reason.
 
-        A loop is expected to turn only while the child says that it serves. One that waits for a device is not stuck.
+        A loop must run only while the child's state is SERVING. A child that waits for a device is not stuck.
         """
-        found = []
+        stuck = []
         now = self.clock()
         for child in self.all:
             if not child.running or child.row.stage == 0:
@@ -242,28 +244,28 @@ class Children:
             elif held is not None and now - child.seen_lock[1] > lock_limit_s:
                 if not waits_for_device(child.pid):
                     slot = info.locked_slot - 1
-                    found.append((child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s"))
+                    stuck.append((child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s"))
                 continue
             if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:
                 child.seen_progress = (info.progress, now)
             elif now - child.seen_progress[1] > progress_limit_s and not waits_for_device(child.pid, child.pid):
-                found.append((child, f"its event loop has not run for {progress_limit_s:g} s"))
-        return found
+                stuck.append((child, f"its event loop has not run for {progress_limit_s:g} s"))
+        return stuck
 
 
 def waits_for_device(pid: int, thread: int | None = None) -> bool:
-    """Whether a thread of a process is in uninterruptible sleep, as in a sync or a write to an overloaded device.
+    """Whether a thread of a process is in uninterruptible sleep, as during a sync or a write to an overloaded device.
 
     SIGKILL would end the process only after the device has answered, and a successor would wait for the same device.
 
-    :param thread: the id of the one to look at; None for any.
+    :param thread: the id of the thread to examine; None for all threads.
     """
-    tasks = Path("/proc") / str(pid) / "task"
+    directory = Path("/proc") / str(pid) / "task"
     try:
-        looked_at = [tasks / str(thread)] if thread is not None else list(tasks.iterdir())
+        tasks = [directory / str(thread)] if thread is not None else list(directory.iterdir())
     except OSError:
         return False
-    for task in looked_at:
+    for task in tasks:
         try:
             state = (task / "stat").read_bytes().rpartition(b") ")[2][:1]
         except OSError:  # the thread has ended
@@ -274,7 +276,7 @@ def waits_for_device(pid: int, thread: int | None = None) -> bool:
 
 
 def close_all_but(keep: Collection[int]) -> None:
-    """Close every descriptor of this process but the standard ones and these."""
+    """Close every descriptor of this process except the standard streams and `keep`."""
     low = 3
     for fd in sorted(keep):
         if fd >= low:
@@ -285,7 +287,7 @@ def close_all_but(keep: Collection[int]) -> None:
 
 @cache
 def resolve(main: str) -> Callable[..., int]:
-    """The function that "module:function" names. Imports its module: before the fork, so that children share its pages."""
+    """The function that "module:function" names. Imports its module; called before the fork, so that children share its pages."""
     module, _, name = main.partition(":")
     function: Callable[..., int] = getattr(importlib.import_module(module), name)
     return function

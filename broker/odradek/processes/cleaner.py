@@ -1,9 +1,15 @@
-"""The cleaner: what must be done to logs from time to time, beside the data path.
+"""The cleaner: does the periodic work on logs, outside the data path.
 
-Does: flush by `log.flush.*`, write recovery points and log start offsets, retention, remove deleted topics' directories, forget
-idle producers, compact logs (in threads of its own), give back arena runs, watch the disks' room, take the partitions of failed
-log directories offline; at the ordered stop, once the others have ended, it writes the clean state. Must not: serve
-clients, or hold a slot's lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its successor begins anew.
+What it does: flushes logs by `log.flush.*`, writes recovery points and log start offsets, applies retention, removes the
+directories of deleted topics, expires idle producers, compacts logs (in separate threads), frees arena runs, watches the free
+disk space, and takes the partitions of failed log directories offline. At the ordered stop, after all other processes have
+ended, it writes the clean-shutdown state.
+
+What it must not do: serve clients, or hold a slot's lock for long.
+
+How it ends: on SIGTERM.
+
+What its death causes: the periodic work is delayed, nothing else. Its successor starts all passes from the beginning.
 """
 
 import heapq
@@ -39,13 +45,13 @@ SUPERVISOR_SLOW_MS = 10_000
 
 
 def main(context: ProcessContext) -> int:
-    """Run until SIGTERM; the exit code."""
+    """Run until SIGTERM. Returns the exit code."""
     os.nice(NICE)
-    asked = False
+    stopping = False
 
     def stop(*_: object) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal stopping
+        stopping = True
 
     wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
@@ -62,8 +68,8 @@ def main(context: ProcessContext) -> int:
         *upkeep.passes(context.config, shm, context.log_dirs, retention, deleted),
         upkeep.Pass(DISK_SPACE, LOOK_EVERY_MS, LOOK_EVERY_MS, disks.look),
     ]
-    number_of = {one.name: number for number, one in enumerate(passes)}
-    schedule = [(shm_now() + one.first_ms, number) for number, one in enumerate(passes)]
+    number_of = {item.name: number for number, item in enumerate(passes)}
+    schedule = [(shm_now() + item.first_ms, number) for number, item in enumerate(passes)]
     heapq.heapify(schedule)
     poll = select.poll()
     poll.register(wakeup_read, select.POLLIN)
@@ -74,12 +80,12 @@ def main(context: ProcessContext) -> int:
     busy = BusyTime()
     beats = WaitingBeats(shm.beat)
     beats.start()
-    slot_upkeep.recover_dead()  # of processes that all died together, so that nobody was left to do it
+    slot_upkeep.recover_dead()  # in case all processes died together, so that none was left to recover their slots
     shm.set_state(ProcessState.SERVING)
     shm.wake(0)
     compaction = Compaction(context.config, shm, context.log_dirs)
     compaction.start()
-    while not asked:
+    while not stopping:
         shm.beat()
         passed = compaction.passes
         count("compactions", passed - compacted)
@@ -93,11 +99,11 @@ def main(context: ProcessContext) -> int:
             shm.drain_event()
         if shm.take_full_look():
             slot_upkeep.recover_dead()
-        hurried = [number_of[DISK_SPACE]] if disks.asked() else []
+        urgent = [number_of[DISK_SPACE]] if disks.urgent() else []
         if (removed_files.look() or anything_removed) and disks.short:  # a topic may have been deleted to make room
-            hurried.append(number_of[upkeep.REMOVAL_OF_DELETED_LOGS])
-        while not asked and (hurried or schedule[0][0] <= shm_now()):
-            number = hurried.pop() if hurried else schedule[0][1]
+            urgent.append(number_of[upkeep.REMOVAL_OF_DELETED_LOGS])
+        while not stopping and (urgent or schedule[0][0] <= shm_now()):
+            number = urgent.pop() if urgent else schedule[0][1]
             name, interval_ms, _, action = passes[number]
             try:
                 action()
@@ -113,7 +119,7 @@ def main(context: ProcessContext) -> int:
             removed = retention.removed_segments, retention.removed_bytes
             busy.tick()
             shm.beat()
-            # Once each, whether its time had come or it could not wait.
+            # Each pass is in the schedule once, whether it was due or urgent.
             schedule = [entry for entry in schedule if entry[1] != number]
             schedule.append((shm_now() + interval_ms, number))
             heapq.heapify(schedule)
@@ -123,13 +129,13 @@ def main(context: ProcessContext) -> int:
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or another process did not stop in order: the next start recovers the logs")
         return 1
-    shm.set_state(ProcessState.STOPPING)  # no loop turns any more, and the supervisor shall not take that for a hang
+    shm.set_state(ProcessState.STOPPING)  # the loop has ended; the supervisor must not take this for a hang
     shutdown.close_all(context.config, shm, context.log_dirs)
     return 0
 
 
 def take_over_settings(context: ProcessContext, compaction: Compaction) -> Compaction:
-    """Act by the settings that changed; passes of compaction under way begin anew if they are concerned."""
+    """Apply the settings that changed at run time. If settings of compaction changed, compaction is restarted."""
     before = compaction.settings
     context.running.take_over(context.config)
     if CompactionSettings.of(context.config) == before:
@@ -142,8 +148,11 @@ def take_over_settings(context: ProcessContext, compaction: Compaction) -> Compa
 
 
 def wait_for_others(context: ProcessContext, parent: int) -> None:
-    """A signal to the whole group (Ctrl-C, a service manager) comes here at once instead of last: while the broker stops, let
-    the others end first. A supervisor that does not stop was not meant."""
+    """Wait until the workers and the coordinator have ended, if the broker stops.
+
+    A signal to the whole process group (Ctrl-C, a service manager) reaches the cleaner at once instead of last. If the supervisor
+    does not begin to stop within `SUPERVISOR_SLOW_MS`, the signal was meant for the cleaner alone.
+    """
     shm = context.shm
     poll = select.poll()
     poll.register(shm.event_fd(), select.POLLIN)
@@ -155,12 +164,12 @@ def wait_for_others(context: ProcessContext, parent: int) -> None:
 
 
 def shm_now() -> int:
-    """Monotonic time in ms."""
+    """The monotonic time in ms."""
     return time.monotonic_ns() // 1_000_000
 
 
 def others_ended(context: ProcessContext) -> bool:
-    """Whether no worker and no coordinator can append any more."""
+    """Whether all processes but the supervisor and this one have ended, so that nothing can append to a log."""
     shm = context.shm
     return all(
         info.index in (0, context.index) or info.state in (ProcessState.ABSENT, ProcessState.DEAD)

@@ -1,4 +1,4 @@
-"""What the supervisor hands to the main function of every process it forks."""
+"""The argument that the supervisor passes to the main function of every process it forks."""
 
 import socket
 from collections.abc import Sequence
@@ -13,19 +13,21 @@ from odradek.shm.running_config import RunningConfig
 
 @dataclass
 class ProcessContext:
-    """One a process. Everything in it was made before the first fork, but `shm`'s place, which is the process's own.
+    """The environment of one process. The supervisor creates its parts before the first fork; only the place that `shm` has
+    entered belongs to the process itself.
 
     :param shm: the shared mapping, already entered at `index`.
-    :param index: place in the shared process table; `ordinal`: which of its kind, from 0.
-    :param listeners: as bound, with the port that was chosen; `advertised`: what clients are told, in the same order.
-    :param log_dirs: paths in the order of the table's log directories; offline ones are among them.
-    :param clean: for each log directory, whether it was closed in order before this start.
-    :param running: the settings that change while the broker runs; `config` is the process's own copy of all.
-    :param handover_fd: a worker's end of its channel with the acceptor; -1 for others.
-    :param metrics_socket: the reporter's listening socket; None for others, and where `metrics.listener` is empty.
-    :param reporter_memory: a descriptor of what a reporter leaves to its successor; -1 for others.
-    :param forward_path: the Unix socket on which the coordinator takes forwarded requests; `forward_listener` is that
-        socket, listening, and outlives every coordinator, so that workers' connections wait while it restarts.
+    :param index: the process's place in the shared process table; `ordinal`: its number among processes of its kind, from 0.
+    :param listeners: the bound listeners, with the port that was chosen; `advertised`: the addresses that clients receive for
+        them, in the same order.
+    :param log_dirs: paths in the order of the shared table's log directories, including offline ones.
+    :param clean: for each log directory, whether it was shut down cleanly before this start.
+    :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
+    :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
+    :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
+    :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
+    :param forward_path: the Unix socket on which the coordinator receives forwarded requests. `forward_listener` is this
+        socket, listening. It outlives every coordinator, so connections of workers wait while the coordinator restarts.
     """
 
     config: BrokerConfig

@@ -1,12 +1,16 @@
-"""The coordinator: the broker's membership in the cluster, the controller if elected, and the admin APIs.
+"""The coordinator: the broker's membership in the cluster, the controller if elected, the group coordinator, and the admin APIs.
 
-Does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller,
-brings the slots to what the store says, and then executes what workers forward. Requests run in one controller thread, which
-alone touches the store and writes the partition table, those of many steps a step of each in turn; the event loop only
-moves frames, and never waits for a disk. Must not: serve clients itself, or lie between a producer and its partition. It
-ends on SIGTERM, when the requests under way are answered. Its death disturbs no produce and no fetch: forwarded requests wait
-for its successor, or get a retriable error if they were on their way, and the successor takes everything from the
-store and the slots.
+What it does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller, makes the
+slots agree with the store, and then executes the requests that workers forward. One controller thread executes them; only this
+thread uses the store and writes the partition table. Requests with many steps take turns, one step at a time. The event loop
+only moves frames and serves groups, and never waits for a disk.
+
+What it must not do: serve clients directly, or take part in Produce and Fetch.
+
+How it ends: on SIGTERM, after the requests under way are answered.
+
+What its death causes: Produce and Fetch are not disturbed. Forwarded requests that were not sent yet wait for its successor;
+requests that were already sent get a retriable error. The successor takes its whole state from the store and the slots.
 """
 
 import asyncio
@@ -71,17 +75,17 @@ log = logging.getLogger("odradek.controller")
 TICK_S = 0.5
 STOP_LIMIT_S = 10.0
 SWEEP_RETRY_S = 60.0
-CREATED_AT_A_STEP = 50
-"""Topics."""
+TOPICS_PER_STEP = 50
+"""How many topics one step of an automatic creation creates."""
 
 
 def session_of(boot_id: int) -> Session:
-    """The session of a broker from its start to its end, whichever coordinator holds it."""
+    """The session of a broker from its start to its end; all coordinators of this start use it."""
     return Session(boot_id or 1, boot_id.to_bytes(8, "big"))
 
 
 class ControllerService:
-    """What the controller thread owns: the store and everything that is done with it. All methods run in that thread."""
+    """The metadata store and everything that uses it. The controller thread owns it: unless noted, all methods run there."""
 
     def __init__(self, context: ProcessContext) -> None:
         self._context = context
@@ -90,7 +94,7 @@ class ControllerService:
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
         self._sweep: OffsetSweep | None = None
-        self._swept = 0  # topics that were deleted before the last pass of the sweep was requested
+        self._swept = 0  # the number of deleted topics when the last pass of the sweep was requested
         self._sweep_after = 0.0
 
     def open(self) -> None:
@@ -118,15 +122,15 @@ class ControllerService:
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
     def execute(
-        self, request: Arrival, told: Callable[[UncountedErrors | None], None]
+        self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
     ) -> Generator[None, None, ForwardReply]:
-        """One request of a worker, from its bytes to those of the answer, in steps: between two of them others have
-        their turn. What handlers raise goes through.
+        """Execute one request of a worker and return the encoded response. Works in steps, between which other requests have
+        their turn. Raises what the handler raises.
 
-        :param told: called with the errors of the answer that are to be counted here, by the loop.
+        :param report_errors: called with the errors of the response that the loop must count in this process.
         """
         if request.deadline <= time.monotonic():
-            return ForwardReply(Status.FAILED, 0)  # nobody waits any more: better not done than done unheard
+            return ForwardReply(Status.FAILED, 0)  # no client waits any more, so the request is not executed
         if request.kind == Kind.AUTO_CREATE:
             return (yield from self._auto_create(request.payload))
         assert self._view is not None
@@ -157,12 +161,12 @@ class ControllerService:
         except StoreError as error:
             self._note_store_error(error)
             raise
-        told((yield from uncounted_errors(row.key, response)))
+        report_errors((yield from uncounted_errors(row.key, response)))
         payload = frame_response(row, version, header.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     def _note_store_error(self, error: StoreError) -> None:
-        """What a failure of the store's file says of the log directory that it lies in."""
+        """Report a failure of the store's file as a failure of the log directory that contains it."""
         cause = error.__cause__
         if isinstance(cause, OSError):
             note_error(0, cause.errno or errno.EIO)
@@ -181,40 +185,41 @@ class ControllerService:
             log.error("cannot decode a worker's request to create topics: %s", error)
             return ForwardReply(Status.MALFORMED, 0)
         outcomes: list[Outcome] = []
-        for first in range(0, len(names), CREATED_AT_A_STEP):
+        for first in range(0, len(names), TOPICS_PER_STEP):
             if first:
                 yield
             try:
-                outcomes += self._view.controller.auto_create(names[first : first + CREATED_AT_A_STEP])
+                outcomes += self._view.controller.auto_create(names[first : first + TOPICS_PER_STEP])
             except StoreError as error:
                 self._note_store_error(error)
                 raise
-        answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
-        return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
+        payload = encode_auto_created([(outcome.name, int(outcome.code), outcome.message) for outcome in outcomes])
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is known which topics there are."""
+        """Whether the topics of the store are known."""
         return self._view is not None
 
     def topic_names(self) -> frozenset[str] | None:
-        """Of the topics in the store, also of those without a slot; None before `open`. From any thread: one look at a dict."""
+        """The names of the topics in the store, including those without a slot; None before `open`. May be called from any
+        thread, because it only copies the keys of a dict."""
         return None if self._view is None else frozenset(self._view.controller.image.topics)
 
     def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
-        """Offsets that a group keeps in the metadata tree (OffsetFetch of version 0), in steps."""
+        """Read offsets of a group from the metadata tree (OffsetFetch version 0), in steps."""
         assert self._store is not None
         return (yield from group_offsets.read_in_steps(self._store, group_id, places))
 
     def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
-        """Store offsets of a group in the metadata tree (OffsetCommit of version 0), in steps. Returns the topics that do not
-        exist any more; the offsets of all others are durable then. After a failure or a death, the first portions are stored.
+        """Store offsets of a group in the metadata tree (OffsetCommit version 0), in steps. Returns the topics that do not exist
+        any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are stored.
 
-        The loop's mirror of the topics may be older than this thread's, and a topic may be deleted, and created again,
-        between two steps: an offset written after that would count as the new topic's.
+        Each step checks the topics again: the loop's mirror of the topics may be older than this thread's image, and a topic may
+        be deleted and created again between two steps. An offset written after that would belong to the new topic.
         """
         assert self._store is not None and self._view is not None
-        gone: set[str] = set()
+        missing: set[str] = set()
         ids: dict[str, uuid.UUID | None] = {}
         for number, portion in enumerate(group_offsets.portions(offsets)):
             if number:
@@ -223,32 +228,32 @@ class ControllerService:
             for topic in dict.fromkeys(topic for topic, _ in portion):
                 known = image.topics.get(topic)
                 if known is None or topic in image.deleting or ids.setdefault(topic, known.topic_id) != known.topic_id:
-                    gone.add(topic)
-            kept = {place: offsets[place] for place in portion if place[0] not in gone}
+                    missing.add(topic)
+            kept = {place: offsets[place] for place in portion if place[0] not in missing}
             group_offsets.write(self._store, group_id, kept)
-        return gone
+        return missing
 
     def has_members(self, group_id: str) -> bool:
-        """Whether consumers of a group are registered in the metadata tree."""
+        """Whether consumers of the group are registered in the metadata tree."""
         assert self._store is not None
         return group_offsets.has_members(self._store, group_id)
 
     def delete_group(self, group_id: str) -> Generator[None, None, bool]:
-        """Delete a group from the metadata tree, in steps. Returns whether there was one."""
+        """Delete a group from the metadata tree, in steps. Returns whether the group existed there."""
         assert self._store is not None
         return (yield from group_offsets.delete_group(self._store, group_id))
 
     def import_handlers(self) -> None:
-        """What requests will need; not before, since nobody need wait for it."""
+        """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
         self._handlers.import_all()
 
-    def look_after_logs(self) -> None:
-        """Open the logs that could not be opened, or were left half way, for lack of room, once there is some."""
+    def open_waiting_logs(self) -> None:
+        """Open the logs that could not be opened completely for lack of disk space, once there is some."""
         if self._view is not None:
             self._view.controller.open_waiting()
 
     def sweep_offsets(self) -> None:
-        """Do a step of the deletion of offsets in the metadata tree whose topics were deleted."""
+        """Do one step of deleting the offsets of deleted topics from the metadata tree."""
         if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
             return
         if self._swept != self._view.controller.deleted:
@@ -263,7 +268,7 @@ class ControllerService:
             self._sweep_after = 0.0
 
     def close(self) -> None:
-        """The broker leaves the cluster: its session ends, and with it its registration."""
+        """Leave the cluster: end the broker's session, and with it its registration."""
         if self._store is None:
             return
         try:
@@ -274,7 +279,7 @@ class ControllerService:
 
 
 class Coordinator:
-    """One a coordinator process; everything in it is used in the loop's thread, but for the office."""
+    """The coordinator process. Everything in it is used in the loop's thread, except `_controller_service`."""
 
     def __init__(self, context: ProcessContext) -> None:
         self._shm = context.shm
@@ -291,89 +296,90 @@ class Coordinator:
         self._busy = BusyTime()
         self._tick_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Future[None] | None = None
+        self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
-        self._followed = -1  # the metadata version when the groups followed it last
+        self._followed = -1  # the metadata version that the groups have followed
 
     async def run(self) -> None:
-        """Serve until SIGTERM. What `ControllerService.open` raises goes through."""
+        """Serve until SIGTERM. Raises what `ControllerService.open` raises."""
         self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
-        await self._in_office(self._controller_service.open)
+        await self._in_controller_thread(self._controller_service.open)
         assert self._context.forward_listener is not None
-        self._groups.start()  # it sees which topics there are before a request makes one
+        self._groups.start()  # before the first request, so that it sees the topics before a request creates one
         await self._server.start(self._context.forward_listener)
         self._tick()
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._groups.import_handlers()
-        await self._in_office(self._controller_service.import_handlers)
+        await self._in_controller_thread(self._controller_service.import_handlers)
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
         self._groups.close()
         if self._ticker is not None:
             self._ticker.cancel()
         await self._server.stop(STOP_LIMIT_S)
-        await self._in_office(self._controller_service.close)
+        await self._in_controller_thread(self._controller_service.close)
         self._thread.shutdown()
 
-    async def _in_office(self, work: Callable[[], None]) -> None:
+    async def _in_controller_thread(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
     async def _in_steps(self, steps: Steps) -> Any:
-        """Execute the steps of a generator in the controller's thread, others between them; what the generator returns."""
+        """Execute the steps of a generator in the controller thread, other work between them. Returns what the generator
+        returns."""
         job = Stepwise(steps)
         while await self._loop.run_in_executor(self._thread, job.step):
             pass
         return job.result
 
     def _offset_tree(self) -> OffsetTree:
-        """Commits to a group and its deletion take turns: a commit whose client has left and that is not cancelled yet must not
-        write after the commit that the client sends on its next connection.
+        """The offsets in the metadata tree, for the loop. Commits to a group and its deletion take turns: a commit whose client
+        has disconnected, but which is not cancelled yet, must not write after the commit that the client sends on its next
+        connection.
         """
         turns = Turns()
 
         async def read(group_id: str, places: list[Place]) -> dict[Place, int]:
-            found: dict[Place, int] = await self._in_steps(self._controller_service.read_offsets(group_id, places))
-            return found
+            offsets: dict[Place, int] = await self._in_steps(self._controller_service.read_offsets(group_id, places))
+            return offsets
 
         async def write(group_id: str, offsets: dict[Place, int]) -> set[str]:
             async with turns.of(group_id):
-                gone: set[str] = await self._in_steps(self._controller_service.write_offsets(group_id, offsets))
-            return gone
+                missing: set[str] = await self._in_steps(self._controller_service.write_offsets(group_id, offsets))
+            return missing
 
         def has_members(group_id: str) -> asyncio.Future[bool]:
             return self._loop.run_in_executor(self._thread, self._controller_service.has_members, group_id)
 
         async def delete(group_id: str) -> bool:
             async with turns.of(group_id):
-                found: bool = await self._in_steps(self._controller_service.delete_group(group_id))
-            return found
+                existed: bool = await self._in_steps(self._controller_service.delete_group(group_id))
+            return existed
 
         return OffsetTree(read, write, has_members, delete)
 
     async def _serve(self, request: Arrival) -> ForwardReply:
         if request.kind == Kind.METRICS:
-            return await self._groups.tell()
+            return await self._groups.report()
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
-        found: list[UncountedErrors | None] = []
-        reply: ForwardReply = await self._in_steps(self._controller_service.execute(request, found.append))
-        for uncounted in found:
+        errors: list[UncountedErrors | None] = []
+        reply: ForwardReply = await self._in_steps(self._controller_service.execute(request, errors.append))
+        for uncounted in errors:
             count_errors_of_response(uncounted, request.context)
         return reply
 
     def _on_wake(self) -> None:
-        """The metadata changed, a partition of groups moved, or a process died."""
+        """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
         self._shm.drain_event()
         self._removed_files.look()
         died = self._shm.take_full_look()
         if died:
             slot_upkeep.recover_dead()
         version, moved = self._shm.metadata_version, self._shm.take_ready()
-        if (
-            self._controller_service.is_open
-        ):  # groups that are loaded before would keep the offsets of topics that are no more
+        # Not before `open`: groups that are loaded earlier would keep the offsets of deleted topics.
+        if self._controller_service.is_open:
             if died or version != self._followed:
                 self._followed = version
                 self._groups.follow()
@@ -400,16 +406,16 @@ class Coordinator:
         if self._tick_due:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
-        if self._looking is None or self._looking.done():
-            self._looking = self._loop.run_in_executor(self._thread, self._controller_service.look_after_logs)
-            self._looking.add_done_callback(_report)
+        if self._opening is None or self._opening.done():
+            self._opening = self._loop.run_in_executor(self._thread, self._controller_service.open_waiting_logs)
+            self._opening.add_done_callback(_report_opening)
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._loop.run_in_executor(self._thread, self._controller_service.sweep_offsets)
             self._sweeping.add_done_callback(_report_sweep)
 
 
-def _report(looked: "asyncio.Future[None]") -> None:
-    if not looked.cancelled() and (error := looked.exception()) is not None:
+def _report_opening(opened: "asyncio.Future[None]") -> None:
+    if not opened.cancelled() and (error := opened.exception()) is not None:
         log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
 
 
@@ -427,7 +433,7 @@ async def _run(context: ProcessContext) -> None:
 
 
 def main(context: ProcessContext) -> int:
-    """Coordinate until SIGTERM; the exit code."""
+    """Coordinate until SIGTERM. Returns the exit code."""
     try:
         uvloop.run(_run(context))
     except (StoreError, WrongCluster, BrokerIdTaken, NotController) as error:

@@ -1,7 +1,7 @@
-"""The supervisor's loop: epoll, timers by name, and the signals that ask for the end. One thread, no asyncio.
+"""The supervisor's event loop: epoll, named timers, and the stop signals. One thread, no asyncio.
 
-An action of a descriptor may stop watching others, but starts to watch new ones only from a timer or between turns: within
-one turn a number that was closed is never another descriptor's, so no action runs for what it was not meant for.
+The action of a descriptor may unwatch other descriptors, but may watch new ones only from a timer or between turns. So within
+one turn, a descriptor number that was closed is not used by another descriptor, and no action runs for the wrong one.
 """
 
 import os
@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REPEATED_S = 0.1
-"""Seconds. `timeout`, for example, sends a signal to the process and at once to its whole group: that is one request."""
+"""Signals of one kind within this time, in seconds, are one request: `timeout`, for example, sends a signal to the process and
+directly after that to its process group."""
 
 Action = Callable[[], None]
 
 
 class EventLoop:
-    """:param clock: monotonic seconds; tests put their own in."""
+    """Calls actions for readable descriptors and due timers. :param clock: monotonic seconds; tests replace it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -32,23 +33,23 @@ class EventLoop:
         self._actions[fd] = action
 
     def unwatch(self, fd: int) -> None:
-        """Call it no more; before the descriptor is closed. Nothing if it is not watched."""
+        """Stop watching `fd`; must be called before it is closed. Does nothing if `fd` is not watched."""
         if self._actions.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
     def after(self, delay_s: float, name: str, action: Action) -> None:
-        """Call `action` once in `delay_s` seconds. A timer of the same name is replaced."""
+        """Call `action` once in `delay_s` seconds. Replaces the timer with this name, if there is one."""
         self._timers[name] = (self.clock() + delay_s, action)
 
     def has_timer(self, name: str) -> bool:
         return name in self._timers
 
     def cancel(self, name: str) -> None:
-        """Forget a timer; nothing if there is none of that name."""
+        """Remove a timer; does nothing if no timer has this name."""
         self._timers.pop(name, None)
 
     def turn(self) -> None:
-        """Wait for descriptors and timers once, and act on what is due."""
+        """Wait once for descriptors and timers, and run the due actions."""
         timeout = -1.0
         if self._timers:
             timeout = max(0.0, min(when for when, _ in self._timers.values()) - self.clock())
@@ -67,9 +68,9 @@ class EventLoop:
 
 
 class StopSignals:
-    """Counts the requests to stop (SIGTERM, SIGINT, SIGHUP) from its creation until `close`. `fileno` is readable after one.
+    """Counts the stop signals (SIGTERM, SIGINT, SIGHUP) from its creation until `close`. `fileno` is readable after a signal.
 
-    A signal that repeats the last one within `REPEATED_S` is the same request. :param clock: monotonic seconds.
+    A signal that repeats the last one within `REPEATED_S` is not counted. :param clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -91,7 +92,7 @@ class StopSignals:
         return self._read
 
     def drain(self) -> None:
-        """Make `fileno` unreadable again; the count stays."""
+        """Make `fileno` unreadable again; the count does not change."""
         try:
             os.read(self._read, 4096)
         except BlockingIOError:

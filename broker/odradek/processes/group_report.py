@@ -1,4 +1,4 @@
-"""What the coordinator tells the reporter of its groups: made in its loop, in slices, so that no heartbeat waits for it."""
+"""Encodes the coordinator's groups for the reporter, in the coordinator's loop. It works in slices, so no heartbeat waits for it."""
 
 import asyncio
 import time
@@ -9,15 +9,17 @@ from odradek.metrics.group_rows import encode_group, encode_offsets
 SLICE_S = 0.001
 
 
-async def report(groups: GroupCoordinator) -> bytes:
-    """All groups that are served, as `group_rows.decode_groups` reads them; each topic as it is at some moment meanwhile."""
+async def encode_report(groups: GroupCoordinator) -> bytes:
+    """Encode all served groups for `group_rows.decode_groups`. The rows of one topic are consistent with each other; rows of
+    different topics may be of different moments."""
     parts = []
     began = time.monotonic()
     for group in list(groups.groups()):
         topics = group.offsets.topics()
         parts.append(encode_group(group.group_id, group.state_name, len(group.protocol.members), len(topics)))
         for topic, committed in topics:
-            parts.append(encode_offsets(topic, {partition: one.offset for partition, one in committed.items()}))
+            offsets = {partition: commit.offset for partition, commit in committed.items()}
+            parts.append(encode_offsets(topic, offsets))
             if time.monotonic() - began > SLICE_S:
                 await asyncio.sleep(0)
                 began = time.monotonic()

@@ -1,8 +1,8 @@
-"""The coordinator's groups, joined to the rest: the loop's clock, the partitions of `__consumer_offsets`, requests.
+"""Connects the group coordinator to the process: the loop's clock, the partitions of `__consumer_offsets`, and requests.
 
-Used in the coordinator's event loop alone, but for the reading of logs at a load, which a thread of its own does and hands over
-in pieces. Which partitions are led, and in which epoch, is in the slots; a change of these is seen with the metadata
-version or a wake-up, and at the latest by the append that is refused.
+Used only in the coordinator's event loop, except for reading logs when they are loaded: a separate thread does this and hands
+over the records in pieces. The slots contain which partitions this broker leads, and in which epoch. A change is noticed with the
+metadata version or a wake-up, at the latest when an append is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.environment import Timer
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
-from odradek.processes.group_report import report
+from odradek.processes.group_report import encode_report
 from odradek.processes.metering import count_errors_of_response, uncounted_errors
 from odradek.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from odradek.processes.slices import LoopSlices
@@ -61,20 +61,20 @@ class LoopTimers:
         self._loop = loop
 
     def now_ms(self) -> int:
-        """Monotonic; rounded so that a timer that fired finds its time reached."""
+        """Monotonic time in ms, rounded so that a timer that fired finds its time reached."""
         return round(self._loop.time() * 1000)
 
     def wall_ms(self) -> int:
-        """Since 1970."""
+        """Wall-clock time in ms since 1970."""
         return time.time_ns() // 1_000_000
 
     def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
-        """As `Timers` says."""
+        """See `Timers`."""
         return self._loop.call_at(when_ms / 1000, action)
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
-    """The keys that groups go by."""
+    """The settings of classic groups and of offsets, from the configuration."""
     return GroupSettings(
         initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
         min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
@@ -87,7 +87,7 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
 
 
 def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
-    """The keys that groups of KIP-848 go by."""
+    """The settings of consumer groups (KIP-848), from the configuration."""
     policy = str(config["group.consumer.migration.policy"]).lower()
     return ConsumerSettings(
         session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
@@ -101,9 +101,10 @@ def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
 
 
 class LiveConsumerSettings:
-    """Settings of groups of KIP-848 as they are at each moment: the broker's, and those that a group has of its own.
+    """The current settings of consumer groups (KIP-848): the broker's, and those that are set for a single group.
 
-    The controller thread replaces both as a whole when they change, so what was made of them holds while they are the same.
+    The controller thread replaces both mappings as a whole when they change, so values derived from them stay valid while the
+    mappings are the same objects.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -113,7 +114,7 @@ class LiveConsumerSettings:
         self._of_group: dict[str, ConsumerSettings] = {}
 
     def of(self, group_id: str) -> ConsumerSettings:
-        """As `SettingsSource` says."""
+        """See `SettingsSource`."""
         settings, groups = self._config.settings, self._config.groups
         if self._seen is None or self._seen[0] is not settings or self._seen[1] is not groups:
             self._seen = settings, groups
@@ -121,56 +122,56 @@ class LiveConsumerSettings:
         own = groups.get(group_id)
         if own is None:
             return self._of_broker
-        found = self._of_group.get(group_id)
-        if found is None:
+        known = self._of_group.get(group_id)
+        if known is None:
             values = group_values(self._config, own)
             session, beat, assignment = (cast(int, values[f"consumer.{name}.ms"]) for name in OF_GROUP)
-            found = self._of_group[group_id] = replace(
+            known = self._of_group[group_id] = replace(
                 self._of_broker,
                 session_timeout_ms=session,
                 heartbeat_interval_ms=beat,
                 assignment_interval_ms=assignment,
             )
-        return found
+        return known
 
 
 class KnownTopics:
-    """The coordinator's mirror of the topics, as groups look at it. :param stored: see `GroupService`."""
+    """The coordinator's mirror of the topics, as groups use it. :param stored: see `GroupService`."""
 
     def __init__(self, directory: TopicDirectory, stored: StoredTopics) -> None:
         self._directory = directory
         self._stored = stored
 
     def in_store(self) -> frozenset[str] | None:
-        """As `Topics` says."""
+        """See `Topics`."""
         return self._stored()
 
     @property
     def version(self) -> int:
-        """Of the metadata that was taken over: another one after every change."""
+        """The version of the metadata in the mirror; it differs after every change."""
         return int(self._directory.version)
 
     def names(self) -> list[str]:
-        """All topics."""
+        """The names of all topics."""
         return [topic.name for topic in self._directory.by_name.values()]
 
     def find(self, name: str) -> tuple[bytes, int] | None:
-        """Id and number of partitions."""
+        """The id and the number of partitions of a topic; None if it does not exist."""
         topic = self._directory.get(name)
         return None if topic is None else (bytes(topic.topic_id), topic.count)
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name of a topic by its id."""
+        """The name of the topic with this id; None if it does not exist."""
         topic = self._directory.by_id.get(topic_id)
         return None if topic is None else topic.name
 
 
 class GroupService:
-    """One a coordinator process.
+    """The groups of a coordinator process.
 
-    :param tree: where offsets of version 0 are kept.
-    :param stored: names of the topics in the metadata store, None while they are not known. A mirror of the slots has not all:
-        a topic without a place, or a log directory, or with replicas elsewhere, is there all the same.
+    :param tree: the offsets in the metadata tree, which requests of version 0 use.
+    :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots is
+        not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
     """
 
     def __init__(
@@ -197,17 +198,17 @@ class GroupService:
         self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
 
     def start(self) -> None:
-        """Begin with the partitions that are led now."""
+        """Start with the partitions that this broker leads now."""
         self.follow()
         self._expire_later()
 
     def import_handlers(self) -> None:
-        """What requests will need; not before, since nobody need wait for it."""
+        """Import the handlers of all group APIs; called after the process serves, so that the start does not wait for it."""
         self._handlers.import_all()
         self._at_once.import_all()
 
     def close(self) -> None:
-        """Stop serving. What was appended is written, and where flush.messages is set also synced and acknowledged."""
+        """Stop serving. Queued appends are written first, and with flush.messages also synced and acknowledged."""
         if self._expiry is not None:
             self._expiry.cancel()
         self._turn.run()
@@ -220,7 +221,7 @@ class GroupService:
     # -- which partitions -----------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Look at the topics and at the slots of `__consumer_offsets`: begin, end, and note what was deleted."""
+        """Compare with the topics and the slots of `__consumer_offsets`: begin and resign partitions, handle deleted topics."""
         self._refresh()
         topic = self._topics.get(CONSUMER_OFFSETS)
         led: dict[int, tuple[int, int, int]] = {}
@@ -229,49 +230,50 @@ class GroupService:
             if state["state"] == SlotState.SLOT_ONLINE and state["role"] == Role.ROLE_LEADER:
                 led[partition] = slot, state["incarnation"], state["leader_epoch"]
         if led and topic is not None:
-            self._ready(topic.count)
-        for partition, (one, _) in list(self._led.items()):
-            if led.get(partition) != one.place:
+            self._create_groups(topic.count)
+        for partition, (group_log, _) in list(self._led.items()):
+            if led.get(partition) != group_log.place:
                 self._resign(partition)
         for partition, place in led.items():
             if partition not in self._led:
                 self._begin(partition, place)
-        for one, _ in self._led.values():
-            one.look()
+        for group_log, _ in self._led.values():
+            group_log.look()
 
     def look(self, moved: Collection[int]) -> None:
-        """Slots moved: acknowledge what was appended to those of `__consumer_offsets`."""
-        for one, _ in list(self._led.values()):
-            if one.place[0] in moved:
-                one.look()
+        """Acknowledge appends to those partitions of `__consumer_offsets` whose slots are in `moved`."""
+        for group_log, _ in list(self._led.values()):
+            if group_log.place[0] in moved:
+                group_log.look()
 
-    def _ready(self, partitions: int) -> None:
-        """The number of partitions is known with the topic, and must not change: groups would be looked for elsewhere."""
+    def _create_groups(self, partitions: int) -> None:
+        """Create the group coordinator once the topic exists. The number of its partitions must not change, because it
+        determines the partition of each group."""
         if self.groups is None:
             self.groups = self._make(partitions)
             self._view = GroupView(self._config, self.groups, self._topics, self._tree, self._limits)
 
     def _refresh(self) -> None:
-        """Take over what changed in the topics: the offsets of one that was deleted must not serve one made anew."""
+        """Take over changes of topics: the offsets of a deleted topic must not be used for a new topic of that name."""
         if not self._topics.refresh():
             return
         known = {topic.name: bytes(topic.topic_id) for topic in self._topics.by_name.values()}
-        gone = [name for name, topic_id in self._known.items() if known.get(name) != topic_id]
+        deleted = [name for name, topic_id in self._known.items() if known.get(name) != topic_id]
         self._known = known
-        if gone and self.groups is not None:
-            self.groups.topics_deleted(gone)
+        if deleted and self.groups is not None:
+            self.groups.topics_deleted(deleted)
 
     def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
         assert self.groups is not None
-        codec, most, patience_ms = (self._config.integer(key) for key in OF_LOG)
-        group_log = OffsetsLog(self._loop, self._turn, place, codec, most, patience_ms, self._flusher)
+        codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
+        group_log = OffsetsLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher)
         self.groups.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))
         self._led[partition] = group_log, task
 
     def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
-        """A load that fell over, by an error of this program, is told and done again: its groups must not wait for ever."""
+        """Log a load that failed with an internal error, and retry it: its groups must not wait forever."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         log.error(
@@ -292,10 +294,10 @@ class GroupService:
         self.groups.resign(partition)
 
     async def _load(self, partition: int, group_log: OffsetsLog) -> None:
-        """Read the partition's log and take it over; again from the start if the log's files changed under the reader.
+        """Read the partition's log and replay it; restart from the log start if the log's files changed while they were read.
 
-        Its groups are served once the high watermark has reached the end of what was read. Records that a predecessor appended
-        and did not acknowledge may not be on the device yet: members must not learn of what a loss of power could take back.
+        The groups are served once the high watermark has reached the end of what was read. Records that a predecessor appended
+        but did not acknowledge may not be on the device yet, and members must not see anything that a loss of power could undo.
         """
         assert self.groups is not None
         began, records = self._timers.now_ms(), 0
@@ -317,7 +319,7 @@ class GroupService:
         committed: asyncio.Future[ErrorCode] = self._loop.create_future()
         group_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
         if await committed is not ErrorCode.NONE:
-            return  # the log was closed: this is not the coordinator any more
+            return  # the log was closed: this process no longer coordinates the partition
         self.groups.loaded(partition)
         if records:
             took = self._timers.now_ms() - began
@@ -326,27 +328,28 @@ class GroupService:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def serves(self, request: Arrival) -> bool:
-        """Whether a forwarded Kafka request is one of groups."""
+        """Whether this service executes a forwarded Kafka request."""
         return request.api_key in self._handlers
 
     def at_once(self, request: Arrival) -> bool:
-        """Serve a request without a task, if its API can; whether that was done. What it appends waits for `end_of_read`."""
+        """Serve a request without a task, if its API supports that; returns whether it was served. Its appends wait for
+        `end_of_read`."""
         serve = self._at_once.get(request.api_key)
         if serve is None or self._view is None or request.kind != KAFKA:
             return False
-        if not self._turn.held:  # the first of its read
+        if not self._turn.held:  # the first request of this read
             self._refresh()
             self._turn.held = True
         done: bool = serve(request, self._view)
         return done
 
     def end_of_read(self) -> None:
-        """The requests that came together were handed over: append what they append."""
+        """All requests of one read were handed over: write their appends."""
         if self._turn.held:
             self._turn.run()
 
     async def execute(self, request: Arrival) -> ForwardReply:
-        """One request, from its bytes to those of the answer. What handlers raise goes through."""
+        """Execute one request and return the encoded response. Raises what the handler raises."""
         try:
             header, body = decode_request_header(request.payload)
             row = BY_KEY[header.request_api_key]
@@ -358,7 +361,7 @@ class GroupService:
             log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
         self._refresh()
-        # Popped, so that the handler alone keeps it: one that waits for other members lets it go.
+        # Popped, so that only the handler refers to it: a handler that waits for other members releases it.
         response = await self._handlers[row.key](message.pop(), self._call(version, request))
         errors = Stepwise(uncounted_errors(row.key, response))
         while errors.step():
@@ -366,13 +369,14 @@ class GroupService:
         count_errors_of_response(errors.result, request.context)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
-    async def tell(self) -> ForwardReply:
-        """All groups, for the reporter; FAILED while some are still being read, for a part of them would be taken for all."""
+    async def report(self) -> ForwardReply:
+        """All groups, for the reporter; FAILED while some are still being loaded, because the reporter would take a part of the
+        groups for all of them."""
         if self.groups is None:
             return ForwardReply(Status.OK, 0)
         if self.groups.loading:
             return ForwardReply(Status.FAILED, 0)
-        return ForwardReply(Status.OK, 0, await report(self.groups))
+        return ForwardReply(Status.OK, 0, await encode_report(self.groups))
 
     def _call(self, version: int, request: Arrival) -> GroupCall:
         context = request.context
@@ -386,7 +390,7 @@ class GroupService:
         )
 
     def _view_without_topic(self) -> GroupView:
-        """While there is no `__consumer_offsets`: every group is NOT_COORDINATOR, and offsets in the tree are served."""
+        """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are served."""
         return GroupView(self._config, self._make(1), self._topics, self._tree, self._limits)
 
     def _make(self, partitions: int) -> GroupCoordinator:
@@ -401,25 +405,28 @@ class GroupService:
         )
 
     def _diverged(self, partition: int) -> None:
-        """Forget the partition's groups; they are taken from the log again, once however many appends failed."""
+        """Discard the partition's groups after a failed append and load them from the log again; once, even if several appends
+        failed."""
         if partition not in self._led:
             return
         group_log, _ = self._led[partition]
-        if group_log.closed:  # also by this: whoever waits is told, and comes here
+        if group_log.closed:  # `close` below fails the waiting appends, and their callbacks call this method again
             return
         log.warning("an append to %s-%d failed; loading its groups from the log again", CONSUMER_OFFSETS, partition)
         group_log.look()
-        group_log.close()  # nothing that builds on what is lost may follow it
+        group_log.close()  # no append that depends on the failed one may follow it
         self._loop.call_soon(self._reload, partition, group_log)
 
     def _reload(self, partition: int, group_log: OffsetsLog) -> None:
-        """Load anew, unless it is led with another log by now, or not any more."""
+        """Load the partition again, unless it is led with another log by now, or not led any more."""
         self.follow()
         if partition in self._led and self._led[partition][0] is group_log:
             _, task = self._led[partition]
             task.cancel()
             group_log.close()
-            self._begin(partition, group_log.place)  # in the groups' place, whose topics to be forgotten it takes over
+            self._begin(
+                partition, group_log.place
+            )  # it takes over the deleted topics that the replaced groups still note
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

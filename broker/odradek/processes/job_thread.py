@@ -1,7 +1,7 @@
-"""A thread for work that must not run in a worker's loop.
+"""A thread for work that must not run in a worker's event loop.
 
-Jobs are made of steps, and jobs take turns: after a step the job goes behind those that wait. A connection has one
-request at a time under way here, so that no client waits for more than one step of each other client.
+A job consists of steps. Jobs take turns: after each step, the job goes to the end of the queue. A connection has at most one
+request in this queue, so a client waits for at most one step of each other client.
 """
 
 import asyncio
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from odradek._ext.shm.locks import Lane, enter_lane
 
 Step = Callable[[], bool]
-"""Called on the thread until it returns False."""
+"""The thread calls it until it returns False."""
 Done = Callable[[BaseException | None], None]
-"""Called in the loop behind the last step, with the exception that a step raised, if one did."""
+"""Called in the loop after the last step, with the exception that a step raised, or None."""
 
 
 class JobThread:
-    """Starts with the first job.
+    """Runs jobs on one thread, which starts with the first job.
 
-    :param loop: in which jobs are given and finished.
-    :param lane: the thread's own, if its jobs take the locks of slots.
+    :param loop: the event loop that submits jobs and receives their results.
+    :param lane: the lock lane of the thread; its own lane if its jobs take the locks of slots [R 5.4].
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, lane: int = Lane.LANE_LOOP) -> None:
@@ -35,7 +35,7 @@ class JobThread:
         """Call `step()` on the thread until it returns False, then `done(None or what it raised)` in the loop."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()  # RuntimeError if the system has none left: the next job tries again
+            thread.start()  # raises RuntimeError if the system has no thread left; the next job tries again
             self._thread = thread
         self._jobs.put((step, done))
 
@@ -53,16 +53,16 @@ class JobThread:
             error = None
             try:
                 more = step()
-            except Exception as failure:  # it belongs to the job
+            except Exception as failure:  # reported to the job's `done`
                 error, more = failure, False
             if more:
                 self._jobs.put(job)
             else:
                 self._loop.call_soon_threadsafe(done, error)
-            job = step = done = error = None  # type: ignore[assignment]  # nothing of it is kept while the thread waits
+            job = step = done = error = None  # type: ignore[assignment]  # no reference to the job stays while the thread waits
 
     def close(self) -> None:
-        """Finish the jobs that were given, then end the thread."""
+        """Finish the submitted jobs, then end the thread."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()

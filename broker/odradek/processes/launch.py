@@ -1,6 +1,6 @@
-"""From a configuration to a running broker: limits of the process, locks of the log directories, bound sockets, the supervisor.
+"""Starts a broker from a configuration: sets process limits, locks the log directories, binds the sockets, runs the supervisor.
 
-Runs in the process that becomes the supervisor; what is opened here outlives every child and every memory fault.
+Runs in the process that becomes the supervisor. Sockets and locks opened here outlive every child and every memory fault.
 """
 
 import logging
@@ -19,19 +19,19 @@ from odradek.processes.table import PROCESSES, ProcessRow
 
 log = logging.getLogger("odradek.config")
 
-MOST_OPEN_FILES = 1 << 20
+MAX_OPEN_FILES = 1 << 20
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
-"""Prefixes of keys by which an operator protects a broker from clients."""
+"""Prefixes of the keys with which an operator restricts what clients may do."""
 
 __all__ = ["StartError", "run"]
 
 
 def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
-    """Run the broker in the foreground until it is asked to stop; the exit code.
+    """Run the broker in the foreground until a signal stops it. Returns the exit code.
 
-    :raises StartError: it cannot start; the message is one line for the operator.
-    :raises ConfigError: the configuration cannot be used.
+    :raises StartError: the broker cannot start; the message is one line for the operator.
+    :raises ConfigError: the configuration is invalid.
     """
     config.check_metadata_store()
     logs.set_up("supervisor", config)
@@ -40,17 +40,19 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     _warn_of_settings_without_effect(config)
     _check_policies(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     with LogDirectories(config) as directories:
         sockets: list[socket.socket] = []
         try:
             sockets.extend(_bind(config, listener) for listener in config.listeners)
-            bound = [listeners.as_bound(one, sock) for one, sock in zip(config.listeners, sockets, strict=True)]
+            bound = [
+                listeners.as_bound(listener, sock) for listener, sock in zip(config.listeners, sockets, strict=True)
+            ]
             metrics_socket = None
             if config.metrics_listener is not None:
-                # Outlives every reporter, so that a scrape waits while one restarts.
+                # The socket outlives every reporter, so a scrape waits while the reporter restarts.
                 metrics_socket = _bind_metrics(config.metrics_listener)
                 sockets.append(metrics_socket)
             return Supervisor(
@@ -62,10 +64,13 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
 
 
 def _check_policies(config: BrokerConfig) -> None:
-    """Before anything is made, so that a class that cannot be loaded stops the start with one line."""
+    """Load the configured policy classes before anything is created, so that one that cannot be loaded fails the start.
+
+    :raises StartError: a class cannot be loaded.
+    """
     try:
         if config.get("create.topic.policy.class.name") or config.get("alter.config.policy.class.name"):
-            from odradek.controller.policies import Policies  # hardly anybody has some
+            from odradek.controller.policies import Policies  # imported only if configured, which is rare
 
             Policies(config)
         if config.get("odradek.segment.deletion.policy.class.name"):
@@ -78,13 +83,13 @@ def _check_policies(config: BrokerConfig) -> None:
 
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
     protective = [name for name in config.without_effect if name.startswith(PROTECTIVE)]
-    others = [name for name in config.without_effect if name not in protective]
+    rest = [name for name in config.without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
         log.warning("this broker has no authentication and no authorization yet: every client that can connect may read, write "
                     "and delete everything; these settings have no effect: %s", places)  # fmt: skip
-    if others:
-        log.warning("these settings have no effect yet: %s", ", ".join(others))
+    if rest:
+        log.warning("these settings have no effect yet: %s", ", ".join(rest))
 
 
 def _bind_metrics(listener: Listener) -> socket.socket:
@@ -94,7 +99,7 @@ def _bind_metrics(listener: Listener) -> socket.socket:
         address = str(listener).partition("://")[2]
         reason = str(error).removeprefix(f"listener {listener}").lstrip(": ")
         raise StartError(
-            f"metrics.listener={address} {reason}; give it another address, or none to turn it off"
+            f"metrics.listener={address} {reason}; set another address, or leave it empty to disable metrics over HTTP"
         ) from error
 
 
@@ -103,7 +108,7 @@ def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
     try:
         return listeners.bind(
             listener,
-            # Kafka's default of 50 suits a thread that only accepts; connections also wait while processes are started.
+            # Kafka's default of 50 suits a thread that only accepts. Here connections also wait while processes start.
             backlog=config.integer(backlog) if config.is_set(backlog) else listeners.BACKLOG,
             send_buffer=config.integer("socket.send.buffer.bytes"),
             receive_buffer=config.integer("socket.receive.buffer.bytes"),

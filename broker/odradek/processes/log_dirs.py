@@ -1,6 +1,6 @@
-"""The log directories before anything is loaded: made, locked, checked to be this broker's. Owned by the supervisor.
+"""Opens the log directories before anything is loaded: creates, locks and identifies them. Owned by the supervisor.
 
-Kafka's rules: a directory belongs to one cluster and one node (``meta.properties``), and to one process (``.lock``).
+Kafka's rules apply: a directory belongs to one cluster and one node (``meta.properties``), and to one process (``.lock``).
 """
 
 import logging
@@ -26,11 +26,11 @@ log = logging.getLogger("odradek.supervisor")
 
 
 class StartError(Exception):
-    """The broker cannot start; the message is one line that names what is wrong."""
+    """The broker cannot start; the message is one line that names the cause."""
 
 
 class _Unusable(Exception):
-    """A directory that cannot be used; the message is a line that names it."""
+    """A directory cannot be used; the message is one line that names it."""
 
 
 def _reason(error: OSError, path: Path) -> str:
@@ -38,7 +38,7 @@ def _reason(error: OSError, path: Path) -> str:
 
 
 def _holder(path: Path) -> str:
-    """Who holds the lock, as far as the directory's pid file tells."""
+    """The process that holds the lock, if the directory's pid file names one, as a suffix of an error message."""
     try:
         running = read_pid_file(str(path))
     except (OSError, ValueError):
@@ -47,16 +47,16 @@ def _holder(path: Path) -> str:
 
 
 class LogDirectories:
-    """The configured log directories, open and locked, as a context.
+    """The configured log directories, open and locked, as a context manager.
 
-    One among several that cannot be made, read or written is left offline with a line in the log, as by Kafka; not the first
-    one, which holds the metadata store, nor the only one.
+    If a directory cannot be created, read or written, it is left offline and logged, as in Kafka. This does not apply to the
+    first directory, which holds the metadata store: without it the broker does not start.
 
-    Attributes: `paths`; `fds`, one a directory, -1 where it is offline; `online`; `clean`: closed in order before this start,
-    known from `take_clean_marks` on; `cluster_id`.
+    Attributes: `paths`; `fds`, one for each directory, -1 if it is offline; `online`; `clean`: whether it was shut down cleanly
+    before this start, set by `take_clean_marks`; `cluster_id`.
 
-    :raises StartError: the first directory cannot be used, or one belongs to another cluster or node, or another broker holds
-        it.
+    :raises StartError: the first directory cannot be used, a directory belongs to another cluster or node, or another broker
+        holds a directory.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -94,11 +94,12 @@ class LogDirectories:
 
     @property
     def descriptors(self) -> list[int]:
-        """What every child inherits: the directories, and their locks, which thereby last as long as any process."""
+        """The descriptors of the directories and of their locks. Every child inherits them, so the locks last as long as any
+        process of the broker."""
         return [fd for fd in (*self.fds, *self._locks) if fd >= 0]
 
     def _set_offline(self, number: int, reason: str) -> None:
-        """Go on without a directory, or not at all. Raises StartError."""
+        """Continue without a directory. Raises StartError for the first one, without which the broker cannot start."""
         if number == 0:
             consequence = (
                 "; it holds the metadata, so the broker cannot start without it" if len(self.paths) > 1 else ""
@@ -110,7 +111,8 @@ class LogDirectories:
         log.error("%s; it is offline with its partitions until it is repaired and the broker is restarted", reason)
 
     def take_clean_marks(self) -> None:
-        """Learn and forget which directories were closed in order; once nothing else can keep the broker from starting."""
+        """Read and delete the clean-shutdown markers. Called when nothing else can prevent the start: a start that failed after
+        this would leave directories without the marker."""
         for number, path in enumerate(self.paths):
             if self.online[number]:
                 try:
@@ -119,7 +121,7 @@ class LogDirectories:
                     self._set_offline(number, _reason(error, path))
 
     def now_unclean(self) -> None:
-        """The processes of this start died: whatever is loaded next is to be recovered."""
+        """Mark all directories as unclean: the processes of this start died, so the logs must be recovered."""
         self.clean = [False] * len(self.paths)
 
     def _open(self, path: Path) -> None:
@@ -142,34 +144,34 @@ class LogDirectories:
             raise _Unusable(_reason(error, path)) from error
 
     def _identify(self) -> None:
-        found: list[MetaProperties | None] = []
+        identities: list[MetaProperties | None] = []
         for number, path in enumerate(self.paths):
             try:
-                found.append(read_meta_properties(path) if self.online[number] else None)
+                identities.append(read_meta_properties(path) if self.online[number] else None)
             except CorruptMetadataError as error:
                 raise StartError(str(error)) from error
             except OSError as error:
-                found.append(None)
+                identities.append(None)
                 self._set_offline(number, _reason(error, path))
-        known = [one for one in found if one is not None]
-        nodes = {one.node_id for one in known if one.node_id is not None}
+        known = [identity for identity in identities if identity is not None]
+        nodes = {identity.node_id for identity in known if identity.node_id is not None}
         if not self._config.node_id_is_configured and len(nodes) == 1:
             node_id = nodes.pop()
             assert node_id is not None
             self._config.node_id = node_id
-        for path, one in zip(self.paths, found, strict=True):
-            if one is not None and one.node_id is not None and one.node_id != self._config.node_id:
+        for path, identity in zip(self.paths, identities, strict=True):
+            if identity is not None and identity.node_id is not None and identity.node_id != self._config.node_id:
                 raise StartError(
-                    f"log directory {path} belongs to node {one.node_id}, but node.id is {self._config.node_id}: "
-                    "set node.id to that number or log.dirs to another directory"
+                    f"log directory {path} belongs to node {identity.node_id}, but node.id is {self._config.node_id}: "
+                    f"set node.id to {identity.node_id} or log.dirs to another directory"
                 )
-        clusters = {one.cluster_id for one in known if one.cluster_id}
+        clusters = {identity.cluster_id for identity in known if identity.cluster_id}
         if len(clusters) > 1:
             raise StartError(f"the log directories belong to different clusters: {', '.join(sorted(clusters))}")
         self.cluster_id = clusters.pop() if clusters else encode_uuid(uuid.uuid4())
-        for number, (path, one) in enumerate(zip(self.paths, found, strict=True)):
-            if self.online[number] and (one is None or one.cluster_id is None or one.node_id is None):
-                directory_id = one.directory_id if one and one.directory_id else uuid.uuid4()
+        for number, (path, identity) in enumerate(zip(self.paths, identities, strict=True)):
+            if self.online[number] and (identity is None or identity.cluster_id is None or identity.node_id is None):
+                directory_id = identity.directory_id if identity and identity.directory_id else uuid.uuid4()
                 try:
                     write_meta_properties(path, MetaProperties(1, self._config.node_id, self.cluster_id, directory_id))
                 except OSError as error:

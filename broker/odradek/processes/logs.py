@@ -1,10 +1,9 @@
-"""Log messages of all processes: one a line on the standard error stream, as text or as JSON.
+"""Formats the log messages of all processes: one message per line on the standard error stream, as text or as JSON.
 
-Every process of the broker has one handler. The supervisor makes it before the first fork; a child only names itself. Where
-systemd reads the stream, lines begin with the journal's priority, and the journal adds the time. Levels are set by
-`odradek.shm.log_levels`. A call that speaks of a client passes what it knows of it as
-`extra={"connection_id": ..., "client_id": ..., "client_address": ...}`, and JSON has these as fields. docs/logs.md is for
-those who read the messages.
+Every process of the broker has one handler. The supervisor creates it before the first fork; a child only sets its name. If
+systemd reads the stream, lines begin with the journal's priority, and the journal adds the time. `odradek.shm.log_levels` sets
+the levels. A log call about a client passes the known ones of `extra={"connection_id": ..., "client_id": ...,
+"client_address": ...}`; with JSON they become fields. docs/logs.md describes the messages for their readers.
 """
 
 import json
@@ -23,15 +22,15 @@ log = logging.getLogger("odradek.storage")
 
 TEXT, JSON = "text", "json"
 FIELDS = ("connection_id", "client_id", "client_address")
-"""What a call may pass by `extra`: a number, and texts; None for what is not known."""
+"""What a log call may pass in `extra`: one number and two texts; None for an unknown value."""
 
 _PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def _printable(message: str) -> str:
-    """On one line, whatever a client has put into it."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), message)
+    """The message on one line: control characters, which a client may have sent, are escaped."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), message)
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -40,7 +39,7 @@ def _time_of(record: logging.LogRecord) -> str:
 
 
 class Formatter(logging.Formatter):
-    """One a broker.
+    """The broker's log formatter; each process has a copy with its own name.
 
     :param shape: TEXT or JSON. :param journal: whether systemd's journal reads the stream.
     """
@@ -52,11 +51,11 @@ class Formatter(logging.Formatter):
         self._process = ""
 
     def name(self, process: str) -> None:
-        """Say which process of the broker this is."""
+        """Set the name of this process, for example "worker-0"."""
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a message; in text a traceback follows on lines of its own."""
+        """The line of a message; as text, a traceback follows on separate lines."""
         text = self._as_json(record) if self._shape == JSON else self._as_text(record)
         if not self._journal:
             return text
@@ -100,22 +99,23 @@ class Formatter(logging.Formatter):
 
 
 def _is_journal() -> bool:
-    """Whether stderr is the very stream to the journal that systemd announced; the variable alone may be inherited."""
+    """Whether stderr is the stream to the journal that systemd announced. The variable alone proves nothing: a process may
+    have inherited it with another stderr."""
     try:
-        found = os.fstat(sys.stderr.fileno())
+        status = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def report_failures() -> None:
-    """Log the file calls that failed in this process since the last call, each with its file."""
+    """Log the file calls that failed in this process since the last report, each with its file."""
     for line in take_failures():
         log.error("%s", line)
 
 
 def set_up(process: str, config: BrokerConfig) -> None:
-    """Log to stderr as the configuration says. Once, in the supervisor, before its first fork."""
+    """Configure logging to stderr from the configuration. Called once, in the supervisor, before its first fork."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(config.text("log.format"), _is_journal()))
     root = logging.getLogger()
@@ -127,9 +127,9 @@ def set_up(process: str, config: BrokerConfig) -> None:
 
 
 def enter(process: str) -> None:
-    """This process logs under a name of its own: in each child, after its fork.
+    """Set the process name that log lines contain. Each child calls it after its fork.
 
-    It does as little as it can, because a child has copies of all pages that it touches.
+    It writes as little memory as possible, because a child gets a copy of every page that it writes to.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, Formatter):

@@ -1,5 +1,5 @@
-"""What processes count of themselves: how busy they are (twice a second or so, from the loop's own timer, in the thread that
-it is about), and with which errors they answer what was forwarded to them."""
+"""Metrics that a process counts about itself: how busy it is (about twice a second, from the loop's timer, in the measured
+thread), and the errors of the forwarded requests that it answers."""
 
 import time
 from collections.abc import Generator, Sequence
@@ -12,10 +12,10 @@ from odradek.net.forward_frames import ForwardContext
 
 
 class UncountedErrors(NamedTuple):
-    """What a worker does not see of an answer that it passes on.
+    """The errors of a forwarded response that the forwarding worker does not count.
 
-    :param codes: the error codes but for the one that it finds at the beginning.
-    :param of_request: whether it takes the request for one without error.
+    :param codes: the error codes without the one at the beginning of the response, which the worker counts.
+    :param of_request: whether the worker counts the request as successful, because the response does not begin with an error.
     """
 
     api_key: int
@@ -24,16 +24,16 @@ class UncountedErrors(NamedTuple):
 
 
 def uncounted_errors(api_key: int, response: object) -> Generator[None, None, UncountedErrors | None]:
-    """Of a response, as objects; None if there is nothing that a worker does not see. In steps, for it may be large."""
+    """The uncounted errors of a decoded response; None if the worker counts all. Works in steps: a response may be large."""
     codes: list[int] = yield from errors_in_steps(api_key, response)
-    told = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
-    if told:
+    counted = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
+    if counted:
         del codes[0]
-    return UncountedErrors(api_key, codes, not told) if codes else None
+    return UncountedErrors(api_key, codes, not counted) if codes else None
 
 
 def count_errors_of_response(uncounted: UncountedErrors | None, context: ForwardContext) -> None:
-    """Count it in this process's page, in the client's name; in the thread of the loop."""
+    """Count the errors in this process's meter page, attributed to the client; must run in the loop's thread."""
     if uncounted is None:
         return
     count_request_errors(uncounted.api_key, uncounted.codes)
@@ -42,8 +42,8 @@ def count_errors_of_response(uncounted: UncountedErrors | None, context: Forward
 
 
 class BusyTime:
-    """Adds to `cpu_us` (the calling thread's CPU time) and to `busy_us` (the same, or the time in turns of the data loop where
-    that is longer: a turn that waits for the disk serves nobody else)."""
+    """Adds to `cpu_us` the calling thread's CPU time, and to `busy_us` the larger one of this CPU time and the time in turns of
+    the data loop: during a turn that waits for the disk, the thread serves no other client."""
 
     def __init__(self) -> None:
         self._cpu_us = self._thread_us()
@@ -54,7 +54,7 @@ class BusyTime:
         return time.clock_gettime_ns(time.CLOCK_THREAD_CPUTIME_ID) // 1000
 
     def tick(self) -> None:
-        """Count what has passed since the last call."""
+        """Count the time since the last call."""
         cpu_us, turn_us = self._thread_us(), meter_reading.own_turn_us()
         count("cpu_us", cpu_us - self._cpu_us)
         count("busy_us", max(cpu_us - self._cpu_us, turn_us - self._turn_us))

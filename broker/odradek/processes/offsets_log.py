@@ -1,8 +1,8 @@
-"""One partition of `__consumer_offsets` as the coordinator writes and reads it.
+"""Writes and reads one partition of `__consumer_offsets` for the coordinator.
 
-Appends of one turn of the loop, or of one read of requests, go out as one batch, in the leader epoch in which the partition was
-taken over: a deposed coordinator's append is refused. An append is acknowledged when the high watermark has passed it, so with
-flush.messages when it is on the device. Used in the coordinator's loop; `read_records` in a thread.
+The appends of one turn of the loop, or of one read of requests, are written as one batch, in the leader epoch in which the
+partition was taken over: the append of a deposed coordinator is refused. An append is acknowledged when the high watermark has
+passed it; with flush.messages, this is when it is on the device. Used in the coordinator's loop; `read_records` in a thread.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from odradek.storage.old_messages import MAGIC_AT, is_old, read_message
 
 log = logging.getLogger("odradek.groups")
 
-MOST_RECORDS = 5000
-MOST_BYTES = 1 << 19
-BUSY_S = 0.0005
+MAX_RECORDS = 5000
+MAX_BYTES = 1 << 19
+LOCK_RETRY_S = 0.0005
 NONE = ErrorCode.NONE
 PIECE_BYTES = 1 << 20
 LENGTH_BYTES = 12
 HEAD_BYTES = MAGIC_AT + 1
-"""Of a batch or an old message: base offset, length, and enough to know its format."""
+"""The bytes of a batch or an old message that contain base offset, length, and format version."""
 
-OF_REFUSAL = {
+ERROR_OF_REFUSAL = {
     "stale": ErrorCode.NOT_COORDINATOR,
     "not leader": ErrorCode.NOT_COORDINATOR,
     "fenced epoch": ErrorCode.NOT_COORDINATOR,
     "offline": ErrorCode.NOT_COORDINATOR,
     "i/o error": ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a client is told when the slot refuses an append."""
+"""The error that clients receive if the slot refuses an append."""
 
-OF_ERROR = {
+ERROR_OF_BATCH = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""And when the batch is refused."""
+"""The error that clients receive if the batch is refused with this error; COORDINATOR_NOT_AVAILABLE for all others."""
 
 
 BY_NUMBER = {int(code): code for code in ErrorCode}
@@ -61,39 +61,39 @@ class LogMoved(Exception):
 
 
 class AppendTurn:
-    """When the logs of a coordinator write what was appended to them: in the loop's next turn, or before, at `run`."""
+    """Lets the logs of a coordinator write their queued appends: in the loop's next turn, or earlier, when `run` is called."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._logs: list[OffsetsLog] = []
         self._handle: asyncio.Handle | None = None
-        self.held = False  # whoever sets it calls `run`
+        self.held = False  # while set, nothing is scheduled: the code that set it calls `run`
 
     def add(self, log: OffsetsLog) -> None:
-        """A log has something to write."""
+        """Schedule a log that has something to write."""
         self._logs.append(log)
         if self._handle is None and not self.held:
             self._handle = self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Write. What goes wrong with one log is not the others' affair."""
+        """Let all scheduled logs write. The failure of one log does not affect the others."""
         self.held = False
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
         logs, self._logs = self._logs, []
-        for one in logs:
+        for group_log in logs:
             try:
-                one.write()
+                group_log.write()
             except Exception:
                 log.exception("cannot append to a partition of __consumer_offsets: internal error")
 
 
 @dataclass(slots=True)
 class Unacknowledged:
-    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device as flush.messages demands.
+    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device as flush.messages requires.
 
-    :param end: the high watermark that it waits for. :param late: to be called at `deadline`, in the loop's time.
+    :param end: the high watermark that it waits for. :param late: callbacks for `deadline`, which is in the loop's time.
     """
 
     end: int
@@ -103,10 +103,12 @@ class Unacknowledged:
 
 
 class OffsetsLog:
-    """:param place: slot, incarnation and leader epoch in which the partition is led.
-    :param max_bytes: the largest batch that the partition takes.
-    :param patience_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged for so long is reported as late.
-    :param flusher: syncs the log where its topic has flush.messages.
+    """The log of one partition that this coordinator leads.
+
+    :param place: slot, incarnation and leader epoch in which the partition is led.
+    :param max_bytes: the size of the largest batch that the partition accepts.
+    :param timeout_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged within this time is reported as late.
+    :param flusher: syncs the log if its topic has flush.messages.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class OffsetsLog:
         place: tuple[int, int, int],
         codec: int,
         max_bytes: int,
-        patience_ms: int,
+        timeout_ms: int,
         flusher: Flusher,
     ) -> None:
         self.place = place
@@ -125,8 +127,10 @@ class OffsetsLog:
         self._turn = turn
         self._codec = codec
         self._max_bytes = max_bytes
-        self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
-        self._patience_s = patience_ms / 1000
+        self._joined_bytes = min(
+            MAX_BYTES, max_bytes // 2
+        )  # of the appends in one batch, with room for the batch's overhead
+        self._timeout_s = timeout_ms / 1000
         self._queue: list[tuple[Records, AppendCallback, LateCallback]] = []
         self._due = False
         self._busy_since: float | None = None
@@ -135,7 +139,7 @@ class OffsetsLog:
         self._closed = False
 
     def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
-        """As `GroupLog` says."""
+        """See `GroupLog`."""
         if self._closed:
             self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)
             return
@@ -148,7 +152,7 @@ class OffsetsLog:
             self._turn.add(self)
 
     def _after_the_last(self, then: AppendCallback, late: LateCallback) -> None:
-        """Tell when all that was written is acknowledged."""
+        """Call `then` when everything written so far is acknowledged."""
         if not self._unacknowledged:
             then(NONE)
             return
@@ -158,25 +162,26 @@ class OffsetsLog:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more."""
+        """Whether the log refuses further appends."""
         return self._closed
 
     def close(self) -> None:
-        """Whoever waits is told that this is not the coordinator any more."""
+        """Fail all waiting and further appends with NOT_COORDINATOR."""
         self._closed = True
-        waiting = [then for one in self._unacknowledged for then in one.callbacks]
+        waiting = [then for batch in self._unacknowledged for then in batch.callbacks]
         waiting += [then for _, then, _ in self._queue]
         self._queue.clear()
         self._unacknowledged.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        tell(waiting, ErrorCode.NOT_COORDINATOR)
+        call_all(waiting, ErrorCode.NOT_COORDINATOR)
 
     def look(self) -> None:
         """Acknowledge the appends that the high watermark has passed.
 
-        If some are left, this process is woken when it moves, and the log is synced if flush.messages demands that.
+        If appends are left, this process is woken when the high watermark moves, and the log is synced if flush.messages
+        requires it.
         """
         self._acknowledge()
         if self._unacknowledged:
@@ -190,37 +195,37 @@ class OffsetsLog:
             return
         high_watermark = slots.high_watermark(self.place[0])
         while self._unacknowledged and self._unacknowledged[0].end <= high_watermark:
-            tell(self._unacknowledged.popleft().callbacks, NONE)
+            call_all(self._unacknowledged.popleft().callbacks, NONE)
 
     def when_committed(self, end: int, then: AppendCallback) -> None:
-        """Call `then` once the high watermark has reached `end`. To be called before anything is appended."""
+        """Call `then` once the high watermark has reached `end`. Must be called before the first append."""
         self._unacknowledged.append(Unacknowledged(end, [then], []))
         self.look()
 
     def write(self) -> None:
-        """Append what is queued."""
+        """Write the queued appends."""
         slot, incarnation, leader_epoch = self.place
         self._due = False
         while self._queue:
-            count = 1  # of the queue's first appends, which this is about
+            count = 1  # the number of appends, from the front of the queue, that this batch contains
             try:
                 builder = BatchBuilder()
-                count = join(self._queue, builder, MOST_RECORDS, self._most_bytes, time.time_ns() // 1_000_000)
+                count = join(self._queue, builder, MAX_RECORDS, self._joined_bytes, time.time_ns() // 1_000_000)
                 error, end = 0, self._unacknowledged[-1].end if self._unacknowledged else 0
-                if builder.count:  # else they wait for what was written before
+                if builder.count:  # else the appends have no records and wait for those written before
                     error, base_offset = slots.append_built(
                         slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
                     )
                     end = base_offset + builder.count
-                outcome = OF_ERROR.get(BY_NUMBER[error], ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else NONE
+                outcome = ERROR_OF_BATCH.get(BY_NUMBER[error], ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else NONE
             except slots.SlotChanged as refusal:
                 reason = str(refusal)
                 if reason == "busy":
                     self._wait_for_lock()
-                    break  # what went in before is told and watched all the same
+                    break  # the batches written before are acknowledged and watched below
                 log.warning("an append to __consumer_offsets was refused: %s", reason)
-                outcome = OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            except Exception:  # an error of this program: those behind these must not wait for ever
+                outcome = ERROR_OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            except Exception:  # an internal error: the appends after these must not wait forever
                 log.exception("an append to __consumer_offsets failed")
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR
             done = self._queue[:count]
@@ -228,39 +233,39 @@ class OffsetsLog:
             self._busy_since = None
             callbacks = [then for _, then, _ in done]
             if outcome is NONE:
-                late = [one for _, _, one in done if one is not None]
-                self._unacknowledged.append(Unacknowledged(end, callbacks, late))
+                late_callbacks = [late for _, _, late in done if late is not None]
+                self._unacknowledged.append(Unacknowledged(end, callbacks, late_callbacks))
             else:
-                tell(callbacks, outcome)
+                call_all(callbacks, outcome)
         self.look()
         if self._unacknowledged:
             self._watch()
 
     def _wait_for_lock(self) -> None:
-        """Another process has the partition's lock: try again, and after a while refuse what is queued."""
+        """Another process holds the partition's lock: retry, and refuse the queued appends after `timeout_ms`."""
         now = self._loop.time()
         if self._busy_since is None:
             self._busy_since = now
-        if now < self._busy_since + self._patience_s:
+        if now < self._busy_since + self._timeout_s:
             self._due = True
-            self._loop.call_later(BUSY_S, self.write)
+            self._loop.call_later(LOCK_RETRY_S, self.write)
             return
         log.warning(
             "refusing %d appends to __consumer_offsets: the partition's lock was not free for %g s",
-            len(self._queue), self._patience_s,
+            len(self._queue), self._timeout_s,
         )  # fmt: skip
         self._busy_since = None
         waiting = [then for _, then, _ in self._queue]
         self._queue.clear()
-        tell(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        call_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _watch(self) -> None:
-        """What is not acknowledged has so much time, from now on unless it has less already."""
-        deadline = self._loop.time() + self._patience_s
-        for one in reversed(self._unacknowledged):
-            if one.deadline is not None:
+        """Set the deadline of batches that have none, and the timer for the first deadline."""
+        deadline = self._loop.time() + self._timeout_s
+        for batch in reversed(self._unacknowledged):
+            if batch.deadline is not None:
                 break
-            one.deadline = deadline
+            batch.deadline = deadline
         first = self._unacknowledged[0].deadline
         if self._timer is None and first is not None:
             self._timer = self._loop.call_at(first, self._overdue)
@@ -268,20 +273,20 @@ class OffsetsLog:
     def _overdue(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for one in list(self._unacknowledged):
-            if one.deadline is not None and one.deadline > now:
-                self._timer = self._loop.call_at(one.deadline, self._overdue)
+        for batch in list(self._unacknowledged):
+            if batch.deadline is not None and batch.deadline > now:
+                self._timer = self._loop.call_at(batch.deadline, self._overdue)
                 return
-            late, one.late = one.late, []
-            for told in late:
+            callbacks, batch.late = batch.late, []
+            for report_late in callbacks:
                 try:
-                    told()
+                    report_late()
                 except Exception:
                     log.exception("the callback of an append to __consumer_offsets failed while the append waits")
 
 
-def tell(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
-    """Call each of them, whatever the others do."""
+def call_all(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
+    """Call each callback, even if others raise."""
     for then in callbacks:
         try:
             then(code)
@@ -290,13 +295,14 @@ def tell(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
 
 
 def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]]:
-    """What the log holds below its end as it is now, from the oldest record on, in pieces; offsets ascend.
+    """The records of the log, from the oldest one to the present log end, in pieces; offsets ascend.
 
-    Not the high watermark: a new leader learns it late, and what lies above it may have been acknowledged by the old one.
+    It reads to the log end and not to the high watermark: a new leader learns the high watermark late, and the former leader may
+    have acknowledged records above it.
 
-    :raises LogMoved: a file vanished, or the log's files changed, while it was read: what was read may have gaps.
-    :raises OSError: the log cannot be read, holds what is no batch, or ends before the log end: groups taken from it would
-        have lost what they committed.
+    :raises LogMoved: a file vanished, or the log's files changed, while the log was read: the result may have gaps.
+    :raises OSError: the log cannot be read, contains a corrupt batch, or ends before the log end: groups built from it would lose
+        committed offsets.
     """
     state = slots.describe(slot)
     end = state["log_end_offset"]
@@ -320,7 +326,7 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]
 
 
 def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[LogBatch]]]:
-    """Pieces, each with the offset up to which it reaches."""
+    """The records of one segment in pieces, each with the offset after its last record."""
     piece: list[LogBatch] = []
     reached = size = 0
     with path.open("rb") as file:
@@ -332,7 +338,7 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Log
             )
             try:
                 last, batch = _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
-            except ValueError as error:  # of a batch that is not sound, or does not decompress
+            except ValueError as error:  # the batch is corrupt or cannot be decompressed
                 raise OSError(errno.EIO, f"corrupt batch ({error})", str(path)) from error
             reached = last + 1
             size += len(data)
@@ -348,23 +354,23 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Log
 
 
 def _read_batch(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:
-    """The last offset of a batch, and what it holds. Raises ValueError."""
+    """The last offset of a batch, and its records within [start, end). Raises ValueError."""
     batch, _ = read_batch(data)
-    found = [one for one in batch.records() if start <= one.offset < end]
+    selected = [record for record in batch.records() if start <= record.offset < end]
     if batch.is_control:
-        kind = found[0].key if found else None
+        kind = selected[0].key if selected else None
         if kind is None or len(kind) < END_TXN_KEY.size or END_TXN_KEY.unpack_from(kind)[1] not in (ABORT, COMMIT):
             return batch.last_offset, LogBatch([])
         commits = END_TXN_KEY.unpack_from(kind)[1] == COMMIT
         return batch.last_offset, LogBatch([], batch.producer_id, commits=commits)
-    records = [(one.key or b"", one.value) for one in found]
+    records = [(record.key or b"", record.value) for record in selected]
     if batch.is_transactional:
-        return batch.last_offset, LogBatch(records, batch.producer_id, [one.offset for one in found])
+        return batch.last_offset, LogBatch(records, batch.producer_id, [record.offset for record in selected])
     return batch.last_offset, LogBatch(records)
 
 
 def _read_old(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:
-    """As `_read_batch`, of a message of format v0 or v1, which logs of Kafka before 0.11 hold."""
+    """Like `_read_batch`, for a message of format v0 or v1, from logs of Kafka before 0.11."""
     message, _ = read_message(data)
-    found = [one for one in message.opened() if start <= one.offset < end]
-    return message.offset, LogBatch([(one.key or b"", one.value) for one in found])
+    selected = [inner for inner in message.opened() if start <= inner.offset < end]
+    return message.offset, LogBatch([(inner.key or b"", inner.value) for inner in selected])

@@ -1,11 +1,16 @@
-"""The reporter: what the broker tells of itself over HTTP (metrics, health, usage), and the spool of usage.
+"""The reporter: serves metrics, health and usage over HTTP, and writes the usage spool.
 
-Does: serve `/metrics`, `/healthz`, `/readyz` and `/usage` in threads, sample the ends of all partitions for lag in seconds, add
-up what the meter pages say, measure logs. It takes everything from the mapping and /proc, but for the groups, which it asks the
-coordinator for when it is scraped, over the socket that workers forward on; without an answer in time they are left out. Must
-not: take a slot's lock, serve Kafka's clients, or make any other process wait. It ends on SIGTERM, after the coordinator and
-before the cleaner. Its death costs a scrape: its successor finds the listening socket open, the pages as they were, and what
-they do not hold in the memory that the supervisor keeps; only histories (lag in seconds, quantiles) begin anew.
+What it does: serves `/metrics`, `/healthz`, `/readyz` and `/usage` in threads, samples the log ends of all partitions for the lag
+in seconds, sums the meter pages, and measures logs. It reads everything from the mapping and /proc, except for the groups: on a
+scrape it requests them from the coordinator, over the socket on which workers forward. If the response does not arrive in time,
+the groups are omitted.
+
+What it must not do: take a slot's lock, serve Kafka clients, or make any other process wait.
+
+How it ends: on SIGTERM, after the coordinator and before the cleaner.
+
+What its death causes: one scrape fails. Its successor finds the listening socket open and the meter pages unchanged; values that
+are not in the pages are in memory that the supervisor keeps. Only histories (lag in seconds, quantiles) start from zero.
 """
 
 import asyncio
@@ -39,13 +44,13 @@ log = logging.getLogger("odradek.reporter")
 NICE = 5
 BEAT_S = 0.5
 TICK_S = 2.0
-MEASURE_AGAIN_S = 0.1
+MEASURE_RETRY_S = 0.1
 GROUPS_TIMEOUT_S = 3.0
 FIRST_INTERVAL_S = 5.0
 
 
 class Reporter:
-    """One a reporter process. :param context: as of every process."""
+    """The reporter process; used in its event loop, except for the methods marked as run by threads of HTTP."""
 
     def __init__(self, context: ProcessContext) -> None:
         config = context.config
@@ -96,7 +101,7 @@ class Reporter:
         ticking.cancel()
         if spooling is not None:
             spooling.cancel()
-            await self._write_interval(None)  # workers and coordinator have ended: nothing is counted after it
+            await self._write_interval(None)  # workers and coordinator have ended, so nothing is counted afterwards
         self._coordinator.close()
 
     def _on_wake(self) -> None:
@@ -106,7 +111,8 @@ class Reporter:
         self._take_over_settings()
 
     def _take_over_settings(self) -> None:
-        """None of its own changes while it runs, but who changes some waits until every process has them."""
+        """Confirm changed settings. No setting of the reporter changes at run time, but a change waits until every process has
+        taken it over."""
         if self._context.running.changed:
             self._context.running.take_over(self._context.config)
 
@@ -118,50 +124,50 @@ class Reporter:
             await asyncio.sleep(BEAT_S)
 
     async def _tick(self) -> None:
-        """In a thread, so that the loop turns while a rendering has the collector."""
+        """Collect metrics regularly, in a thread, so that the loop runs while a scrape holds the collector's lock."""
         while True:
             try:
                 left = await self._loop.run_in_executor(None, self.collector.tick)
-            except Exception:  # as the cleaner's passes: the next one may go well
+            except Exception:  # the next attempt may succeed
                 log.exception("metrics collection failed; retrying in %g s", TICK_S)
                 left = False
-            await asyncio.sleep(MEASURE_AGAIN_S if left else TICK_S)
+            await asyncio.sleep(MEASURE_RETRY_S if left else TICK_S)
 
     async def _spool(self) -> None:
-        """An interval each `usage.spool.interval.ms`, by a clock that does not drift."""
-        next_s = self._loop.time() + min(self._interval_s, FIRST_INTERVAL_S)  # what is wrong with it shows soon
+        """Write an interval every `usage.spool.interval.ms`, without drift."""
+        next_s = self._loop.time() + min(self._interval_s, FIRST_INTERVAL_S)  # early, so that a wrong setup shows soon
         while True:
             await asyncio.sleep(next_s - self._loop.time())
             await self._write_interval(await self.groups())
             next_s = max(next_s + self._interval_s, self._loop.time())
 
     async def _write_interval(self, groups: Groups) -> None:
-        """In a thread, as a disk may be slow."""
+        """Write an interval to the spool, in a thread, because the disk may be slow."""
         try:
             await self._loop.run_in_executor(None, self.usage.write_interval, groups)
-        except Exception:  # as the cleaner's passes: the next one may go well
+        except Exception:  # the next attempt may succeed
             log.exception("cannot write an interval to the usage spool; the next interval includes its usage")
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
     async def groups(self) -> Groups:
-        """All groups as the coordinator has them; None if it is not there, still loads, or does not answer in time."""
+        """All groups of the coordinator; None if it does not run, still loads, or does not respond in time."""
         if not any(
-            one.kind == ProcessKind.COORDINATOR and one.state == ProcessState.SERVING for one in places(self._shm)
+            place.kind == ProcessKind.COORDINATOR and place.state == ProcessState.SERVING for place in places(self._shm)
         ):
             return None
-        answer: asyncio.Future[ForwardReply | ForwardError] = self._loop.create_future()
+        response: asyncio.Future[ForwardReply | ForwardError] = self._loop.create_future()
 
         def answered(reply: ForwardReply | ForwardError) -> None:
-            if not answer.done():
-                answer.set_result(reply)
+            if not response.done():
+                response.set_result(reply)
 
         context = ForwardContext(connection_id=0, listener=0, peer="reporter")
         try:
             self._coordinator.send(b"", context, self._loop.time() + GROUPS_TIMEOUT_S, answered, Kind.METRICS)
         except ForwardError as error:
             answered(error)
-        reply = await answer
+        reply = await response
         if isinstance(reply, ForwardError):
             log.warning("the metrics omit all groups: %s", reply)
             return None
@@ -173,7 +179,7 @@ class Reporter:
             log.error("the metrics omit all groups: cannot decode the coordinator's response: %s", error)
             return None
 
-    # -- in the threads of HTTP ---------------------------------------------------------------------------------------
+    # -- run by threads of HTTP ---------------------------------------------------------------------------------------
 
     def _render(self, openmetrics: bool) -> Iterator[bytes]:
         groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
@@ -181,11 +187,11 @@ class Reporter:
             yield from exposition.pieces(self.collector.families(groups), openmetrics)
 
     def not_ready(self) -> str | None:
-        """Why the broker is not ready; None if it is. Before it has been, all its processes must serve."""
-        found = places(self._shm)
-        reason = not_ready(self._shm, found)
+        """Why the broker is not ready; None if it is. To become ready for the first time, all its processes must serve."""
+        processes = places(self._shm)
+        reason = not_ready(self._shm, processes)
         if reason is None and not self._has_been_ready:
-            for place in found:
+            for place in processes:
                 if place.state != ProcessState.SERVING:
                     return f"{place.name}-{place.ordinal} is {place.state.name.lower()}"
             self._has_been_ready = True
@@ -207,7 +213,7 @@ async def _run(context: ProcessContext) -> None:
 
 
 def main(context: ProcessContext) -> int:
-    """Report until SIGTERM; the exit code."""
+    """Report until SIGTERM. Returns the exit code."""
     os.nice(NICE)
     uvloop.run(_run(context))
     return 0

@@ -1,7 +1,4 @@
-"""Long work of an event loop, cut into slices, so that the loop goes on with everything else in between.
-
-Used in the loop's thread alone.
-"""
+"""Runs long tasks of an event loop in slices, so that the loop does its other work between them. Used only in the loop's thread."""
 
 import asyncio
 import logging
@@ -12,19 +9,19 @@ from collections.abc import Callable
 log = logging.getLogger("odradek.requests")
 
 TURN_S = 0.01
-"""How long the slices of one turn of the loop take together, but for the last of them."""
+"""Time budget, in seconds, for the slices of one turn of the loop; the last slice may exceed it."""
 
 Step = Callable[[], bool]
 
 
 def nothing() -> None:
-    """Where nothing is to be sent."""
+    """The default `settle`: sends nothing."""
 
 
 class LoopSlices:
-    """Calls steps in turn, one slice of each at a time, within a budget for each turn of the loop.
+    """Calls the steps of tasks round-robin, one slice of each task at a time, within a time budget for each turn of the loop.
 
-    :param settle: called after the slices of a turn: sends what they completed.
+    :param settle: called after the slices of a turn; sends the responses that they completed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, settle: Callable[[], None] = nothing) -> None:

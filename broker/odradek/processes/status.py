@@ -1,6 +1,7 @@
-"""The status: one JSON document for whoever connects to ``odradek.sock``. Answered by the supervisor, in every state.
+"""The status socket: sends one JSON document to each client that connects to ``odradek.sock``. Runs in the supervisor, in every
+state of the broker.
 
-It is put together from the process table and ``/proc``; no child is asked, so that a hanging one cannot hold it up.
+The document is built from the process table and ``/proc``. No child is queried, so a hanging child cannot delay it.
 """
 
 import errno
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.supervisor")
 
-ANSWER_BYTES = 1 << 20
+SEND_BUFFER_BYTES = 1 << 20
 PAUSE_S = 0.2
 
 
 class StatusSocket:
-    """Listens in the first log directory; only the broker's own user may connect."""
+    """The listening socket in the first log directory; only the broker's own user may connect."""
 
     def __init__(self, supervisor: "Supervisor", directory: Path) -> None:
         self._supervisor = supervisor
@@ -48,7 +49,7 @@ class StatusSocket:
             self._supervisor.loop.after(PAUSE_S, "status", self._watch)
             return
         with connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ANSWER_BYTES)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             connection.setblocking(False)
             try:
                 connection.send(json.dumps(report(self._supervisor)).encode() + b"\n")
@@ -62,7 +63,7 @@ class StatusSocket:
 
 
 def report(supervisor: "Supervisor") -> dict[str, Any]:
-    """The document: identity, state, listeners, counts, log directories, and a row for each process."""
+    """The status document: identity, state, listeners, counts, log directories, and a row for each process."""
     shm, directories, acceptor = supervisor.shm, supervisor.directories, supervisor.acceptor
     now = supervisor.clock()
     processes = [
@@ -123,29 +124,29 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
     }
 
 
-def loading_report(found: Sequence[dict[str, int]], paths: Sequence[Path]) -> dict[str, Any]:
-    """How far the start is, or how it went: sums over the log directories, and a row for each.
+def loading_report(progress: Sequence[dict[str, int]], paths: Sequence[Path]) -> dict[str, Any]:
+    """The progress or the result of loading the logs: sums over the log directories, and a row for each.
 
-    :param found: as `SharedMemory.loading_dirs`.
+    :param progress: the value of `SharedMemory.loading_dirs`.
     """
     sums = {"done": "logs_done", "total": "logs"}
     sums |= {name: name for name in ("bytes_recovered", "bytes_to_recover", "truncated_bytes", "truncated_logs")}
-    left = [remaining_s(one) for one in found]
+    left = [remaining_s(counts) for counts in progress]
     rows = [
         {"path": str(path)}
-        | {name: one[word] for name, word in sums.items()}
-        | {"elapsed_s": one["elapsed_ms"] / 1000, "remaining_s": seconds}
-        for path, one, seconds in zip(paths, found, left, strict=False)
+        | {name: counts[key] for name, key in sums.items()}
+        | {"elapsed_s": counts["elapsed_ms"] / 1000, "remaining_s": seconds}
+        for path, counts, seconds in zip(paths, progress, left, strict=False)
     ]
-    return {name: sum(one[word] for one in found) for name, word in sums.items()} | {
-        "elapsed_s": max((one["elapsed_ms"] for one in found), default=0) / 1000,
+    return {name: sum(counts[key] for counts in progress) for name, key in sums.items()} | {
+        "elapsed_s": max((counts["elapsed_ms"] for counts in progress), default=0) / 1000,
         "remaining_s": max((seconds for seconds in left if seconds is not None), default=None),
         "directories": rows,
     }
 
 
 def recovery_line(row: Mapping[str, Any]) -> str:
-    """A directory's row of `loading_report` as a line for people."""
+    """A directory's row of `loading_report` as one line of text."""
     line = f"{row['path']}: {row['done']} of {row['total']} logs open after {row['elapsed_s']:.1f} s"
     if row["bytes_to_recover"]:
         line += f", {row['bytes_recovered'] / 1e6:.1f} of {row['bytes_to_recover'] / 1e6:.1f} MB recovered"
@@ -156,18 +157,18 @@ def recovery_line(row: Mapping[str, Any]) -> str:
     return line
 
 
-def remaining_s(one: Mapping[str, int]) -> float | None:
-    """Seconds until a directory's logs are open, if it goes on as it did; None when that cannot be told yet."""
-    if one["logs_done"] >= one["logs"]:
+def remaining_s(progress: Mapping[str, int]) -> float | None:
+    """Seconds until a directory's logs are open, extrapolated from the progress so far; None if nothing is done yet."""
+    if progress["logs_done"] >= progress["logs"]:
         return 0.0
-    whole, part = one["bytes_to_recover"], one["bytes_recovered"]
+    whole, part = progress["bytes_to_recover"], progress["bytes_recovered"]
     if not whole:
-        whole, part = one["logs"], one["logs_done"]
-    return round(one["elapsed_ms"] / 1000 * max(0, whole - part) / part, 1) if part else None
+        whole, part = progress["logs"], progress["logs_done"]
+    return round(progress["elapsed_ms"] / 1000 * max(0, whole - part) / part, 1) if part else None
 
 
 def _address(listening: socket.socket | None) -> dict[str, Any] | None:
-    """Where HTTP is served, with the port that was chosen; None if nowhere."""
+    """The address on which HTTP is served, with the bound port; None if HTTP is not served."""
     if listening is None:
         return None
     host, port = listening.getsockname()[:2]
@@ -175,7 +176,7 @@ def _address(listening: socket.socket | None) -> dict[str, Any] | None:
 
 
 def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:
-    """A log directory as the cleaner last saw it; bytes are -1 before it did."""
+    """A log directory with the free space that the cleaner found last; bytes are -1 before its first look."""
     state, free, total, full_times = disk
     return {
         "path": path,
@@ -188,7 +189,7 @@ def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> 
 
 
 def pss_bytes(pid: int) -> int:
-    """Proportional memory of a process; 0 if it has ended."""
+    """The proportional set size of a process, in bytes; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
             return sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith(b"Pss:"))

@@ -1,11 +1,17 @@
-"""The supervisor: makes what the processes share, forks them, accepts and hands over connections, and restarts who dies.
+"""The supervisor: creates what the processes share, forks them, accepts connections and hands them over, restarts dead children.
 
-Must not: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. What it supervises
-cannot break it. It ends on SIGTERM, SIGINT or SIGHUP (in order), or when its start fails (StartError, one line). Its death
-makes every child stop (PDEATHSIG); the locks of the log directories last until the last of them is gone. A child that is
-killed, exits or raises is restarted alone; after SIGSEGV, SIGBUS, SIGABRT or SIGILL the shared memory cannot be trusted: all
-children are killed and reaped, and everything is built anew from the logs, in a new mapping. The supervisor itself goes on
-through that (it reads of the mapping only the process table): the listening sockets, the locks and systemd's watchdog stay.
+What it must not do: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. So nothing
+that it supervises can break it.
+
+How it ends: SIGTERM, SIGINT or SIGHUP stop the broker in order. If the start fails, it ends with StartError (one line).
+
+What its death causes: every child receives SIGTERM (PDEATHSIG) and stops. The locks of the log directories last until the last
+child has ended.
+
+What the death of a child causes: a child that is killed, exits or raises is restarted alone. After SIGSEGV, SIGBUS, SIGABRT or
+SIGILL the shared memory cannot be trusted: the supervisor kills and reaps all children, creates a new mapping, and builds the
+state from the logs. The supervisor itself survives this, because it reads only the process table from the mapping: the listening
+sockets, the locks and systemd's watchdog stay.
 """
 
 import gc
@@ -41,31 +47,31 @@ log = logging.getLogger("odradek.supervisor")
 
 COORDINATOR_SOCKET = "odradek.coordinator.sock"
 WATCH_EVERY_S = 1.0
-STOOD_STILL_S = 5.0
-PAUSE_OF_ACCEPTING_S = 0.2
-HAND_OVER_AGAIN_S = 0.02
-RESTARTS_OF_A_START = 5
+SUSPENDED_S = 5.0
+ACCEPT_PAUSE_S = 0.2
+HAND_OVER_RETRY_S = 0.02
+MAX_RESTARTS_AT_START = 5
 COLLECTIONS = (20_000, 20, 10)
-"""Thresholds of Python's collector in children: a large answer is some 100,000 objects, none of them garbage, and with Python's
-own thresholds most of the time that it takes would be spent looking at them."""
-LOADING_TOLD_EVERY_S = 5.0
+"""Thresholds of Python's garbage collector in children. A large response consists of some 100,000 objects, none of them garbage;
+with Python's default thresholds, most of the time for such a response would be spent on examining them."""
+LOADING_REPORT_EVERY_S = 5.0
 PID_FILE_RETRY_S = 10.0
 
 
 class MemoryFault(Exception):
-    """A child ended in a way after which the shared memory is to be built anew."""
+    """A child ended by a signal after which the shared memory must be rebuilt."""
 
 
 class NoLogDirectoryLeft(Exception):
-    """Every log directory has failed: there is nothing left to serve."""
+    """Every log directory has failed, so the broker has nothing left to serve."""
 
 
 class Supervisor:
-    """One broker, from its bound sockets on. `run` returns after the ordered stop.
+    """One running broker, from the moment when its sockets are bound. `run` returns after the ordered stop.
 
-    :param sockets: listening; `bound` says what of, in the same order.
-    :param rows: the process table; tests put their own in.
-    :param metrics_socket: listening, for the reporter; None if `metrics.listener` is empty.
+    :param sockets: the listening sockets of the listeners `bound`, in the same order.
+    :param rows: the process table; tests replace it.
+    :param metrics_socket: the listening socket for the reporter; None if `metrics.listener` is empty.
     """
 
     def __init__(
@@ -102,9 +108,9 @@ class Supervisor:
         self._progress_limit_s = config.integer("odradek.stuck.process.ms") / 1000
 
     def run(self) -> int:
-        """Start everything, serve until a signal asks for the end, stop in order; the exit code.
+        """Start all processes, serve until a stop signal arrives, stop in order. Returns the exit code.
 
-        :raises StartError: it cannot start.
+        :raises StartError: the broker cannot start.
         """
         self.signals = StopSignals()
         self.loop.watch(self.signals.fileno(), self.signals.drain)
@@ -147,7 +153,7 @@ class Supervisor:
             for name in (PID_FILE, STATUS_SOCKET, COORDINATOR_SOCKET):
                 try:
                     (self._home / name).unlink(missing_ok=True)
-                except OSError as error:  # its directory has failed
+                except OSError as error:  # the log directory has failed
                     log.warning("could not remove %s: %s", self._home / name, error.strerror)
             self.signals.close()
             self.notifier.close()
@@ -156,7 +162,7 @@ class Supervisor:
     # -- what the processes share -----------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        """Shared memory, channels, and sockets between processes."""
+        """Create the shared memory, and the channels and sockets between processes."""
         try:
             self.shm = SharedMemory(
                 self.config.integer("odradek.max.partitions"), self.config.integer("odradek.producer.state.max.bytes")
@@ -190,7 +196,7 @@ class Supervisor:
         except ValueError as error:
             raise StartError(str(error)) from error
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
-        self._watch(self.shm.event_fd(), self._woken)
+        self._watch(self.shm.event_fd(), self._on_wake)
         for ordinal, (ours, _) in enumerate(self._channels):
             self._watch(ours.fileno(), lambda ordinal=ordinal: self._channel_readable(ordinal))  # type: ignore[misc]
         self.children = children
@@ -203,7 +209,7 @@ class Supervisor:
         self._watched.append(fd)
 
     def _tear_down(self) -> None:
-        """Give back what one build made; the listening sockets, the status and the directories stay."""
+        """Release what `_build` created; the listening sockets, the status socket and the directories stay."""
         for fd in self._watched:
             self.loop.unwatch(fd)
         self._watched.clear()
@@ -236,9 +242,10 @@ class Supervisor:
             self.notifier.send(STATUS=f"restarting all processes after a memory fault: {fault}")
 
     def _run_child(self, child: Child) -> int:
-        """In the child: close what is not its own, then its main function.
+        """Runs in the child: close the descriptors that it does not need, then call its main function.
 
-        What all children need was made before the fork: a child has copies of all pages that it touches, code's included.
+        The supervisor prepares before the fork what all children need: a child gets its own copy of every page that it touches,
+        including pages of code.
         """
         row = child.row
         keep = self._kept.copy()
@@ -285,7 +292,7 @@ class Supervisor:
     # -- children ---------------------------------------------------------------------------------------------------
 
     def _start(self, child: Child) -> None:
-        self._take_over()  # once here, and not by each child
+        self._take_over()  # here, so that each child need not do it
         if self.children.start(child):
             self.loop.watch(child.pidfd, lambda: self._child_ended(child))
         else:
@@ -294,7 +301,7 @@ class Supervisor:
     def _restart(self, child: Child) -> None:
         delay = self.children.restart_delay(child)
         self.loop.after(delay, f"restart {child.name}", lambda: self._start(child))
-        if not self._served and (child.hopeless or child.restarts > RESTARTS_OF_A_START):
+        if not self._served and (child.hopeless or child.restarts > MAX_RESTARTS_AT_START):
             raise StartError(f"{child.name} cannot start ({child.last_exit}): see its messages above")
 
     def _child_ended(self, child: Child) -> None:
@@ -309,10 +316,10 @@ class Supervisor:
             self._restart(child)
 
     def _watch_children(self) -> None:
-        """Once a second: show that this loop turns, and end those whose does not."""
+        """Once a second: report the supervisor's own progress, and kill children that make none."""
         now = self.clock()
-        if now - self._last_watch > STOOD_STILL_S:
-            self.children.look_anew()
+        if now - self._last_watch > SUSPENDED_S:
+            self.children.reset_progress()
         self._last_watch = now
         if self.state != "starting" or any(child.running for child in self.children.all):
             self.shm.beat()
@@ -326,7 +333,7 @@ class Supervisor:
         count = self.shm.log_dir_count
         for number in range(count):
             if self.shm.log_dir_offline(number):
-                self.directories.online[number] = False  # it stays so if the memory is built anew
+                self.directories.online[number] = False  # it stays offline if the shared memory is rebuilt
         if self.state != "stopping" and not any(self.directories.online):
             raise NoLogDirectoryLeft(
                 "all log directories have failed, the broker stops: "
@@ -336,26 +343,26 @@ class Supervisor:
     def _notify_watchdog(self) -> None:
         if self.notifier.watchdog_s is not None:
             self.notifier.send(WATCHDOG=1)
-            self.loop.after(self.notifier.watchdog_s, "dog", self._notify_watchdog)
+            self.loop.after(self.notifier.watchdog_s, "watchdog", self._notify_watchdog)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
     def _is_serving(self, ordinal: int) -> bool:
         return bool(self.shm.process(self._workers[ordinal].index).state == ProcessState.SERVING)
 
-    def _woken(self) -> None:
+    def _on_wake(self) -> None:
         self.shm.drain_event()
         self._take_over()
         self._hand_over()
 
     def _take_over(self) -> None:
-        """Act by the settings that changed."""
+        """Apply the settings that changed at run time."""
         if self.running.take_over(self.config):
             self._take_over_limits()
             self._advertised = listeners.advertised(self.config.advertised_listeners, self.bound)
 
     def _limits(self) -> tuple[int, int, dict[str, int]]:
-        """Of connections: in all, from one address, from some. Raises ValueError."""
+        """The connection limits: in total, for each address, and for single addresses. Raises ValueError."""
         return (
             self.config.integer("max.connections"),
             self.config.integer("max.connections.per.ip"),
@@ -365,7 +372,7 @@ class Supervisor:
     def _take_over_limits(self) -> None:
         try:
             self.acceptor.limits.change(*self._limits())
-            self.acceptor.tell_limit()
+            self.acceptor.publish_limit()
         except ValueError as error:
             log.error("cannot apply the changed connection limits: %s; the previous limits stay in force", error)
 
@@ -379,15 +386,15 @@ class Supervisor:
 
     def _accept(self, sock: socket.socket, index: int) -> None:
         if not self.acceptor.accept(sock, index):
-            self.loop.after(PAUSE_OF_ACCEPTING_S, "pause", self._look_at_accepting)
+            self.loop.after(ACCEPT_PAUSE_S, "pause", self._look_at_accepting)
         self._look_at_accepting()
 
     def _look_at_accepting(self) -> None:
-        """Accept while there is room for what comes; come back to what waits for room in a channel."""
+        """Accept while there is room for new connections; retry the sockets that wait for room in a channel."""
         if self.state != "serving":
             return
         if self.acceptor.waiting:
-            self.loop.after(HAND_OVER_AGAIN_S, "hand over", self._hand_over)
+            self.loop.after(HAND_OVER_RETRY_S, "hand over", self._hand_over)
         self._set_accepting(self.acceptor.may_accept and not self.loop.has_timer("pause"))
 
     def _set_accepting(self, on: bool) -> None:
@@ -403,17 +410,17 @@ class Supervisor:
     # -- start, serve, stop -----------------------------------------------------------------------------------------
 
     def _start_all(self) -> None:
-        """All but the last stage, one after another, until all of them serve; or until a stop is asked for.
+        """Start all stages but the last, one after another, until all their processes serve or a stop signal arrives.
 
-        Modules are imported in this process, so that children share their pages, and so that a successor of who serves clients
-        is of the same build whatever was installed meanwhile; and while loaders work, so that nobody waits for it. The loaders'
-        own come before their fork, all others' before that of the first who stays: each import after a fork leaves both sides
-        with copies of pages.
+        Modules are imported in this process, so that children share their pages, and so that a restarted child runs the same build
+        even if another version was installed meanwhile. The imports run while loaders work, so the start does not wait for them.
+        The loaders' modules are imported before the loaders' fork, all others before the fork of the first lasting process: each
+        import after a fork leaves both sides with copies of pages.
         """
         began = self.clock()
-        gc.disable()  # what a collection freed here each child would fill, in a copy of the page of its own
+        gc.disable()  # each child would reuse memory that a collection freed here, and get a copy of each such page
         loaders = self._start_stage(0)
-        self.loop.after(LOADING_TOLD_EVERY_S, "loading", self._tell_loading)
+        self.loop.after(LOADING_REPORT_EVERY_S, "loading", self._report_loading)
         to_import = [row.main for row in self.rows if 0 < row.stage < LAST_STAGE]
         self._import_next(to_import)
         while not (self.signals.count or all(child.ended for child in loaders)):
@@ -423,41 +430,43 @@ class Supervisor:
         if self.signals.count:
             return
         log.info("logs loaded in %.0f ms: %d partitions", (self.clock() - began) * 1000, self.shm.slots_used)
-        for one in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
-            if one["bytes_recovered"]:
-                log.info("%s", recovery_line(one))
+        for row in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
+            if row["bytes_recovered"]:
+                log.info("%s", recovery_line(row))
         for main in to_import:
             resolve(main)
-        others = [*self._start_stage(1), *self._start_stage(2)]
-        while not (self.signals.count or all(self._has_started(child) for child in others)):
+        children = [*self._start_stage(1), *self._start_stage(2)]
+        while not (self.signals.count or all(self._has_started(child) for child in children)):
             self.loop.turn()
 
     def _import_next(self, mains: list[str]) -> None:
-        """Import one module after the other, in turns of the loop, which serves the status meanwhile; they leave the list."""
+        """Import the modules of `mains`, one in each turn of the loop, which serves the status in between. Removes each from the
+        list."""
         if mains:
             resolve(mains.pop(0))
             self.loop.after(0.0, "import", lambda: self._import_next(mains))
 
     def _start_stage(self, stage: int) -> list[Child]:
-        """Start what belongs to a stage. Who is of the last stage imports its own: nobody waits for it, or shares it."""
+        """Start the processes of a stage. A process of the last stage imports its modules itself: nothing waits for it, and no
+        other process shares these modules."""
         children = self.children.of_stage(stage)
         for child in children:
             if stage != LAST_STAGE:
                 resolve(child.row.main)
-        # A child that puts another method into the cache of them lets go of the name that was there: a page for each.
+        # A child that replaces an entry of the method cache releases the name in that entry, which copies a page each time.
         sys._clear_type_cache()
         gc.freeze()
         for child in children:
             self._start(child)
         return children
 
-    def _tell_loading(self) -> None:
-        """Now and then while logs are opened: how far that is."""
-        for one in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
-            if one["done"] < one["total"]:
-                log.info("%s", recovery_line(one))
-                self.notifier.send(STATUS=recovery_line(one))
-        self.loop.after(LOADING_TOLD_EVERY_S, "loading", self._tell_loading)
+    def _report_loading(self) -> None:
+        """Log the progress of loading, regularly until all logs are open."""
+        for row in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
+            if row["done"] < row["total"]:
+                log.info("%s", recovery_line(row))
+                self.notifier.send(STATUS=recovery_line(row))
+        self.loop.after(LOADING_REPORT_EVERY_S, "loading", self._report_loading)
 
     def _has_started(self, child: Child) -> bool:
         return bool(self.shm.process(child.index).state == ProcessState.SERVING)
@@ -478,7 +487,7 @@ class Supervisor:
             self.loop.turn()
 
     def _write_pid_file(self) -> None:
-        """Without it the command still finds the broker, by its status socket."""
+        """Write the pid file. A failure is not fatal: the command also finds the broker by its status socket."""
         try:
             write_pid_file(str(self._home), self.bound)
         except OSError as error:
@@ -508,8 +517,9 @@ class Supervisor:
             self._end([child for child in self.children.all if child.row.stop_order == order and child.running])
 
     def _end(self, children: Sequence[Child]) -> None:
-        """Send SIGTERM and wait for the end; SIGKILL once `odradek.stop.timeout.ms` is over, or on a further signal."""
-        signals = self.signals.count  # first: the next may be an answer to what the children say to theirs
+        """Send SIGTERM and wait until the children have ended; send SIGKILL after `odradek.stop.timeout.ms`, or when a further stop
+        signal arrives."""
+        signals = self.signals.count  # read first: a signal may arrive in reaction to what the children log on SIGTERM
         self.children.signal(children, signal.SIGTERM)
         deadline = self.clock() + self._stop_limit_s
         self.loop.after(self._stop_limit_s, "stop", lambda: None)
@@ -527,7 +537,7 @@ class Supervisor:
         self.loop.cancel("stop")
 
     def _wait(self, seconds: float) -> None:
-        """Let time pass in which nothing but the status is served; a signal cuts it short."""
-        self.loop.after(seconds, "start anew", lambda: None)
-        while self.loop.has_timer("start anew") and not self.signals.count:
+        """Wait, serving only the status; a stop signal ends the wait."""
+        self.loop.after(seconds, "restart all", lambda: None)
+        while self.loop.has_timer("restart all") and not self.signals.count:
             self.loop.turn()

@@ -1,4 +1,4 @@
-"""The one table of the broker's processes. Everything about starting, restarting and stopping them derives from it."""
+"""The table of the broker's processes. The supervisor derives from it how to start, restart and stop each process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ class ProcessRow:
     """A kind of process.
 
     :param main: "module:function", called with a ProcessContext in the forked child; returns the exit code.
-    :param stage: 0 runs to its end before anything of stage 1 starts; 2 follows 1 at once, and what takes
-        longest is in 1; `LAST_STAGE` is started when the broker serves, and nobody waits for it.
-    :param count: how many of it, from the configuration.
-    :param stop_order: SIGTERM goes to one order after the other; the next waits until those before have ended.
+    :param stage: processes of stage 0 run to their end before stage 1 starts. Stage 2 starts directly after stage 1, which
+        contains the process that takes longest to start. `LAST_STAGE` starts when the broker serves; nothing waits for it.
+    :param count: returns the number of processes of this kind for a configuration.
+    :param stop_order: the supervisor sends SIGTERM to all processes of one order, waits until they have ended, and continues
+        with the next higher order.
     """
 
     kind: int
@@ -30,12 +31,12 @@ def _workers(config: BrokerConfig) -> int:
     return config.integer("num.network.threads")
 
 
-MOST_LOADERS = 16
+MAX_LOADERS = 16
 LAST_STAGE = 3
 
 
 def _loaders(config: BrokerConfig) -> int:
-    return min(MOST_LOADERS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
+    return min(MAX_LOADERS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
 
 
 def _one(_: BrokerConfig) -> int:
@@ -43,7 +44,7 @@ def _one(_: BrokerConfig) -> int:
 
 
 def _reporters(config: BrokerConfig) -> int:
-    """None when nobody is to be told anything: neither over HTTP nor by the spool."""
+    """0 if neither HTTP nor the usage spool is configured, else 1."""
     return int(bool(config["metrics.listener"]) or config.integer("usage.spool.max.bytes") > 0)
 
 

@@ -1,4 +1,4 @@
-"""One task at a time for each key, for work that gives up the loop in between. Used in an event loop."""
+"""Lets one task at a time work on each key, for work that yields to the event loop in between."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """A lock for each key that is in use, taken in the order in which tasks ask for it."""
+    """A lock for each key that is in use; tasks get it in the order in which they requested it."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -14,7 +14,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:
-        """Hold the lock of a key. A task that is cancelled while it waits or works gives way to the next one."""
+        """Hold the lock of a key. If a task is cancelled while it waits or works, the next task gets the lock."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
         try:

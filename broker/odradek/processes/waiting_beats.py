@@ -1,9 +1,9 @@
-"""Beats for a main thread that waits for a disk.
+"""Reports progress (beats) for a main thread that waits for a disk.
 
-The supervisor ends a process whose loop does not turn for `odradek.stuck.process.ms`. One sync, rename or deletion on a slow or
-overloaded device can take longer, and a successor would wait for the same device. So a thread of the process beats for the main
-thread while that waits. It does not while the main thread computes: passes that compute beat themselves, and one that does not
-come to an end is ended by the supervisor, as is a process that was stopped or that keeps the GIL.
+The supervisor kills a process that reports no progress for `odradek.stuck.process.ms`. One sync, rename or deletion on a slow or
+overloaded device can take longer, and a successor would wait for the same device. So a second thread of the process beats while
+the main thread waits. It does not beat while the main thread computes: a pass that computes beats by itself, and the supervisor
+kills a process whose pass does not end, that was stopped, or that keeps the GIL.
 """
 
 import threading
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from functools import partial
 
 EVERY_S = 0.5
-COMPUTES = 0.5
-"""Share of a core from which on a thread is taken to compute."""
+COMPUTING_SHARE = 0.5
+"""A thread that uses at least this share of a core counts as computing."""
 
 
 class WaitingBeats:
-    """One a process, made and started by the thread that it beats for.
+    """The beating thread of a process; created and started by the thread that it beats for.
 
-    :param clock: the CPU time of that thread, in seconds.
+    :param clock: returns the CPU time of that thread, in seconds.
     """
 
     def __init__(self, beat: Callable[[], object], clock: Callable[[], float] | None = None) -> None:
@@ -33,18 +33,18 @@ class WaitingBeats:
         self._thread = threading.Thread(target=self._run, name="beats", daemon=True)
 
     def start(self) -> None:
-        """Begin. Raises RuntimeError: the system gives no thread."""
+        """Start the thread. Raises RuntimeError if the system has no thread left."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """End the thread."""
         self._ended.set()
         self._thread.join()
 
     def look(self, passed_s: float) -> None:
-        """Beat if the thread waited for most of the `passed_s` seconds since the last look."""
+        """Beat if the observed thread waited for most of the `passed_s` seconds since the last call."""
         before, self._used = self._used, self._clock()
-        if self._used - before < COMPUTES * passed_s:
+        if self._used - before < COMPUTING_SHARE * passed_s:
             self._beat()
 
     def _run(self) -> None:
