@@ -97,7 +97,7 @@ def test_a_leader_that_does_not_answer_in_time_is_looked_up_again(members, monke
     warnings = []
     fetcher = fetcher_of(members, warnings)
     assert list(fetcher.poll(10.0)) == [] and members.forgotten == [1]
-    assert warnings == ["leader:1 does not answer a Fetch request in time; trying again"]
+    assert warnings == ["leader:1 did not answer a Fetch request in time; retrying"]
     members.leads = 2
     members.leaders[2].answers.append([(0, b"abc")])
     assert [fetched.place for fetched in fetcher.poll(10.0)] == [("t", 0)]

@@ -12,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import group_records
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
-from tests.groups.test_migration import SESSION_MS, ControllerService, assignment
+from tests.groups.test_migration import SESSION_MS, GroupsUnderTest, assignment
 
 DAY_MS = 86_400_000
 
@@ -34,7 +34,7 @@ def committed(office):
 
 
 def test_a_group_is_not_swept_away_while_its_first_commit_is_on_its_way():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     first = commit(office)
     office.groups.expire()
@@ -45,7 +45,7 @@ def test_a_group_is_not_swept_away_while_its_first_commit_is_on_its_way():
 
 
 def test_a_group_with_a_commit_on_its_way_is_not_deleted():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     commit(office)
     deleted = Once()
@@ -56,7 +56,7 @@ def test_a_group_with_a_commit_on_its_way_is_not_deleted():
 
 
 def test_a_subscription_that_no_generation_can_hold_is_refused_when_it_comes():
-    office = ControllerService()
+    office = GroupsUnderTest()
     most = office.groups.settings.max_member_bytes
     join = JoinRequest("", 10_000, 10_000, "consumer", [("range", bytes(most - 5))])
     refused, taken = Once(), Once()
@@ -68,7 +68,7 @@ def test_a_subscription_that_no_generation_can_hold_is_refused_when_it_comes():
 
 
 def test_a_commit_that_failed_leaves_what_was_there():
-    office = ControllerService()
+    office = GroupsUnderTest()
     assert commit(office).answer is ErrorCode.NONE
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert commit(office, 6).answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -79,14 +79,14 @@ def test_a_commit_that_failed_leaves_what_was_there():
 
 
 def test_a_generation_of_a_group_that_is_not_there_is_refused_as_the_clients_version_knows_it():
-    office = ControllerService()
+    office = GroupsUnderTest()
     assert commit(office, generation=1, member_id="m").answer is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(office, generation=1, member_id="m", knows_epochs=False).answer is ErrorCode.ILLEGAL_GENERATION
     assert office.group() is None
 
 
 def test_offsets_expire_a_retention_after_their_commit_and_the_group_with_them():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.timers.advance(7 * DAY_MS - 1)
     assert office.groups.expire() == 0
@@ -97,7 +97,7 @@ def test_offsets_expire_a_retention_after_their_commit_and_the_group_with_them()
 
 
 def test_offsets_of_a_deleted_topic_go_from_memory_and_from_the_log():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.groups.topics_deleted(["orders"])
     assert committed(office) is None
@@ -112,7 +112,7 @@ def loaded_again(office, records):
 
 
 def test_a_commit_under_way_when_its_topic_is_deleted_goes_with_the_topic():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     once = commit(office)
     office.groups.topics_deleted(["orders"])
@@ -123,7 +123,7 @@ def test_a_commit_under_way_when_its_topic_is_deleted_goes_with_the_topic():
 
 
 def test_a_topic_made_anew_is_committed_to_once_what_was_committed_to_its_namesake_is_gone():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.log.held = True
     office.groups.topics_deleted(["orders"])
@@ -136,7 +136,7 @@ def test_a_topic_made_anew_is_committed_to_once_what_was_committed_to_its_namesa
 
 
 def test_offsets_of_a_deleted_topic_that_could_not_be_removed_are_removed_a_little_later():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     office.groups.topics_deleted(["orders"])
@@ -165,7 +165,7 @@ class SmallBatches(HandLog):
 
 
 def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_the_log_takes_however_long_the_groups_name_is():
-    office, group = ControllerService(), "g" * 20_000
+    office, group = GroupsUnderTest(), "g" * 20_000
     office.groups.resign(0)
     office.log = SmallBatches()
     office.groups.begin(0, office.log)
@@ -181,7 +181,7 @@ def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_the_log_takes_ho
 
 
 def test_a_topic_deleted_while_its_offsets_could_not_be_removed_is_forgotten_by_a_load_that_comes_first():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     records = list(office.log.records)
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -195,7 +195,7 @@ def test_a_topic_deleted_while_its_offsets_could_not_be_removed_is_forgotten_by_
 
 
 def test_a_topic_deleted_between_an_append_that_failed_and_the_load_for_it_is_forgotten():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     commit(office)
     (written, then), *_ = office.log.waiting
@@ -211,7 +211,7 @@ def test_a_topic_deleted_between_an_append_that_failed_and_the_load_for_it_is_fo
 
 
 def test_a_successor_removes_offsets_of_topics_that_are_no_more():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     after = Successor(office, topics={"other": 1})
     assert after.groups.fetch("g")[1].get("orders", 0) is None
@@ -219,9 +219,9 @@ def test_a_successor_removes_offsets_of_topics_that_are_no_more():
 
 
 def test_a_successor_does_not_take_a_topic_made_while_it_reads_for_one_that_was_deleted_before():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
-    after = ControllerService()
+    after = GroupsUnderTest()
     del after.topics.counts["orders"]
     after.groups.begin(0, after.log)
     after.groups.replay(0, office.log.records)
@@ -233,7 +233,7 @@ def test_a_successor_does_not_take_a_topic_made_while_it_reads_for_one_that_was_
 
 
 def test_groups_that_are_loaded_anew_keep_the_offsets_of_topics_made_since_the_first_load():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.topics.counts["newer"] = 1
     once = Once()
     office.groups.commit(Commit("g", "", -1, None, {("newer", 0): Committed(3)}), once)
@@ -246,7 +246,7 @@ def test_groups_that_are_loaded_anew_keep_the_offsets_of_topics_made_since_the_f
 
 
 def test_an_offset_that_is_committed_again_at_this_moment_does_not_expire():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.timers.advance(8 * DAY_MS)
     office.log.held = True
@@ -281,7 +281,7 @@ def successor(office, pause_ms=0):
 
 
 def test_nobody_is_expelled_for_a_load_that_takes_long():
-    office = ControllerService()
+    office = GroupsUnderTest()
     me = office.join().answer
     office.sync(me.member_id, me.generation_id, {me.member_id: assignment(0)})
     after = successor(office, 10 * SESSION_MS)
@@ -291,7 +291,7 @@ def test_nobody_is_expelled_for_a_load_that_takes_long():
 
 
 def test_a_heartbeat_that_is_refused_makes_no_group_and_changes_none():
-    office = ControllerService()
+    office = GroupsUnderTest()
     answer = Once()
     office.groups.beat(
         "g", HeartbeatRequest("m", 0, rebalance_timeout_ms=1, topics=("orders",), assignor="no-such"), answer
@@ -325,9 +325,9 @@ def test_the_record_of_an_offset_written_by_hand_is_that_of_the_schema():
 
 @pytest.mark.parametrize("again", [False, True], ids=["read once", "read again"])
 def test_offsets_of_a_topic_that_is_deleted_while_they_are_read_are_not_those_of_one_made_anew(again):
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
-    after = ControllerService()
+    after = GroupsUnderTest()
     after.groups.begin(0, after.log)
     after.groups.replay(0, office.log.records)
     after.groups.topics_deleted(["orders"])
@@ -344,7 +344,7 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_read_are_not_those_of
 
 
 def test_a_commit_of_a_lagging_member_is_judged_by_its_partitions():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.beat("a", 0)
     office.topics.counts["orders"] = 5
     assert office.beat("a", 1, owned=frozenset()).member_epoch == 2
@@ -356,7 +356,7 @@ def test_a_commit_of_a_lagging_member_is_judged_by_its_partitions():
 
 
 def test_offsets_of_an_empty_group_are_kept_while_somebody_is_about_to_join_it():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.timers.advance(6 * DAY_MS)
     me = office.join().answer
@@ -375,7 +375,7 @@ def test_offsets_of_an_empty_group_are_kept_while_somebody_is_about_to_join_it()
 
 
 def test_offsets_that_nobody_subscribes_to_are_kept_amid_a_rebalance():
-    office = ControllerService()
+    office = GroupsUnderTest()
     commit(office)
     office.timers.advance(7 * DAY_MS)
     me = office.join().answer

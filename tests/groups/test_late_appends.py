@@ -7,7 +7,7 @@ from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.offsets import Commit, Committed
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
-from tests.groups.test_migration import ControllerService, assignment
+from tests.groups.test_migration import GroupsUnderTest, assignment
 
 NONE, TOO_LONG = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -31,7 +31,7 @@ def first_beat(office):
 
 
 def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_there():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     once = by_objects(office, 7)
     office.log.dawdle()
@@ -45,7 +45,7 @@ def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_there():
 
 @pytest.mark.parametrize("failing", [None, ErrorCode.NOT_COORDINATOR])
 def test_a_generation_that_takes_too_long_comes_to_nothing_and_the_members_join_again(failing):
-    office = ControllerService()
+    office = GroupsUnderTest()
     me = office.join().answer
     office.log.held = True
     synced = Once()
@@ -65,7 +65,7 @@ def test_a_generation_that_takes_too_long_comes_to_nothing_and_the_members_join_
 
 
 def test_a_heartbeat_that_takes_too_long_is_refused_and_the_member_is_told_in_full_at_its_next_one():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     once = first_beat(office)
     office.log.dawdle()
@@ -78,7 +78,7 @@ def test_a_heartbeat_that_takes_too_long_is_refused_and_the_member_is_told_in_fu
 
 
 def test_a_heartbeat_that_took_too_long_and_then_fails_has_the_groups_loaded_anew():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     once = first_beat(office)
     office.log.dawdle()
@@ -89,7 +89,7 @@ def test_a_heartbeat_that_took_too_long_and_then_fails_has_the_groups_loaded_ane
 
 
 def test_offsets_whose_tombstones_take_too_long_are_there_until_these_are():
-    office = ControllerService()
+    office = GroupsUnderTest()
     by_objects(office, 7)
     office.log.held = True
     deleted, told = Once(), []
@@ -109,7 +109,7 @@ def test_offsets_whose_tombstones_take_too_long_are_there_until_these_are():
 
 
 def test_a_heartbeat_without_news_is_answered_when_what_it_goes_by_is_durable():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     first_beat(office)
     office.log.dawdle()
@@ -125,7 +125,7 @@ def test_a_heartbeat_without_news_is_answered_when_what_it_goes_by_is_durable():
 
 
 def test_a_heartbeat_without_news_is_refused_when_what_it_goes_by_could_not_be_written():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     first_beat(office)
     office.log.dawdle()
@@ -137,7 +137,7 @@ def test_a_heartbeat_without_news_is_refused_when_what_it_goes_by_could_not_be_w
 
 
 def test_a_classic_member_of_a_consumer_group_is_told_what_it_may_hold_when_that_is_durable():
-    office = ControllerService()
+    office = GroupsUnderTest()
     old, generation = office.both()
     office.log.held = True
     beaten, synced = Once(), Once()
@@ -150,7 +150,7 @@ def test_a_classic_member_of_a_consumer_group_is_told_what_it_may_hold_when_that
 
 
 def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that_is_durable():
-    office = ControllerService()
+    office = GroupsUnderTest()
     old, _ = office.both()
     office.log.held = True
     left = Once()
@@ -158,7 +158,7 @@ def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that
     assert left.waits
     office.log.acknowledge()
     assert left.answer == (NONE, [NONE, ErrorCode.UNKNOWN_MEMBER_ID])
-    office = ControllerService()
+    office = GroupsUnderTest()
     old, _ = office.both()
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     office.log.held = True
@@ -170,7 +170,7 @@ def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that
 
 
 def test_a_heartbeat_without_news_that_fails_with_the_commit_before_it_has_nothing_loaded_anew():
-    office = ControllerService()
+    office = GroupsUnderTest()
     epoch = first_beat(office).answer.member_epoch
     office.log.held, office.log.failing = True, ErrorCode.COORDINATOR_NOT_AVAILABLE
     commit, once = Once(), Once()

@@ -7,14 +7,14 @@ from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.offsets import Commit, Committed
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
-from tests.groups.test_migration import SESSION_MS, ControllerService, assignment, subscription
+from tests.groups.test_migration import SESSION_MS, GroupsUnderTest, assignment, subscription
 
 NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 
 
 def successor(office, count=None):
     """A coordinator that has read the first `count` records of another's log."""
-    after = ControllerService()
+    after = GroupsUnderTest()
     after.groups.begin(0, after.log)
     after.groups.replay(0, office.log.records[:count])
     after.groups.loaded(0)
@@ -48,7 +48,7 @@ def commit(office, member_id, epoch, instance_id=None, knows_epochs=True):
 
 @pytest.mark.parametrize("epoch", [3, -1, -2])
 def test_a_member_whose_group_is_not_known_is_sent_to_join_again(epoch):
-    office = ControllerService()
+    office = GroupsUnderTest()
     assert office.beat("m", epoch).error is UNKNOWN
     assert office.group() is None
     told = office.beat("m", 0)
@@ -56,7 +56,7 @@ def test_a_member_whose_group_is_not_known_is_sent_to_join_again(epoch):
 
 
 def test_a_member_of_a_group_that_is_a_classic_one_now_is_sent_to_join_again():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.classic_member()
     assert office.beat("m", 3).error is UNKNOWN
     assert office.group().type_name == "classic"
@@ -65,7 +65,7 @@ def test_a_member_of_a_group_that_is_a_classic_one_now_is_sent_to_join_again():
 
 @pytest.mark.parametrize(("knows_epochs", "error"), [(True, UNKNOWN), (False, ErrorCode.ILLEGAL_GENERATION)])
 def test_a_commit_of_a_member_whose_group_is_not_known_says_so_in_words_that_clients_know(knows_epochs, error):
-    assert commit(ControllerService(), "m", 3, knows_epochs=knows_epochs) is error
+    assert commit(GroupsUnderTest(), "m", 3, knows_epochs=knows_epochs) is error
 
 
 def static_beat(office, member_id, epoch, **fields):
@@ -74,7 +74,7 @@ def static_beat(office, member_id, epoch, **fields):
 
 def left_and_came_back():
     """A static member left for a while and came back as another, whose join a loss of power took: (office, successor)."""
-    office = ControllerService()
+    office = GroupsUnderTest()
     assert static_beat(office, "before", 0).error is NONE
     joined = len(office.log.records)
     assert static_beat(office, "before", -2).error is NONE
@@ -109,7 +109,7 @@ def test_one_that_never_was_a_member_does_not_take_an_instance_id_after_a_restar
 
 
 def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_not_fenced():
-    office = ControllerService()
+    office = GroupsUnderTest()
     first, other = join(office, instance_id="i").answer, join(office)
     join(office, first.member_id, "i")
     assert sync(office, join(office, first.member_id, "i").answer, "i").error is NONE
@@ -131,7 +131,7 @@ def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_n
 
 
 def test_of_two_that_have_one_instance_id_the_one_that_is_not_in_the_log_is_fenced_once_the_other_was_heard():
-    office = ControllerService()
+    office = GroupsUnderTest()
     joined = join(office, instance_id="i").answer
     sync(office, joined, "i")
     after = successor(office)
@@ -140,7 +140,7 @@ def test_of_two_that_have_one_instance_id_the_one_that_is_not_in_the_log_is_fenc
 
 
 def test_a_static_member_that_no_log_was_read_for_is_fenced_as_ever():
-    office = ControllerService()
+    office = GroupsUnderTest()
     old = join(office, instance_id="i").answer
     sync(office, old, "i")
     assert join(office, instance_id="i").answer.error is NONE
@@ -151,7 +151,7 @@ def test_a_static_member_that_no_log_was_read_for_is_fenced_as_ever():
 
 
 def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
-    office = ControllerService()
+    office = GroupsUnderTest()
     stays = office.classic_member()
     gone = join(office)
     office.groups.join_gone("g", gone)
@@ -164,7 +164,7 @@ def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
 
 
 def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
-    office = ControllerService()
+    office = GroupsUnderTest()
     stays = office.classic_member()
     gone = join(office)
     office.groups.join_gone("g", gone)
@@ -177,7 +177,7 @@ def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
 
 
 def test_one_that_comes_back_is_waited_for_as_any_other():
-    office = ControllerService()
+    office = GroupsUnderTest()
     stays = office.classic_member()
     gone = join(office)
     member_id = next(one for one in office.group().classic.members if one != stays)
@@ -192,7 +192,7 @@ def test_one_that_comes_back_is_waited_for_as_any_other():
 
 
 def test_whoever_is_not_waited_for_may_go_away():
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.groups.join_gone("g", Once())
     stays = office.classic_member()
     office.groups.join_gone("g", Once())

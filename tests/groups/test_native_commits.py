@@ -24,7 +24,7 @@ from odradek.protocol.schemas import offset_commit
 from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch, read_batch
-from tests.groups.test_migration import ControllerService
+from tests.groups.test_migration import GroupsUnderTest
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
 from tests.shm.one_broker import OneBroker
@@ -177,7 +177,7 @@ def full_request():
 
 
 def test_a_commit_that_takes_too_long_is_refused_at_once_and_counts_once_it_is_there(topics):
-    office = ControllerService()
+    office = GroupsUnderTest()
     office.log.held = True
     request = full_request()
     request.generation_id_or_member_epoch, request.member_id = -1, ""

@@ -11,7 +11,7 @@ from odradek.groups.environment import LogBatch
 from odradek.groups.offsets import Commit, Committed, offset_record
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
-from tests.groups.test_migration import ControllerService
+from tests.groups.test_migration import GroupsUnderTest
 
 T, U = 7, 8
 """Producer ids."""
@@ -43,8 +43,8 @@ class Loader:
         """The marker that ends a producer's transaction."""
         return self.add(LogBatch([], producer_id, commits=commits))
 
-    def load(self) -> ControllerService:
-        office = ControllerService()
+    def load(self) -> GroupsUnderTest:
+        office = GroupsUnderTest()
         office.groups.begin(0, office.log)
         office.groups.replay_batches(0, self.batches)
         office.groups.loaded(0)
@@ -55,7 +55,7 @@ def record(group: str, topic: str, partition: int, offset: int | None) -> tuple[
     return offset_record(group, topic, partition, None if offset is None else Committed(offset, commit_timestamp_ms=1))
 
 
-def offsets(office: ControllerService, group: str = "g") -> dict[int, int]:
+def offsets(office: GroupsUnderTest, group: str = "g") -> dict[int, int]:
     """Of each partition, what a client that asks gets."""
     error, found = office.groups.fetch(group)
     assert error is ErrorCode.NONE
