@@ -114,7 +114,7 @@ def test_a_topic_that_is_missing_for_a_moment_is_waited_for_and_then_counts_as_d
     assert list(fetcher.poll(1.0)) == []
     members.topics = {"t"}
     assert list(fetcher.poll(1.0)) == [] and len(members.leaders[1].requests) == 1
-    fetcher._look_soon()
+    fetcher._schedule_look_up()
     members.topics = set()
     now += fetching.MISSING_S / 2
     assert list(fetcher.poll(1.0)) == []

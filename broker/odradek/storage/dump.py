@@ -142,7 +142,7 @@ def _log(path: Path, deep: bool, from_offset: int, to_offset: int, decode: Decod
         os.close(descriptor)
 
 
-def _batch(found: batch_file.Found) -> Entry:
+def _batch(found: batch_file.FileBatch) -> Entry:
     batch = found.content
     assert isinstance(batch, RecordBatch)
     return {
@@ -167,7 +167,7 @@ def _batch(found: batch_file.Found) -> Entry:
     }
 
 
-def _message(found: batch_file.Found) -> Entry:
+def _message(found: batch_file.FileBatch) -> Entry:
     message = found.content
     assert isinstance(message, OldMessage)
     return {
@@ -186,7 +186,7 @@ def _timestamp_type(attributes: int) -> str:
     return "LogAppendTime" if attributes & LOG_APPEND_TIME else "CreateTime"
 
 
-def _records(found: batch_file.Found, from_offset: int, to_offset: int, decode: Decoder | None) -> Iterator[Entry]:
+def _records(found: batch_file.FileBatch, from_offset: int, to_offset: int, decode: Decoder | None) -> Iterator[Entry]:
     try:
         records = batch_file.open_batch(found.content)
     except ValueError as error:

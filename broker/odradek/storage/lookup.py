@@ -1,7 +1,7 @@
-"""Finding a record by time where batches are compressed: what `odradek._ext.storage.lookup` cannot do without the codecs.
+"""Finds records by timestamp in compressed batches, for which `odradek._ext.storage.lookup` has no codecs.
 
-Called by workers for ListOffsets, in the look-up thread. Stateless; the descriptors, counts and the size come from one
-snapshot of the slot. No object is made for a record of a batch: a few bytes may open to millions of them.
+Runs in the look-up thread of workers, for ListOffsets. Stateless; descriptors, counts and size come from one snapshot of
+the slot. Creates no object per record: a few bytes may decompress to millions of records.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ OPEN_LIMIT = 128 * 1024 * 1024
 
 
 def find_in_compressed(batch: bytes, target_timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    """(offset, timestamp in ms) of the first record of one whole batch or wrapper that is not before either.
+    """(offset, timestamp in ms) of the first record in a batch or wrapper at or after both the timestamp and the
+    offset; or None.
 
-    :raises ValueError: it is not sound, CorruptBatchError, CorruptMessageError and what `decompress` raises among them.
+    :raises ValueError: the batch is invalid: CorruptBatchError, CorruptMessageError, or an error of `decompress`.
     """
     if not is_old(batch):
         content = read_batch(batch)[0]
