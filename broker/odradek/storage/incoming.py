@@ -58,8 +58,8 @@ def prepare(
     packed = compression.compress(codec, plain, level)
     try:
         return 0, properties, messages_to_batch.replace_payload(data, packed, codec), len(plain)
-    except BadMessageError as error:
-        return error.code, None, None, len(plain)
+    except BadMessageError as bad_message:
+        return bad_message.code, None, None, len(plain)
 
 
 def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, max_message_bytes: int) -> Prepared:
@@ -78,8 +78,8 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
         batch = messages_to_batch.write_batch(
             packed, codec_used, records.count, records.base_timestamp, records.max_timestamp
         )
-    except BadMessageError as error:
-        return error.code, None, None, limit
+    except BadMessageError as bad_message:
+        return bad_message.code, None, None, limit
     except CorruptCompressedDataError:
         return CORRUPT_MESSAGE, None, None, limit
     except DecompressionLimitError:

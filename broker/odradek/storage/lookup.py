@@ -23,8 +23,8 @@ def find_in_compressed(batch: bytes, target_timestamp: int, from_offset: int) ->
     if not is_old(batch):
         content = read_batch(batch)[0]
         plain = compression.decompress(content.codec, content.payload, OPEN_LIMIT)
-        found: tuple[int, int] | None = native.find_in_records(batch, plain, target_timestamp, from_offset)
-        return found
+        match: tuple[int, int] | None = native.find_in_records(batch, plain, target_timestamp, from_offset)
+        return match
     for message in read_message(batch)[0].opened(OPEN_LIMIT):
         if message.timestamp >= target_timestamp and message.offset >= from_offset:
             return message.offset, message.timestamp
@@ -42,12 +42,12 @@ def find_timestamp(
     target_timestamp: int,
     from_offset: int = 0,
 ) -> tuple[int, int, int] | None:
-    """The first record of a segment that is not before `target_timestamp` (ms) nor `from_offset`.
+    """Find the first record of a segment at or after both `target_timestamp` (ms) and `from_offset`.
 
-    log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: their committed counts. size_limit:
-    bytes of the log that may be seen. Returns (offset, timestamp, leader epoch of its batch), or None. With the
-    largest timestamp of a segment as target it answers ListOffsets for the maximal timestamp. Raises CorruptLogError,
-    ValueError as `find_in_compressed`, OSError.
+    log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: the committed counts of index entries.
+    size_limit: number of readable bytes of the log. Returns (offset, timestamp, leader epoch of its batch), or None. With the
+    largest timestamp of a segment as target, it serves ListOffsets for the maximal timestamp. Raises CorruptLogError,
+    ValueError (see `find_in_compressed`), OSError.
     """
     return native.time_of(
         log_fd,
