@@ -19,7 +19,7 @@ from odradek.cli.health_metrics import judge_metrics
 from odradek.cli.running_broker import find, status_of
 from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
-from odradek.clients.groups import Committed, Described, Member
+from odradek.clients.groups import Committed, GroupDescription, Member
 from odradek.testing import Broker
 from tests.api.wire import Wire, batch
 from tests.cli.command import Command
@@ -213,7 +213,7 @@ def test_offsets_of_groups_are_judged(state, committed, start, end, says):
 def described(*assigned, topics=("t",), state="Stable"):
     """A group whose members have these partitions."""
     members = [Member(f"m{i}", None, "c", "/127.0.0.1", one, topics=list(topics)) for i, one in enumerate(assigned)]
-    return Described("g", "Classic", state, "range", 0, members=members)
+    return GroupDescription("g", "Classic", state, "range", 0, members=members)
 
 
 @pytest.mark.parametrize(

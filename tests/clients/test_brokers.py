@@ -4,7 +4,7 @@ import pytest
 
 from odradek.clients import brokers
 from odradek.clients.cluster import Address, Partition, TopicInfo, View
-from odradek.clients.errors import Unreachable
+from odradek.clients.errors import UnreachableError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_cluster, explain_group
 
@@ -43,7 +43,7 @@ class Cluster:
 
     def broker(self, node_id):
         if node_id == 2:
-            raise Unreachable("no broker answers at b:2")
+            raise UnreachableError("no broker answers at b:2")
         return FakeResponse([], metadata_version=21)
 
     def ask(self, api, request, oldest):

@@ -97,7 +97,7 @@ def test_a_leader_that_does_not_answer_in_time_is_looked_up_again(members, monke
     warnings = []
     fetcher = fetcher_of(members, warnings)
     assert list(fetcher.poll(10.0)) == [] and members.forgotten == [1]
-    assert warnings == ["leader:1 does not answer a Fetch request in time; trying again"]
+    assert warnings == ["leader:1 did not answer a Fetch request in time; retrying"]
     members.leads = 2
     members.leaders[2].answers.append([(0, b"abc")])
     assert [fetched.place for fetched in fetcher.poll(10.0)] == [("t", 0)]
@@ -114,7 +114,7 @@ def test_a_topic_that_is_missing_for_a_moment_is_waited_for_and_then_counts_as_d
     assert list(fetcher.poll(1.0)) == []
     members.topics = {"t"}
     assert list(fetcher.poll(1.0)) == [] and len(members.leaders[1].requests) == 1
-    fetcher._look_soon()
+    fetcher._schedule_look_up()
     members.topics = set()
     now += fetching.MISSING_S / 2
     assert list(fetcher.poll(1.0)) == []

@@ -16,7 +16,7 @@ from odradek.cli.record_format import printer
 from odradek.cli.sending import Sending
 from odradek.clients import fetching, producing, topics
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
-from odradek.clients.errors import ClientError, Unreachable
+from odradek.clients.errors import ClientError, UnreachableError
 from odradek.clients.fetching import Fetcher
 from odradek.clients.producing import Sender
 from odradek.protocol.errors import ErrorCode
@@ -57,7 +57,7 @@ def test_lines_that_are_sent_and_read_over_connections_that_break_arrive_once_an
         sender = Sender(cluster, "cut", PARTITIONS, -1, 30.0, seal, warnings.append)
         Sending(source, "lines", batches, sender, interruption, lambda more: None).run()
         assert sender.acknowledged == len(keys) and sender.waiting_bytes == sender.waiting_records == 0
-    assert gate.cuts == 0 and warnings and "trying again" in warnings[0]
+    assert gate.cuts == 0 and warnings and "retrying" in warnings[0]
     monkeypatch.setattr(fetching, "PARTITION_MAX_BYTES", 20_000)
     written = read_all(gate, "cut", warnings, cuts=3)
     assert gate.cuts == 0
@@ -112,7 +112,7 @@ def test_reading_what_was_deleted_names_the_first_offset_that_is_there(gate):
                 sender.receive(connection)
         topics.delete_records(cluster, {("short", 0): 4})
         fetcher = Fetcher(cluster, {("short", 0): 2}, True, lambda line: None)
-        with pytest.raises(ClientError, match=r"no offset 2 in short-0: its records before offset 4 were deleted"):
+        with pytest.raises(ClientError, match=r"short-0 has no offset 2: its records before offset 4 were deleted"):
             poll_until_error(fetcher)
 
 
@@ -157,8 +157,8 @@ class Leader:
             sequence = int.from_bytes(part.records[53:57], "big", signed=True)
             self.sent.append((part.index, sequence, part.records[-2:-1]))
             answer = self.answers.popleft() if self.answers else ErrorCode.NONE
-            if answer is Unreachable:
-                raise Unreachable("the connection to leader:1 broke")
+            if answer is UnreachableError:
+                raise UnreachableError("the connection to leader:1 broke")
             parts.append((part.index, answer))
         if answered:
             self._waiting.append(parts)
@@ -205,7 +205,7 @@ def test_batches_behind_one_that_is_refused_for_now_are_sent_again_in_order():
 
 
 def test_a_batch_that_was_appended_before_its_answer_was_lost_counts_once():
-    leader = Leader(Unreachable, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    leader = Leader(UnreachableError, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     sender = sender_to(leader)
     sender.put(1, batch(b"a"))
     drive(sender, leader)
@@ -267,7 +267,7 @@ def test_a_partition_that_acknowledges_nothing_in_time_ends_it():
     leader = Leader(*[NOT_LEADER] * 1000)
     sender = sender_to(leader, timeout_s=0.05)
     sender.put(0, batch(b"a"))
-    with pytest.raises(ClientError, match=r"t-0 acknowledged nothing for 0.05 s; --timeout allows more"):
+    with pytest.raises(ClientError, match=r"t-0 acknowledged no batch for 0.05 s; use a larger --timeout"):
         drive(sender, leader)
 
 

@@ -65,7 +65,7 @@ def test_a_record_to_be_tried_again_goes_before_its_lane_and_holds_no_worker():
     room.put(A, 1, b"a")
     room.put(A, 2, b"b")
     first, other = room.take_all()
-    assert room.queues.try_again(first, LONG_S)
+    assert room.queues.retry(first, LONG_S)
     room.put(A, 3, b"a")
     assert room.take_all() == []
     assert room.queues.finished(other)
@@ -94,7 +94,7 @@ def test_a_failed_record_of_a_partition_that_goes_is_left_to_its_next_owner():
     room.put(A, 0, b"a")
     (work,) = room.take_all()
     assert room.queues.hold([A]) == 0
-    assert not room.queues.try_again(work, 0.0)
+    assert not room.queues.retry(work, 0.0)
     assert room.queues.finished(work)
     room.queues.revoke([A])
     room.queues.assign([A])
@@ -107,7 +107,7 @@ def test_holding_forgets_what_waits_and_what_is_to_be_tried_again():
     for offset in range(3):
         room.put(A, offset)
     (work,) = room.take_all()
-    assert room.queues.try_again(work, LONG_S)
+    assert room.queues.retry(work, LONG_S)
     assert room.queues.hold([A]) == 3
     room.release()
     room.put(A, 3)
@@ -122,7 +122,7 @@ def test_bytes_count_until_a_worker_is_through_also_of_partitions_that_went():
     room.put(B, 0, size_bytes=5)
     first, other, *_ = (room.queues.take() for _ in range(2))
     assert (first.place, other.place) == (A, B)
-    assert room.queues.try_again(other, LONG_S)
+    assert room.queues.retry(other, LONG_S)
     assert (room.queues.fill(A), room.queues.fill(B), room.queues.total_bytes) == ((4, 40), (1, 5), 45)
     assert room.queues.hold([A, B]) == 4
     assert (room.queues.fill(A), room.queues.fill(B), room.queues.total_bytes) == ((1, 10), (0, 0), 10)
@@ -190,7 +190,7 @@ def test_any_schedule_keeps_lanes_in_order_and_loses_nothing(order, data):
                 finish(work)
             else:
                 del running[work]
-                assert queues.try_again(work, LONG_S)
+                assert queues.retry(work, LONG_S)
                 later.add(work)
         for place in (A, B):
             finished = sum(len(some) for (where, _), some in done.items() if where == place)

@@ -56,10 +56,10 @@ def test_the_buffers_get_what_given_settings_leave():
 @pytest.mark.parametrize(
     ("memory_bytes", "config", "message"),
     [
-        (LEAST_BYTES - 1, {}, f"memory_bytes={LEAST_BYTES - 1}: at least {LEAST_BYTES} is needed"),
+        (LEAST_BYTES - 1, {}, f"memory_bytes={LEAST_BYTES - 1} is too small: use at least {LEAST_BYTES}"),
         (64 * MIB, {"queued.max.messages.kbytes": 65536}, "queued.max.messages.kbytes=65536, .* leaves nothing"),
         (64 * MIB, {"queued.min.messages": "10000000"}, "queued.min.messages=10000000, .* leaves nothing"),
-        (64 * MIB, {"fetch.max.bytes": "much"}, "fetch.max.bytes='much': a number is needed"),
+        (64 * MIB, {"fetch.max.bytes": "much"}, "fetch.max.bytes='much' is not an integer"),
     ],
 )
 def test_memory_that_is_too_small_is_refused_with_what_uses_it(memory_bytes, config, message):

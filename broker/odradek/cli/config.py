@@ -251,7 +251,7 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
 def _print(told: dict[str, Any]) -> None:
     from odradek.cli.config_change import print_losses
     from odradek.clients.freed_space import DELETION_POLICY, SpaceRules
-    from odradek.clients.retention import Loss
+    from odradek.clients.retention import ExpectedDeletion
     from odradek.config.readable import with_reading
 
     name = told["key"]
@@ -272,7 +272,7 @@ def _print(told: dict[str, Any]) -> None:
             click.echo(f"  a topic that does not set it has the broker's {', '.join(told['comes_from'])}")
     if "deletes" in told:
         deletes = told["deletes"]
-        losses = [Loss(**one) for one in deletes["partitions"]]
+        losses = [ExpectedDeletion(**one) for one in deletes["partitions"]]
         click.echo(f"  with {name}={with_reading(name, deletes['with'])} now:")
         if deletes["records_at_most"]:
             print_losses(losses, SpaceRules(**deletes["space"]), deletes["exact"])

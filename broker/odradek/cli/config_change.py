@@ -12,8 +12,8 @@ from odradek.cli.output import count, print_table, size, span
 from odradek.cli.values import config_value
 from odradek.clients import configs
 from odradek.clients.cluster import Cluster
-from odradek.clients.freed_space import CHECK_INTERVAL, DELETE_DELAY, Freed, SpaceRules, space_rules
-from odradek.clients.retention import Loss, preview
+from odradek.clients.freed_space import CHECK_INTERVAL, DELETE_DELAY, FreedSpace, SpaceRules, space_rules
+from odradek.clients.retention import ExpectedDeletion, preview
 from odradek.config.readable import with_reading
 
 EXACT = "odradek.retention.exact"
@@ -100,7 +100,7 @@ def is_exact(entries: Mapping[str, configs.Entry], settings: Mapping[str, str]) 
     return values[EXACT] == "true" and values["retention.bytes"] == "-1"
 
 
-def print_losses(losses: Sequence[Loss], rules: SpaceRules, exact: bool) -> None:
+def print_losses(losses: Sequence[ExpectedDeletion], rules: SpaceRules, exact: bool) -> None:
     """What would be deleted, partition by partition where there are few, and what that frees.
 
     :param exact: see `is_exact`.
@@ -113,10 +113,10 @@ def print_losses(losses: Sequence[Loss], rules: SpaceRules, exact: bool) -> None
     print_table(["partition", "start", "up to", "end", "records", "size"], rows, "")
     sizes = [(one.size_at_least, one.size) for one in losses]
     if not any(None in pair for pair in sizes):
-        print_freed(Freed(sum(least or 0 for least, _ in sizes), sum(most or 0 for _, most in sizes)), rules)
+        print_freed(FreedSpace(sum(least or 0 for least, _ in sizes), sum(most or 0 for _, most in sizes)), rules)
 
 
-def print_freed(freed: Freed, rules: SpaceRules) -> None:
+def print_freed(freed: FreedSpace, rules: SpaceRules) -> None:
     """How much space that frees, and when."""
     if freed.at_least == freed.at_most:
         click.echo(f"about {size(freed.at_most)} of log files become free")
@@ -140,7 +140,7 @@ def losses_with(
     entries: Mapping[str, configs.Entry],
     settings: Mapping[str, str],
     rules: SpaceRules,
-) -> list[Loss]:
+) -> list[ExpectedDeletion]:
     """What the topic may lose with these settings over those that it has, whatever it may lose already without them."""
     merged = {key: settings.get(key, entries[key].value if key in entries else None) for key in RETENTION}
     try:
@@ -158,7 +158,7 @@ def _losses(
     settings: Mapping[str, str],
     unset: Sequence[str],
     rules: SpaceRules,
-) -> list[Loss]:
+) -> list[ExpectedDeletion]:
     """What the change adds to what retention deletes without it."""
     wanted = dict(settings) | {key: _fallback(cluster, before.get(key)) or "" for key in unset if key in RETENTION}
     then = losses_with(cluster, resource.name, before, wanted, rules)

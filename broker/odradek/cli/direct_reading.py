@@ -15,7 +15,7 @@ from odradek.cli.failure import fail
 from odradek.cli.interrupt import Interruption
 from odradek.cli.reading import Ends, Place
 from odradek.clients.errors import ClientError
-from odradek.clients.fetching import Fetched, Fetcher
+from odradek.clients.fetching import FetchedRecords, Fetcher
 from odradek.storage import compression, old_messages
 
 POLL_S = 1.0
@@ -132,7 +132,7 @@ class DirectReading:
             self._fetcher.drop(place)
 
 
-def _next(responses: Iterator[Fetched], interruption: Interruption) -> Fetched | None:
+def _next(responses: Iterator[FetchedRecords], interruption: Interruption) -> FetchedRecords | None:
     """The next of them. A signal ends it at once: a broker may let this program wait."""
     with interruption.at_once():
         return next(responses, None)

@@ -10,7 +10,7 @@ from odradek.cli.options import DRY_RUN_OPTION, GROUP_ARGUMENT, YES_OPTION, comp
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
-    from odradek.clients.groups import Described, Event
+    from odradek.clients.groups import Event, GroupDescription
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 
@@ -111,7 +111,7 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
     print_table(["when", "what", "who", "why", "took"], rows, "  its coordinator remembers nothing; it began lately")
 
 
-def _summary(events: "list[Event]", found: "Described") -> list[str]:
+def _summary(events: "list[Event]", found: "GroupDescription") -> list[str]:
     """What the events come to, in sentences."""
     from collections import Counter
 
@@ -241,12 +241,12 @@ def _refuse_members(cluster: "Cluster", group_id: str) -> None:
     """A group with members keeps its offsets to itself; one that there is not yet may begin anywhere."""
     from odradek.cli.output import count
     from odradek.clients import groups
-    from odradek.clients.errors import Refused
+    from odradek.clients.errors import RefusedError
     from odradek.protocol.errors import ErrorCode
 
     try:
         found = groups.describe(cluster, group_id)
-    except Refused as error:
+    except RefusedError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return

@@ -10,8 +10,8 @@ import click
 from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import Refused
-from odradek.clients.groups import Committed, Described, Member, Place
+from odradek.clients.errors import RefusedError
+from odradek.clients.groups import Committed, GroupDescription, Member, Place
 from odradek.protocol.errors import ErrorCode
 
 OFFSET_TITLES = ["topic", "partition", "committed", "end", "lag", "client", "host", "note"]
@@ -24,13 +24,13 @@ class View(NamedTuple):
     """
 
     group_id: str
-    described: Described | None
+    described: GroupDescription | None
     offsets: list[dict[str, Any]] | None
     tree: list[dict[str, Any]]
 
 
 def look(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
-    """Raises Refused if there is no such group anywhere, ClientError."""
+    """Raises RefusedError if there is no such group anywhere, ClientError."""
     in_tree = tree_offsets.of_groups(cluster, [group_id]).get(group_id, {})
     described = described_or_none(cluster, group_id, bool(in_tree))
     if not with_offsets:
@@ -42,11 +42,11 @@ def look(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     return View(group_id, described, _progress(cluster, groups.fetch_offsets(cluster, group_id), owners), tree)
 
 
-def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> Described | None:
-    """The group; None for one that is in the metadata tree only. Raises Refused if it is nowhere, ClientError."""
+def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:
+    """The group; None for one that is in the metadata tree only. Raises RefusedError if it is nowhere, ClientError."""
     try:
         return groups.describe(cluster, group_id)
-    except Refused as error:
+    except RefusedError as error:
         if not in_tree or error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return None
@@ -95,7 +95,7 @@ def _lag(rows: list[dict[str, Any]]) -> int:
     return sum(row["lag"] or 0 for row in rows)
 
 
-def _members(found: Described | None) -> list[dict[str, Any]]:
+def _members(found: GroupDescription | None) -> list[dict[str, Any]]:
     return [
         {
             "member": one.member_id,

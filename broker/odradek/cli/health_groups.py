@@ -6,8 +6,8 @@ from typing import NamedTuple
 from odradek.cli.finding import Finding, some
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
-from odradek.clients.errors import Refused
-from odradek.clients.groups import Committed, Described, Place
+from odradek.clients.errors import RefusedError
+from odradek.clients.groups import Committed, GroupDescription, Place
 from odradek.protocol.errors import ErrorCode
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -55,17 +55,17 @@ def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
     return [*found, *judge_tree(in_tree, {one.group_id: one.committed for one in seen})]
 
 
-def _described(cluster: Cluster, group_id: str) -> Described | None:
+def _described(cluster: Cluster, group_id: str) -> GroupDescription | None:
     """None if the group does not exist any more."""
     try:
         return groups.describe(cluster, group_id)
-    except Refused as error:
+    except RefusedError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return None
 
 
-def judge_members(group: Described) -> Iterator[Finding]:
+def judge_members(group: GroupDescription) -> Iterator[Finding]:
     """Members of a group that have nothing to do."""
     members = len(group.members)
     shared = len({place for one in group.members for place in one.assigned or ()})

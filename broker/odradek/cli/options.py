@@ -46,12 +46,12 @@ def on_cluster(function: Command) -> Command:
     @wraps(function)
     def run(servers: str, timeout: float, **options: Any) -> Any:
         from odradek.clients.cluster import Cluster
-        from odradek.clients.errors import ClientError, Unreachable
+        from odradek.clients.errors import ClientError, UnreachableError
 
         try:
             with Cluster(servers, timeout) as cluster, noting_changes(cluster):
                 return function(cluster, **options)
-        except Unreachable as error:
+        except UnreachableError as error:
             fail(f"{error}; -b HOST:PORT or {SERVERS} names another" if servers == DEFAULT_SERVERS else error)
         except ClientError as error:
             fail(error)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from odradek.cli.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
-from odradek.clients.errors import Refused
+from odradek.clients.errors import RefusedError
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
@@ -56,7 +56,7 @@ def matching(cluster: Cluster, names: Sequence[str], chosen: Sequence[int]) -> l
             else [name for name in sorted(there) if fnmatchcase(name, word) and not there[name].internal]
         )
         if not fit:
-            raise Refused(
+            raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"there is no topic '{word}'; `odradek topic list` shows what there is",
             )
@@ -64,7 +64,7 @@ def matching(cluster: Cluster, names: Sequence[str], chosen: Sequence[int]) -> l
     partitions = [part for name in found for part in there[name].partitions if not chosen or part.number in chosen]
     missing = set(chosen) - {part.number for part in partitions}
     if missing:
-        raise Refused(
+        raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {min(missing)} of {', '.join(found)}"
         )
     return partitions
@@ -89,12 +89,12 @@ def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) 
 
 def _offsets(
     cluster: Cluster, partitions: Sequence[Partition], time_ms: int, committed_only: bool = False
-) -> dict[Place, topics.Found]:
-    """As `list_offsets`. Raises Refused if a partition's leader answers with an error."""
+) -> dict[Place, topics.ListedOffset]:
+    """As `list_offsets`. Raises RefusedError if a partition's leader answers with an error."""
     found = topics.list_offsets(cluster, partitions, time_ms, committed_only)
     for (name, number), one in found.items():
         if one.error:
-            raise Refused(one.error, what=f"{name}-{number}")
+            raise RefusedError(one.error, what=f"{name}-{number}")
     return found
 
 

@@ -68,7 +68,7 @@ def planned(
     return rows
 
 
-def _offsets(found: Mapping[Place, topics.Found]) -> dict[Place, int]:
+def _offsets(found: Mapping[Place, topics.ListedOffset]) -> dict[Place, int]:
     return {place: one.offset for place, one in found.items() if not one.error}
 
 

@@ -69,7 +69,7 @@ def create(
     from odradek.cli.output import count, echo_json
     from odradek.cli.values import config_value
     from odradek.clients import topics as verbs
-    from odradek.clients.errors import Refused
+    from odradek.clients.errors import RefusedError
     from odradek.protocol.errors import ErrorCode
 
     placed = _assignment(assignment, partitions, replication_factor)
@@ -77,10 +77,10 @@ def create(
     for name in topics:
         try:
             made = verbs.create(cluster, name, partitions or -1, replication_factor or -1, settings, placed, dry_run)
-        except Refused as error:
+        except RefusedError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 hint = similar_keys(settings) if error.code == ErrorCode.INVALID_CONFIG else ""
-                raise Refused(error.code, f"topic '{name}' was not created: {error.reason}{hint}") from None
+                raise RefusedError(error.code, f"topic '{name}' was not created: {error.reason}{hint}") from None
             if not if_not_exists:
                 fail(
                     f"there is a topic '{name}' already; `odradek topic describe {name}` shows it, --if-not-exists takes it"
@@ -418,7 +418,7 @@ def _truncation(
 
 def _space_of(
     cluster: "Cluster", topic: str, plan: list[dict[str, int]]
-) -> "tuple[freed_space.Freed, freed_space.SpaceRules] | None":
+) -> "tuple[freed_space.FreedSpace, freed_space.SpaceRules] | None":
     """What the truncation frees; None where the brokers do not tell sizes. Raises ClientError."""
     from odradek.clients import freed_space
     from odradek.clients import topics as verbs

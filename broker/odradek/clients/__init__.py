@@ -1,8 +1,8 @@
 """The client side of the protocol, and tools on top of client libraries; nothing here runs in the broker.
 
-`wire` is one synchronous connection, `cluster` finds who answers a request: the command speaks with them to any Kafka broker,
-and imports next to nothing.
-`ParallelConsumer` and `ProcessingFailed` are fetched when they are first named, so that the rest needs no client library.
+`wire` is one synchronous connection; `cluster` finds the broker that serves a request. The command `odradek` uses both to
+talk to any Kafka broker; they import little, so that the command starts fast. `ParallelConsumer` and `ProcessingFailed` are
+imported at their first use, so that the other modules need no client library.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: where they are, what they say of themselves, and how many partitions they have.
+"""The brokers of a cluster: addresses, software versions, served APIs and numbers of partitions.
 
 Functions over a `Cluster`. The protocol has no field for a broker's version: see `software_of`.
 """
@@ -33,15 +33,15 @@ KAFKA_BY_LEVEL = (
 """The first level of the feature metadata.version in each release of Kafka."""
 NEWEST_LEVEL = 30
 WITH_FENCED = 2
-"""The version of DescribeCluster from which on it also lists fenced brokers."""
+"""The first version of DescribeCluster that also lists fenced brokers."""
 
 
 class BrokerInfo(NamedTuple):
     """A broker. :param software: see `software_of`.
 
-    :param apis: the oldest and newest version by API key; None if the broker could not be asked, as `problem` says.
-    :param features: the lowest and highest level by name of the feature; None if the broker could not be asked.
-    :param leads: how many partitions it leads. :param replicas: how many partitions have a replica on it.
+    :param apis: the oldest and newest version by API key; None if the broker did not answer; `problem` has the reason.
+    :param features: the lowest and highest level by name of the feature; None if the broker did not answer.
+    :param leads: number of partitions that it leads. :param replicas: number of partitions with a replica on it.
     """
 
     node_id: int
@@ -57,26 +57,26 @@ class BrokerInfo(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """A cluster, and its brokers in the order of their ids."""
+    """A cluster and its brokers, sorted by id."""
 
     view: View
     brokers: list[BrokerInfo]
 
     @property
     def kraft(self) -> bool:
-        """Whether its brokers know the feature that only clusters with KRaft have."""
-        return any(METADATA_VERSION in (one.features or {}) for one in self.brokers)
+        """Whether a broker has the feature metadata.version, which only KRaft clusters have."""
+        return any(METADATA_VERSION in (broker.features or {}) for broker in self.brokers)
 
 
 def describe(cluster: Cluster) -> ClusterInfo:
-    """Ask the cluster, and then each of its brokers, for what they are. Raises ClientError if the cluster does not answer."""
+    """Describe the cluster and each of its brokers. Raises ClientError if no bootstrap server answers."""
     view = cluster.metadata()
     partitions = [part for topic in view.topics.values() for part in topic.partitions]
     leads = Counter(part.leader for part in partitions)
     replicas = Counter(node for part in partitions for node in part.replicas)
     fenced = _fenced(cluster)
     places = {**{node: (address, view.racks.get(node)) for node, address in view.brokers.items()}, **fenced}
-    found = []
+    descriptions = []
     for node_id, (address, rack) in sorted(places.items()):
         connection, problem = None, None
         if node_id in view.brokers:
@@ -85,8 +85,8 @@ def describe(cluster: Cluster) -> ClusterInfo:
             except ClientError as error:
                 problem = str(error)
         else:
-            problem = "it is fenced: the controllers do not hear from it"
-        found.append(
+            problem = "the broker is fenced: the controllers receive no heartbeats from it"
+        descriptions.append(
             BrokerInfo(
                 node_id,
                 address,
@@ -100,14 +100,14 @@ def describe(cluster: Cluster) -> ClusterInfo:
                 problem,
             )
         )
-    return ClusterInfo(view, found)
+    return ClusterInfo(view, descriptions)
 
 
 def software_of(connection: Connection) -> str | None:
-    """What runs at the other end, as far as ApiVersions tells; None if it cannot be known.
+    """The software of the broker, derived from its ApiVersions response; None if it is unknown.
 
-    Odradek serves a private API to this command. Kafka with KRaft tells the newest level of metadata.version that it
-    supports, which the table of its releases knows.
+    Only Odradek serves the API ExplainGroup. Kafka with KRaft reports the newest level of metadata.version that it
+    supports; KAFKA_BY_LEVEL maps the level to a release.
     """
     if connection.serves(explain_group.API_KEY) is not None:
         return "Odradek"
@@ -119,11 +119,17 @@ def software_of(connection: Connection) -> str | None:
 
 
 def _fenced(cluster: Cluster) -> dict[int, tuple[Address, str | None]]:
-    """Registered brokers that are fenced, which Metadata leaves out; none where the brokers cannot tell."""
+    """Registered brokers that are fenced (Metadata omits them); empty if the brokers serve no DescribeCluster with
+    fenced brokers.
+    """
     from odradek.protocol.schemas import describe_cluster as api
 
     served = cluster.any_broker().serves(api.API_KEY)
     if served is None or served[1] < WITH_FENCED:
         return {}
-    answer = cluster.ask(api.SCHEMA, api.Request(include_fenced_brokers=True), oldest=WITH_FENCED)
-    return {one.broker_id: (Address(one.host, one.port), one.rack) for one in answer.brokers if one.is_fenced}
+    response = cluster.ask(api.SCHEMA, api.Request(include_fenced_brokers=True), oldest=WITH_FENCED)
+    return {
+        broker.broker_id: (Address(broker.host, broker.port), broker.rack)
+        for broker in response.brokers
+        if broker.is_fenced
+    }

@@ -1,7 +1,7 @@
-"""A cluster as a client sees it: who answers which request. Used in one thread of the client's process.
+"""A client's view of a cluster: sends each request to the broker that serves it. Used in one thread of the client's process.
 
-Connections are made when first needed and kept. What a broker asks to try again (no leader yet, a coordinator that loads) is
-tried again until the time is over.
+Connections are opened when first needed and kept open. A request that fails with a retriable error (no leader yet, a
+coordinator that is loading) is retried until the timeout.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from odradek.clients.errors import ClientError, Refused, Unreachable, code_of
+from odradek.clients.errors import ClientError, RefusedError, UnreachableError, code_of
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
@@ -30,8 +30,8 @@ CHANGES = frozenset(
         "OffsetCommit",
     }
 )
-"""Names of the APIs by which a `Cluster` is asked to change something."""
-WAITING = frozenset(
+"""Names of the APIs that change something."""
+RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -43,18 +43,18 @@ WAITING = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""What goes away by itself soon; whatever else a code may say of trying again, it is told to the caller."""
+"""Errors that end without help soon. All other codes, also those that Kafka calls retriable, are returned to the caller."""
 
 
 class Address(NamedTuple):
-    """Where a broker is."""
+    """The host and port of a broker."""
 
     host: str
     port: int
 
 
 class Partition(NamedTuple):
-    """A partition as Metadata tells it. :param leader: -1 if there is none."""
+    """A partition in a Metadata response. :param leader: -1 if there is none."""
 
     topic: str
     number: int
@@ -67,7 +67,7 @@ class Partition(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic as Metadata tells it."""
+    """A topic in a Metadata response."""
 
     name: str
     topic_id: bytes
@@ -76,7 +76,7 @@ class TopicInfo(NamedTuple):
 
 
 class View(NamedTuple):
-    """What Metadata tells of the cluster."""
+    """The cluster in a Metadata response."""
 
     cluster_id: str | None
     controller_id: int
@@ -86,8 +86,8 @@ class View(NamedTuple):
 
 
 def parse_servers(text: str) -> list[Address]:
-    """ "host:port,host:port"; the port may be left out. Raises ClientError."""
-    found = []
+    """Parse "host:port,host:port"; the default port is 9092. Raises ClientError."""
+    addresses = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = word.rpartition(":")
         if (word.startswith("[") and word.endswith("]")) or not colon:
@@ -95,17 +95,19 @@ def parse_servers(text: str) -> list[Address]:
         elif ":" in host and not host.startswith("["):
             host, port = word, str(DEFAULT_PORT)  # a bare IPv6 address
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ClientError(f"'{word}' is no address of a broker: write host:port, e.g. localhost:9092")
-        found.append(Address(host.strip("[]"), int(port)))
-    if not found:
-        raise ClientError("no broker is given: write --bootstrap-server host:port")
-    return found
+            raise ClientError(f"'{word}' is not a broker address: use host:port, e.g. localhost:9092")
+        addresses.append(Address(host.strip("[]"), int(port)))
+    if not addresses:
+        raise ClientError("no bootstrap server: use --bootstrap-server host:port")
+    return addresses
 
 
 class Cluster:
-    """:param servers: "host:port,...", of which one has to answer. :param timeout_s: for each answer, with what is tried again.
+    """Connections to the brokers of one cluster.
 
-    Raises ClientError for an address that is none; connects when first asked.
+    :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
+
+    Raises ClientError for a malformed address; connects at the first request.
     """
 
     def __init__(self, servers: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -136,102 +138,102 @@ class Cluster:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def any_broker(self) -> Connection:
-        """A connection to one of the servers that were named. Raises Unreachable."""
+        """A connection to a bootstrap server. Raises UnreachableError if none answers."""
         if self._any is None:
             failures = []
             for address in self._bootstrap:
                 try:
                     self._any = Connection(address.host, address.port, self.timeout_s)
                     break
-                except Unreachable as error:
+                except UnreachableError as error:
                     failures.append(str(error))
             else:
-                raise Unreachable("; ".join(failures))
+                raise UnreachableError("; ".join(failures))
         return self._any
 
     def forget(self, node_id: int) -> None:
-        """Close the connection to a broker by its id; the next use makes another one."""
+        """Close the connection to a broker; the next use opens another one."""
         connection = self._of_node.pop(node_id, None)
         if connection is not None:
             connection.close()
 
     def broker(self, node_id: int) -> Connection:
-        """A connection to a broker by its id. Raises Unreachable."""
+        """A connection to a broker by its id. Raises UnreachableError."""
         connection = self._of_node.get(node_id)
         if connection is None:
             address = self.view().brokers.get(node_id)
             if address is None:
                 known = ", ".join(map(str, sorted(self.view().brokers)))
-                raise Unreachable(f"there is no broker {node_id} in the cluster; there is {known}")
+                raise UnreachableError(f"the cluster has no broker {node_id}; its brokers are {known}")
             connection = self._of_node[node_id] = Connection(address.host, address.port, self.timeout_s)
         return connection
 
     def unanswered_changes(self) -> list[str]:
-        """Names of the changes that brokers were asked for and have not answered: each may have been made or not."""
+        """API names of changes that were requested and have no response: each may have been applied or not."""
         connections = [*self._of_node.values(), *([] if self._any is None else [self._any])]
         return [name for connection in connections for name in connection.unanswered if name in CHANGES]
 
-    # -- what there is --------------------------------------------------------------------------------------------
+    # -- metadata -------------------------------------------------------------------------------------------------
 
     def view(self, fresh: bool = False) -> View:
-        """The brokers, from the last answer; no topics are asked for. Raises ClientError."""
+        """The brokers, from the last Metadata response; `fresh` requests them again, without topics. Raises ClientError."""
         if self._view is None or fresh:
             self._view = self.metadata(())
         return self._view
 
     def metadata(self, topics: Iterable[str] | None = None, create: bool = False) -> View:
-        """The cluster with all topics, or with those of these names that exist. Raises ClientError.
+        """The cluster with all topics, or with the named topics that exist. Raises ClientError.
 
-        :param create: have the broker create those that do not exist, if it is configured to do so.
+        :param create: let the broker create missing topics, if its auto.create.topics.enable allows it.
         """
-        asked = None if topics is None else [metadata.Request.MetadataRequestTopic(name=name) for name in topics]
-        request = metadata.Request(topics=asked, allow_auto_topic_creation=create)
+        named = None if topics is None else [metadata.Request.MetadataRequestTopic(name=name) for name in topics]
+        request = metadata.Request(topics=named, allow_auto_topic_creation=create)
         connection = self.any_broker()
         try:
-            answer = connection.ask(metadata.SCHEMA, request, oldest=1)
-        except Unreachable:
-            self._any = None  # so that the next attempt makes another connection
+            response = connection.ask(metadata.SCHEMA, request, oldest=1)
+        except UnreachableError:
+            self._any = None  # the next attempt opens another connection
             raise
         view = View(
-            answer.cluster_id,
-            answer.controller_id,
-            {one.node_id: Address(one.host, one.port) for one in answer.brokers},
-            {one.node_id: one.rack for one in answer.brokers},
-            {one.name: _topic(one) for one in answer.topics if not one.error_code},
+            response.cluster_id,
+            response.controller_id,
+            {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers},
+            {broker.node_id: broker.rack for broker in response.brokers},
+            {topic.name: _topic(topic) for topic in response.topics if not topic.error_code},
         )
-        for one in answer.topics:
-            if one.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
-                raise Refused(one.error_code, what=f"topic '{one.name}'")
+        for topic in response.topics:
+            if topic.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                raise RefusedError(topic.error_code, what=f"topic '{topic.name}'")
         self._view = view
         return view
 
     def topics(self, names: Sequence[str]) -> list[TopicInfo]:
-        """These topics, in this order. Raises Refused if one does not exist."""
-        found = self.metadata(names).topics
+        """The named topics, in the order of `names`. Raises RefusedError if a topic does not exist."""
+        topics = self.metadata(names).topics
         for name in names:
-            if name not in found:
-                raise Refused(
+            if name not in topics:
+                raise RefusedError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"there is no topic '{name}'; `odradek topic list` shows what there is",
+                    f"topic '{name}' does not exist; `odradek topic list` shows all topics",
                 )
-        return [found[name] for name in names]
+        return [topics[name] for name in names]
 
-    # -- asking ---------------------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------------
 
     def ask(self, api: ApiSchema, request: Any, **options: Any) -> Any:
-        """Ask any broker; options as `Connection.ask`."""
+        """Send a request to any broker. :param options: see `Connection.ask`."""
         return self.any_broker().ask(api, request, **options)
 
     def ask_any(self, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]], **options: Any) -> Any:
-        """Ask any broker, again while it is not ready. :param errors: the error codes of a response."""
+        """Send a request to any broker and retry retriable errors. :param errors: returns the error codes of a response."""
         return self._until(lambda: self.ask(api, request, **options), errors)
 
     def ask_controller(
         self, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]], **options: Any
     ) -> Any:
-        """Ask the controller (a cluster without ZooKeeper names any broker, which passes it on).
+        """Send a request to the controller (a KRaft cluster names any broker as controller; that broker forwards the request).
 
-        :param errors: the error codes of a response, to see whether it was the wrong one.
+        :param errors: returns the error codes of a response; retriable ones, such as NOT_CONTROLLER, are retried.
         """
 
         def attempt() -> Any:
@@ -241,7 +243,7 @@ class Cluster:
         return self._until(attempt, errors)
 
     def coordinator_of(self, group_id: str) -> int:
-        """Id of the broker that coordinates a group. Raises Refused, ClientError."""
+        """The id of the broker that coordinates a group. Raises RefusedError, ClientError."""
 
         def attempt() -> Any:
             if self.any_broker().version_of(find_coordinator.SCHEMA) >= 4:
@@ -249,53 +251,55 @@ class Cluster:
                 return self.ask(find_coordinator.SCHEMA, request).coordinators[0]
             return self.ask(find_coordinator.SCHEMA, find_coordinator.Request(key=group_id), newest=3)
 
-        found = self._until(attempt, lambda answer: [answer.error_code])
-        if found.error_code:
-            raise Refused(found.error_code, found.error_message, f"the coordinator of group '{group_id}'")
-        if found.node_id not in self.view().brokers:
+        coordinator = self._until(attempt, lambda response: [response.error_code])
+        if coordinator.error_code:
+            raise RefusedError(
+                coordinator.error_code, coordinator.error_message, f"cannot find the coordinator of group '{group_id}'"
+            )
+        if coordinator.node_id not in self.view().brokers:
             self.view(fresh=True)
-        return int(found.node_id)
+        return int(coordinator.node_id)
 
     def ask_coordinator(
         self, group_id: str, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]], **options: Any
     ) -> Any:
-        """Ask the coordinator of a group. :param errors: as for `ask_controller`."""
+        """Send a request to the coordinator of a group. :param errors: see `ask_controller`."""
         return self._until(lambda: self.broker(self.coordinator_of(group_id)).ask(api, request, **options), errors)
 
     def _until(self, attempt: Callable[[], Any], errors: Callable[[Any], Iterable[int]]) -> Any:
-        """Again while the answer says that it will be better soon; the last answer when the time is over."""
+        """Call `attempt` until its response has no retriable error; after the timeout return the last response."""
         deadline = time.monotonic() + self.timeout_s
         pause = FIRST_PAUSE_S
         while True:
-            answer = attempt()
-            if not WAITING.intersection(errors(answer)) or time.monotonic() + pause > deadline:
-                return answer
+            response = attempt()
+            if not RETRIABLE.intersection(errors(response)) or time.monotonic() + pause > deadline:
+                return response
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
             self.view(fresh=True)
 
     def by_leader(self, partitions: Iterable[Partition]) -> Iterator[tuple[Connection, list[Partition]]]:
-        """Partitions grouped by the broker that leads them; those without a leader are left out."""
+        """Group partitions by their leader; partitions without a leader are omitted."""
         led: dict[int, list[Partition]] = {}
         for partition in partitions:
             if partition.leader >= 0:
                 led.setdefault(partition.leader, []).append(partition)
-        for leader, theirs in led.items():
-            yield self.broker(leader), theirs
+        for leader, partitions_of_leader in led.items():
+            yield self.broker(leader), partitions_of_leader
 
 
-def _topic(told: Any) -> TopicInfo:
+def _topic(topic: Any) -> TopicInfo:
     partitions = tuple(
         Partition(
-            told.name,
-            one.partition_index,
-            one.leader_id,
-            one.leader_epoch,
-            tuple(one.replica_nodes),
-            tuple(one.isr_nodes),
-            tuple(one.offline_replicas),
-            code_of(one.error_code),
+            topic.name,
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            tuple(partition.offline_replicas),
+            code_of(partition.error_code),
         )
-        for one in sorted(told.partitions, key=lambda one: one.partition_index)
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     )
-    return TopicInfo(told.name, bytes(told.topic_id), told.is_internal, partitions)
+    return TopicInfo(topic.name, bytes(topic.topic_id), topic.is_internal, partitions)

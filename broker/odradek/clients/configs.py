@@ -1,4 +1,4 @@
-"""Configurations of topics, brokers, their loggers, and groups: read with their sources, and changed.
+"""Reads and changes the configurations of topics, brokers, loggers and groups.
 
 Functions over a `Cluster`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import Refused
+from odradek.clients.errors import RefusedError
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 
@@ -24,7 +24,7 @@ SOURCES = {
     7: "client metrics",
     8: "group",
 }
-"""Who gave a value, by the number on the wire."""
+"""Names of the sources of a value, by their number on the wire."""
 TYPES = {1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class", 9: "password"}
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -32,9 +32,9 @@ TOPICS_AT_A_TIME = 500
 
 
 class Resource(NamedTuple):
-    """What has a configuration. :param kind: a key of KINDS.
+    """A topic, broker, broker's set of loggers or group. :param kind: a key of KINDS.
 
-    :param name: "" with kind broker stands for all of them; with kind loggers it is the id of their broker.
+    :param name: with kind broker, "" means the defaults of all brokers; with kind loggers, the id of the broker.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Resource(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A key with its effective value. :param synonyms: (key, value, source), the one that counts first."""
+    """A key with its effective value. :param synonyms: (key, value, source), the effective one first."""
 
     name: str
     value: str | None
@@ -68,9 +68,11 @@ def describe(
     keys: Collection[str] | None = None,
     explain: bool = False,
 ) -> dict[str, Entry]:
-    """The configuration, or these keys of it that exist, by name. :param explain: with synonyms and documentation.
+    """The entries of a configuration by name, or the existing ones of `keys`.
 
-    Raises Refused, ClientError.
+    :param explain: include synonyms and documentation.
+
+    Raises RefusedError, ClientError.
     """
     from odradek.protocol.schemas import describe_configs as api
 
@@ -87,43 +89,43 @@ def describe(
         include_documentation=explain,
     )
     oldest = 3 if explain else 1
-    (told,) = _asked_of(cluster, resource).ask(api.SCHEMA, request, oldest=oldest).results
-    if told.error_code:
-        raise _refused(resource, told.error_code, told.error_message)
-    return {one.name: _entry(one) for one in told.configs}
+    (result,) = _broker_for(cluster, resource).ask(api.SCHEMA, request, oldest=oldest).results
+    if result.error_code:
+        raise _refused(resource, result.error_code, result.error_message)
+    return {config.name: _entry(config) for config in result.configs}
 
 
 def of_topics(cluster: Cluster, topics: Sequence[str], key: str) -> dict[str, Entry]:
-    """The effective value of one key, by topic; topics that do not exist any more are left out. Raises Refused, ClientError."""
+    """The effective value of one key, by topic; topics that no longer exist are omitted. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import describe_configs as api
 
     make = api.Request
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for first in range(0, len(topics), TOPICS_AT_A_TIME):
         resources = [
             make.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=[key])
             for name in topics[first : first + TOPICS_AT_A_TIME]
         ]
         request = make(resources=resources, include_synonyms=False, include_documentation=False)
-        for told in cluster.any_broker().ask(api.SCHEMA, request, oldest=1).results:
-            if told.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise _refused(Resource("topic", told.resource_name), told.error_code, told.error_message)
-            for one in told.configs:
-                if one.name == key:
-                    found[told.resource_name] = _entry(one)
-    return found
+        for result in cluster.any_broker().ask(api.SCHEMA, request, oldest=1).results:
+            if result.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise _refused(Resource("topic", result.resource_name), result.error_code, result.error_message)
+            for config in result.configs:
+                if config.name == key:
+                    entries[result.resource_name] = _entry(config)
+    return entries
 
 
-def _entry(told: Any) -> Entry:
+def _entry(config: Any) -> Entry:
     return Entry(
-        told.name,
-        told.value,
-        told.config_source,
-        told.read_only,
-        told.is_sensitive,
-        told.config_type,
-        told.documentation,
-        tuple((synonym.name, synonym.value, synonym.source) for synonym in told.synonyms),
+        config.name,
+        config.value,
+        config.config_source,
+        config.read_only,
+        config.is_sensitive,
+        config.config_type,
+        config.documentation,
+        tuple((synonym.name, synonym.value, synonym.source) for synonym in config.synonyms),
     )
 
 
@@ -134,7 +136,7 @@ def alter(
     deletions: Collection[str] = (),
     validate_only: bool = False,
 ) -> None:
-    """Set keys, and give others back to their default. Raises Refused, ClientError."""
+    """Set `values`, and reset `deletions` to their defaults. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import incremental_alter_configs as api
 
     make = api.Request
@@ -146,19 +148,19 @@ def alter(
         ],
         validate_only=validate_only,
     )
-    (told,) = _asked_of(cluster, resource).ask(api.SCHEMA, request).responses
-    if told.error_code:
-        raise _refused(resource, told.error_code, told.error_message)
+    (result,) = _broker_for(cluster, resource).ask(api.SCHEMA, request).responses
+    if result.error_code:
+        raise _refused(resource, result.error_code, result.error_message)
 
 
-def _asked_of(cluster: Cluster, resource: Resource) -> Connection:
-    """The connection to ask: a broker for itself and its loggers, any for the rest."""
+def _broker_for(cluster: Cluster, resource: Resource) -> Connection:
+    """The connection that serves a resource: the broker itself for its configuration and loggers, any broker for the rest."""
     if resource.kind in ("broker", "loggers") and resource.name.isdigit():
         return cluster.broker(int(resource.name))
     return cluster.any_broker()
 
 
-def _refused(resource: Resource, code: int, message: str | None) -> Refused:
+def _refused(resource: Resource, code: int, message: str | None) -> RefusedError:
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return Refused(code, f"there is no topic '{resource.name}'; `odradek topic list` shows what there is")
-    return Refused(code, message, str(resource))
+        return RefusedError(code, f"topic '{resource.name}' does not exist; `odradek topic list` shows all topics")
+    return RefusedError(code, message, str(resource))

@@ -1,43 +1,43 @@
-"""What can go wrong between a client and a cluster; each error's text is one line for people."""
+"""Errors between a client and a cluster. The text of each error is one line for people."""
 
 from odradek.protocol.errors import ErrorCode
 
 INSTALL_LIBRARY = "pip install 'confluent-kafka>=2.5' (Odradek's extra `clients`)"
-"""What installs librdkafka's Python client, wherever Odradek itself came from."""
+"""The command that installs librdkafka's Python client, however Odradek was installed."""
 
 
 class ClientError(Exception):
-    """Anything that keeps a client from an answer."""
+    """A request got no successful response."""
 
 
-class Unreachable(ClientError):
-    """Nobody answers, or not in time, or what answers is no broker."""
+class UnreachableError(ClientError):
+    """The broker does not answer, does not answer in time, or is not a Kafka broker."""
 
 
-class Unsupported(ClientError):
-    """The broker does not serve the API, or none of the versions that are needed."""
+class UnsupportedError(ClientError):
+    """The broker does not serve the API, or none of the versions that the client needs."""
 
 
-class Refused(ClientError):
-    """The broker answered with an error. :param code: Kafka's. :param what: what was asked for."""
+class RefusedError(ClientError):
+    """The broker answered with an error. :param code: Kafka's error code. :param what: the subject of the request."""
 
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         self.code = code_of(code)
-        self.reason = message or told(code)
+        self.reason = message or describe_code(code)
         super().__init__(f"{what}: {self.reason}" if what else self.reason)
 
 
 def code_of(code: int) -> ErrorCode:
-    """Kafka's code, UNKNOWN_SERVER_ERROR for one that is not known."""
+    """The ErrorCode of a number; UNKNOWN_SERVER_ERROR for an unknown number."""
     try:
         return ErrorCode(code)  # type: ignore[call-arg]
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def told(code: int) -> str:
-    """An error code in words, with its name."""
+def describe_code(code: int) -> str:
+    """The message and the name of an error code."""
     known = code_of(code)
     if known == code:
         return f"{known.message} ({known.name})"
-    return f"the broker answered with the unknown error code {code}"
+    return f"the broker returned the unknown error code {code}"

@@ -1,7 +1,7 @@
 """Reads partitions from their leaders, from given offsets on, without a group.
 
-Used in one thread of a client's process. At each leader one Fetch request waits for records. A leader that moved or cannot be
-reached is looked up again after a pause, for as long as the caller goes on.
+Used in one thread of a client's process. Each leader has one Fetch request in flight. When a leader moves or is
+unreachable, the fetcher looks up the leaders again after a pause, as long as the caller keeps polling.
 """
 
 import select
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import Refused, Unreachable, code_of
+from odradek.clients.errors import RefusedError, UnreachableError, code_of
 from odradek.clients.wire import Connection, Readable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
@@ -22,8 +22,8 @@ WAIT_MS = 500
 MAX_BYTES, PARTITION_MAX_BYTES = 16 << 20, 1 << 20
 PAUSE_S = 0.1
 MISSING_S = 5.0
-"""How long a topic may be missing from Metadata before it counts as deleted: a broker may not know it yet when it starts."""
-LOOK_AGAIN = frozenset(
+"""A topic that is missing from Metadata for this long counts as deleted; a broker that is starting may not know it yet."""
+STALE_LEADER = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -36,31 +36,32 @@ LOOK_AGAIN = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-"""Answers after which the partition's leader is looked up, and asked again."""
+"""Errors after which the fetcher looks up the partition's leader and retries."""
 
 Place = tuple[str, int]
 
 
-class Fetched(NamedTuple):
-    """What came of a partition. :param aborted: (producer id, first offset) of the aborted transactions among `records`."""
+class FetchedRecords(NamedTuple):
+    """Records of a partition. :param aborted: (producer id, first offset) of the aborted transactions in `records`."""
 
     place: Place
     records: memoryview
     aborted: list[tuple[int, int]]
 
 
-class _Asked(NamedTuple):
-    """A Fetch request without a response. :param deadline: monotonic time, after which the leader counts as unreachable."""
+class _PendingFetch(NamedTuple):
+    """A Fetch request without a response. :param deadline: monotonic time after which the leader counts as unreachable."""
 
     node_id: int
     deadline: float
 
 
 class Fetcher:
-    """:param positions: the next offset of each partition; the caller moves them with `advance`.
+    """Fetches records from the leaders of partitions.
 
-    :param committed_only: up to the last stable offset only. :param warn: gets a line when a broker cannot be reached, once for
-    as long as that lasts.
+    :param positions: the next offset of each partition; the caller moves them with `advance`.
+    :param committed_only: read up to the last stable offset only.
+    :param warn: receives one line when a broker becomes unreachable.
     """
 
     def __init__(
@@ -72,68 +73,73 @@ class Fetcher:
         self._warn = warn
         self._warned = False
         self._leaders: dict[int, list[Place]] = {}
-        self._asked: dict[Connection, _Asked] = {}
+        self._pending: dict[Connection, _PendingFetch] = {}
         self._look_at: float | None = 0.0
         self._missing_since: float | None = None
 
     def advance(self, place: Place, position: int) -> None:
-        """Go on from there."""
+        """Continue at `position`."""
         self._positions[place] = position
 
     def drop(self, place: Place) -> None:
-        """Read no more of this partition."""
+        """Stop reading a partition."""
         self._positions.pop(place, None)
         for places in self._leaders.values():
             if place in places:
                 places.remove(place)
 
-    def poll(self, timeout_s: float, wake: Sequence[Readable] = ()) -> Iterator[Fetched]:
-        """What has come by now, or comes within the time; nothing once one of `wake` is readable. Raises ClientError."""
+    def poll(self, timeout_s: float, wake: Sequence[Readable] = ()) -> Iterator[FetchedRecords]:
+        """Yield records that arrive within `timeout_s`; return at once when a `wake` descriptor is readable.
+
+        Raises ClientError.
+        """
         if self._look_at is not None and time.monotonic() >= self._look_at:
-            self._look()
+            self._look_up_leaders()
         for node_id in [node for node, places in self._leaders.items() if places]:
-            if all(asked.node_id != node_id for asked in self._asked.values()):
-                self._ask(node_id)
-        due = [asked.deadline for asked in self._asked.values()]
+            if all(pending.node_id != node_id for pending in self._pending.values()):
+                self._send_fetch(node_id)
+        due = [pending.deadline for pending in self._pending.values()]
         due += [] if self._look_at is None else [self._look_at]
         if due:
             timeout_s = max(0.0, min(timeout_s, min(due) - time.monotonic()))
-        ready, _, _ = select.select([*wake, *self._asked], [], [], timeout_s)
+        ready, _, _ = select.select([*wake, *self._pending], [], [], timeout_s)
         if any(descriptor in ready for descriptor in wake):
             return
-        for connection in [connection for connection in self._asked if connection in ready]:
+        for connection in [connection for connection in self._pending if connection in ready]:
             yield from self._receive(connection)
-        self._give_up_late_ones()
+        self._drop_timed_out()
 
-    def _give_up_late_ones(self) -> None:
-        """A leader that does not answer in time is treated as one that cannot be reached: others may lead its partitions."""
+    def _drop_timed_out(self) -> None:
+        """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
         now = time.monotonic()
-        for connection, asked in list(self._asked.items()):
-            if now >= asked.deadline:
-                del self._asked[connection]
-                self._lose(asked.node_id, Unreachable(f"{connection.address} does not answer a Fetch request in time"))
+        for connection, pending in list(self._pending.items()):
+            if now >= pending.deadline:
+                del self._pending[connection]
+                self._lose(
+                    pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
+                )
 
-    def _look(self) -> None:
+    def _look_up_leaders(self) -> None:
         """Find the leaders of all partitions."""
         try:
-            there = self._cluster.metadata(sorted({name for name, _ in self._positions})).topics
-        except Unreachable as error:
-            self._trouble(error)
+            topics_by_name = self._cluster.metadata(sorted({name for name, _ in self._positions})).topics
+        except UnreachableError as error:
+            self._report_unreachable(error)
             return
         self._look_at = None
         self._leaders = {}
-        self._require(sorted({name for name, _ in self._positions} - set(there)))
+        self._check_missing(sorted({name for name, _ in self._positions} - set(topics_by_name)))
         for place in self._positions:
             name, number = place
-            partitions = there[name].partitions if name in there else ()
+            partitions = topics_by_name[name].partitions if name in topics_by_name else ()
             leader = next((partition.leader for partition in partitions if partition.number == number), -1)
             if leader >= 0:
                 self._leaders.setdefault(leader, []).append(place)
             else:
-                self._look_soon()
+                self._schedule_look_up()
 
-    def _require(self, missing: list[str]) -> None:
-        """Raises Refused if topics have been missing from Metadata for too long."""
+    def _check_missing(self, missing: list[str]) -> None:
+        """Raise RefusedError if topics have been missing from Metadata for MISSING_S."""
         if not missing:
             self._missing_since = None
             return
@@ -141,21 +147,21 @@ class Fetcher:
         if self._missing_since is None:
             self._missing_since = now
         if now - self._missing_since >= MISSING_S:
-            raise Refused(
+            raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{missing[0]}' was deleted while it was being read"
             )
 
-    def _look_soon(self) -> None:
+    def _schedule_look_up(self) -> None:
         if self._look_at is None:
             self._look_at = time.monotonic() + PAUSE_S
 
-    def _trouble(self, error: Unreachable) -> None:
+    def _report_unreachable(self, error: UnreachableError) -> None:
         self._look_at = time.monotonic() + PAUSE_S
         if not self._warned:
-            self._warn(f"{error}; trying again")
+            self._warn(f"{error}; retrying")
         self._warned = True
 
-    def _ask(self, node_id: int) -> None:
+    def _send_fetch(self, node_id: int) -> None:
         topics: dict[str, list[Any]] = {}
         make = fetch.Request
         for name, number in self._leaders[node_id]:
@@ -176,45 +182,51 @@ class Fetcher:
         try:
             connection = self._cluster.broker(node_id)
             connection.send(fetch.SCHEMA, request, version=connection.version_of(fetch.SCHEMA, OLDEST, NEWEST))
-        except Unreachable as error:
+        except UnreachableError as error:
             self._lose(node_id, error)
         else:
-            self._asked[connection] = _Asked(node_id, time.monotonic() + WAIT_MS / 1000 + self._cluster.timeout_s)
+            self._pending[connection] = _PendingFetch(
+                node_id, time.monotonic() + WAIT_MS / 1000 + self._cluster.timeout_s
+            )
 
-    def _lose(self, node_id: int, error: Unreachable) -> None:
-        """The broker cannot be reached: look up which brokers lead its partitions, after a pause."""
+    def _lose(self, node_id: int, error: UnreachableError) -> None:
+        """The broker is unreachable: look up the leaders of its partitions after a pause."""
         self._cluster.forget(node_id)
         self._leaders.pop(node_id, None)
-        self._trouble(error)
+        self._report_unreachable(error)
 
-    def _receive(self, connection: Connection) -> Iterator[Fetched]:
-        node_id = self._asked.pop(connection).node_id
+    def _receive(self, connection: Connection) -> Iterator[FetchedRecords]:
+        node_id = self._pending.pop(connection).node_id
         try:
-            answer = connection.receive()
-        except Unreachable as error:
+            response = connection.receive()
+        except UnreachableError as error:
             self._lose(node_id, error)
             return
         self._warned = False
-        if answer.error_code:
-            raise Refused(answer.error_code, what=f"Fetch at {connection.address}")
-        for topic in answer.responses:
+        if response.error_code:
+            raise RefusedError(response.error_code, what=f"Fetch at {connection.address}")
+        for topic in response.responses:
             for part in topic.partitions:
                 place = topic.topic, part.partition_index
                 if place not in self._positions:
                     continue
                 if part.error_code:
-                    self._judge(node_id, place, part)
+                    self._handle_error(node_id, place, part)
                 elif part.records:
-                    aborted = [(one.producer_id, one.first_offset) for one in part.aborted_transactions or ()]
+                    aborted = [
+                        (transaction.producer_id, transaction.first_offset)
+                        for transaction in part.aborted_transactions or ()
+                    ]
                     before = self._positions[place]
-                    yield Fetched(place, part.records, aborted)
+                    yield FetchedRecords(place, part.records, aborted)
                     if self._positions.get(place) != before:
-                        self._ask_last(node_id, place)
+                        self._move_to_end(node_id, place)
 
-    def _ask_last(self, node_id: int, place: Place) -> None:
-        """A response is filled in the order of the request: partitions that sent no whole batch come first next time.
+    def _move_to_end(self, node_id: int, place: Place) -> None:
+        """Request a partition last from now on: brokers fill a response in the order of the request.
 
-        Only the first one is sent a batch that is larger than the request allows.
+        Partitions that returned no whole batch thus come first in the next request. A broker returns a batch that is larger
+        than the request allows only for the first partition.
         """
         places = self._leaders.get(node_id, [])
         if place in places:
@@ -222,27 +234,27 @@ class Fetcher:
             places.append(place)
 
     def _log_start_offset(self, place: Place) -> int:
-        """The first offset of a partition; -1 if that cannot be found out. A Fetch response with an error does not have it."""
+        """The log start offset of a partition; -1 if it is unknown. A Fetch response with an error does not contain it."""
         name, number = place
         partitions = [
             part for topic in self._cluster.topics([name]) for part in topic.partitions if part.number == number
         ]
-        found = topics.list_offsets(self._cluster, partitions, topics.EARLIEST).get(place)
-        return -1 if found is None else found.offset
+        start = topics.list_offsets(self._cluster, partitions, topics.EARLIEST).get(place)
+        return -1 if start is None else start.offset
 
-    def _judge(self, node_id: int, place: Place, part: Any) -> None:
-        """An error of a partition, which is not asked for until its leader was looked up. Raises Refused for other errors."""
+    def _handle_error(self, node_id: int, place: Place, part: Any) -> None:
+        """Pause a partition whose leader is stale until the leaders are looked up. Raises Refused for other errors."""
         code = code_of(part.error_code)
-        if code in LOOK_AGAIN:
+        if code in STALE_LEADER:
             if place in self._leaders.get(node_id, ()):
                 self._leaders[node_id].remove(place)
-            self._look_soon()
+            self._schedule_look_up()
             return
         name = f"{place[0]}-{place[1]}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             position, start = self._positions[place], self._log_start_offset(place)
-            what = f"there is no offset {position} in {name}"
+            what = f"{name} has no offset {position}"
             if position < start:
                 what += f": its records before offset {start} were deleted"
-            raise Refused(code, what)
-        raise Refused(code, what=name)
+            raise RefusedError(code, what)
+        raise RefusedError(code, what=name)

@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster: listed, described, deleted; their offsets read and written. Functions over a `Cluster`."""
+"""Lists, describes and deletes the consumer groups of a cluster; reads and writes their offsets. Functions over a `Cluster`."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import Refused, Unsupported, code_of
+from odradek.clients.errors import RefusedError, UnsupportedError, code_of
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
 NEWEST_BY_NAME = 9
-"""Of OffsetCommit and OffsetFetch: later versions name topics by id."""
+"""The newest version of OffsetCommit and OffsetFetch that names topics; later versions identify topics by id."""
 
 
-class Listed(NamedTuple):
-    """A group in a list. :param state: and `type`: "" from brokers that do not tell them."""
+class GroupListing(NamedTuple):
+    """A group in a list. :param state: and `type`: "" if the broker does not report them. :param coordinator: broker id."""
 
     group_id: str
     protocol_type: str
@@ -27,7 +27,10 @@ class Listed(NamedTuple):
 
 @dataclass
 class Member:
-    """A member of a group. :param assigned: None where it cannot be read. :param wants: what it will have, if that differs."""
+    """A member of a group.
+
+    :param assigned: None if it cannot be parsed. :param wants: its target assignment, if the broker reports member.
+    """
 
     member_id: str
     instance_id: str | None
@@ -40,8 +43,11 @@ class Member:
 
 
 @dataclass
-class Described:
-    """A group. :param assignor: or protocol, as its members agreed. :param epoch: generation, where the broker tells it."""
+class GroupDescription:
+    """A group.
+
+    :param assignor: the protocol on which its members agreed. :param epoch: None if the broker does not report it.
+    """
 
     group_id: str
     type: str
@@ -54,7 +60,7 @@ class Described:
 
 
 class Committed(NamedTuple):
-    """An offset of a group. :param leader_epoch: -1 if not known."""
+    """A committed offset of a group. :param leader_epoch: -1 if unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -62,7 +68,7 @@ class Committed(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happened to a group, as its coordinator remembers: see `odradek.groups.history.Event`."""
+    """An event in the history of a group; see `odradek.groups.history.Event`."""
 
     at_ms: int
     kind: str
@@ -72,116 +78,117 @@ class Event(NamedTuple):
     took_ms: int | None
 
 
-def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[Listed]:
-    """All groups, by name. Raises Refused, ClientError; Unsupported if the brokers cannot filter."""
+def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+    """All groups, sorted by id. Raises RefusedError, ClientError; Unsupported if the brokers cannot filter."""
     from odradek.protocol.schemas import list_groups as api
 
-    found = []
+    groups = []
     oldest = 5 if types else 4 if states else 0
     for node_id in sorted(cluster.view(fresh=True).brokers):
         request = api.Request(states_filter=list(states), types_filter=list(types))
-        answer = cluster.broker(node_id).ask(api.SCHEMA, request, oldest=oldest)
-        if answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        response = cluster.broker(node_id).ask(api.SCHEMA, request, oldest=oldest)
+        if response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
             continue
-        if answer.error_code:
-            raise Refused(answer.error_code, what=f"the groups of broker {node_id}")
-        found += [
-            Listed(one.group_id, one.protocol_type, one.group_state, one.group_type.capitalize(), node_id)
-            for one in answer.groups
+        if response.error_code:
+            raise RefusedError(response.error_code, what=f"cannot list the groups of broker {node_id}")
+        groups += [
+            GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type.capitalize(), node_id)
+            for group in response.groups
         ]
-    return sorted(found)
+    return sorted(groups)
 
 
-def describe(cluster: Cluster, group_id: str) -> Described:
-    """A group of either protocol. Raises Refused if there is none, ClientError."""
+def describe(cluster: Cluster, group_id: str) -> GroupDescription:
+    """Describe a group of either protocol. Raises RefusedError if it does not exist, ClientError."""
     node_id = cluster.coordinator_of(group_id)
     try:
-        found = _describe_consumer(cluster, group_id, node_id)
-    except Unsupported:
-        found = None
-    return found or _describe_classic(cluster, group_id, node_id)
+        description = _describe_consumer(cluster, group_id, node_id)
+    except UnsupportedError:
+        description = None
+    return description or _describe_classic(cluster, group_id, node_id)
 
 
-def _describe_consumer(cluster: Cluster, group_id: str, node_id: int) -> Described | None:
+def _describe_consumer(cluster: Cluster, group_id: str, node_id: int) -> GroupDescription | None:
     from odradek.protocol.schemas import consumer_group_describe as api
 
-    answer = cluster.ask_coordinator(
-        group_id, api.SCHEMA, api.Request(group_ids=[group_id]), lambda answer: [answer.groups[0].error_code]
+    response = cluster.ask_coordinator(
+        group_id, api.SCHEMA, api.Request(group_ids=[group_id]), lambda response: [response.groups[0].error_code]
     )
-    (told,) = answer.groups
-    if told.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+    (group,) = response.groups
+    if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
-    if told.error_code:
-        raise Refused(told.error_code, told.error_message, f"group '{group_id}'")
-    return Described(
+    if group.error_code:
+        raise RefusedError(group.error_code, group.error_message, f"group '{group_id}'")
+    return GroupDescription(
         group_id,
         "Consumer",
-        told.group_state,
-        told.assignor_name,
+        group.group_state,
+        group.assignor_name,
         node_id,
-        epoch=told.group_epoch,
+        epoch=group.group_epoch,
         members=[
             Member(
-                one.member_id,
-                one.instance_id,
-                one.client_id,
-                one.client_host,
-                _places(one.assignment),
-                one.member_epoch,
-                list(one.subscribed_topic_names) + ([one.subscribed_topic_regex] if one.subscribed_topic_regex else []),
-                _places(one.target_assignment),
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _places(member.assignment),
+                member.member_epoch,
+                list(member.subscribed_topic_names)
+                + ([member.subscribed_topic_regex] if member.subscribed_topic_regex else []),
+                _places(member.target_assignment),
             )
-            for one in told.members
+            for member in group.members
         ],
     )
 
 
 def _places(assignment: Any) -> list[Place]:
-    return sorted((one.topic_name, index) for one in assignment.topic_partitions for index in one.partitions)
+    return sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
 
-def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> Described:
+def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> GroupDescription:
     from odradek.protocol.schemas import describe_groups as api
 
-    answer = cluster.ask_coordinator(
-        group_id, api.SCHEMA, api.Request(groups=[group_id]), lambda answer: [answer.groups[0].error_code]
+    response = cluster.ask_coordinator(
+        group_id, api.SCHEMA, api.Request(groups=[group_id]), lambda response: [response.groups[0].error_code]
     )
-    (told,) = answer.groups
-    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND or told.group_state == "Dead":
+    (group,) = response.groups
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead":
         raise no_group(group_id)
-    if told.error_code:
-        raise Refused(told.error_code, told.error_message, f"group '{group_id}'")
-    consumers = told.protocol_type == "consumer"
-    return Described(
+    if group.error_code:
+        raise RefusedError(group.error_code, group.error_message, f"group '{group_id}'")
+    consumers = group.protocol_type == "consumer"
+    return GroupDescription(
         group_id,
         "Classic",
-        told.group_state,
-        told.protocol_data,
+        group.group_state,
+        group.protocol_data,
         node_id,
-        told.protocol_type,
+        group.protocol_type,
         members=[
             Member(
-                one.member_id,
-                one.group_instance_id,
-                one.client_id,
-                one.client_host,
-                assignment_of(one.member_assignment) if consumers else None,
-                topics=subscription_of(one.member_metadata) if consumers else [],
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                assignment_of(member.member_assignment) if consumers else None,
+                topics=subscription_of(member.member_metadata) if consumers else [],
             )
-            for one in told.members
+            for member in group.members
         ],
     )
 
 
-def no_group(group_id: str) -> Refused:
-    """What to say of a group that there is not."""
-    return Refused(
-        ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{group_id}'; `odradek group list` shows what there is"
+def no_group(group_id: str) -> RefusedError:
+    """The error for a group that does not exist."""
+    return RefusedError(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"group '{group_id}' does not exist; `odradek group list` shows all groups"
     )
 
 
 def assignment_of(data: bytes) -> list[Place] | None:
-    """What a consumer of a classic group was assigned; None if its bytes cannot be read."""
+    """The assignment of a consumer of a classic group; None if it cannot be parsed."""
     from odradek.protocol.schemas.consumer_protocol import Assignment
 
     if not data:
@@ -189,11 +196,11 @@ def assignment_of(data: bytes) -> list[Place] | None:
     read = _versioned(Assignment, data)
     if read is None:
         return None
-    return sorted((one.topic, index) for one in read.assigned_partitions for index in one.partitions)
+    return sorted((topic.topic, index) for topic in read.assigned_partitions for index in topic.partitions)
 
 
 def subscription_of(data: bytes) -> list[str]:
-    """The topics that a consumer of a classic group subscribes to; none if its bytes cannot be read."""
+    """The topics that a consumer of a classic group subscribes to; empty if the subscription cannot be parsed."""
     from odradek.protocol.schemas.consumer_protocol import Subscription
 
     read = _versioned(Subscription, data)
@@ -209,25 +216,25 @@ def _versioned(cls: Any, data: bytes) -> Any:
 
 
 def delete(cluster: Cluster, group_id: str) -> None:
-    """Delete a group without members, with its offsets. Raises Refused, ClientError."""
+    """Delete a group without members, and its offsets. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import delete_groups as api
 
-    answer = cluster.ask_coordinator(
-        group_id, api.SCHEMA, api.Request(groups_names=[group_id]), lambda answer: [answer.results[0].error_code]
+    response = cluster.ask_coordinator(
+        group_id, api.SCHEMA, api.Request(groups_names=[group_id]), lambda response: [response.results[0].error_code]
     )
-    code = answer.results[0].error_code
+    code = response.results[0].error_code
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise no_group(group_id)
     if code == ErrorCode.NON_EMPTY_GROUP:
-        raise Refused(
-            code, f"group '{group_id}' has members; stop them first (`odradek group describe {group_id}` shows who)"
+        raise RefusedError(
+            code, f"group '{group_id}' has members; stop them first (`odradek group describe {group_id}` lists them)"
         )
     if code:
-        raise Refused(code, what=f"group '{group_id}'")
+        raise RefusedError(code, what=f"group '{group_id}'")
 
 
 def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
-    """All offsets that a group has committed. Raises Refused, ClientError."""
+    """All committed offsets of a group. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import offset_fetch as api
 
     make = api.Request
@@ -238,80 +245,92 @@ def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
     else:
         request = make(group_id=group_id, topics=None)
 
-    def told(answer: Any) -> Any:
-        return answer.groups[0] if version >= 8 else answer
+    def group_of(response: Any) -> Any:
+        return response.groups[0] if version >= 8 else response
 
-    answer = cluster.ask_coordinator(
-        group_id, api.SCHEMA, request, lambda answer: [told(answer).error_code], oldest=version, newest=version
+    response = cluster.ask_coordinator(
+        group_id, api.SCHEMA, request, lambda response: [group_of(response).error_code], oldest=version, newest=version
     )
-    one = told(answer)
-    if one.error_code:
-        raise Refused(one.error_code, what=f"the offsets of group '{group_id}'")
+    group = group_of(response)
+    if group.error_code:
+        raise RefusedError(group.error_code, what=f"cannot read the offsets of group '{group_id}'")
     return {
         (topic.name, part.partition_index): Committed(
             part.committed_offset, part.committed_leader_epoch, part.metadata or ""
         )
-        for topic in one.topics
+        for topic in group.topics
         for part in topic.partitions
         if part.committed_offset >= 0
     }
 
 
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, ErrorCode]:
-    """Commit from outside of a group without members: the places that were refused. Raises ClientError."""
+    """Commit offsets for a group without members; return the errors of failed partitions. Raises ClientError."""
     from odradek.protocol.schemas import offset_commit as api
 
     make = api.Request
     topics: dict[str, list[Any]] = {}
-    for (topic, index), one in offsets.items():
+    for (topic, index), committed in offsets.items():
         topics.setdefault(topic, []).append(
             make.OffsetCommitRequestPartition(
                 partition_index=index,
-                committed_offset=one.offset,
-                committed_leader_epoch=one.leader_epoch,
-                committed_metadata=one.metadata,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                committed_metadata=committed.metadata,
             )
         )
     request = make(
         group_id=group_id,
-        topics=[make.OffsetCommitRequestTopic(name=name, partitions=ones) for name, ones in topics.items()],
+        topics=[make.OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
 
-    def codes(answer: Any) -> list[int]:
-        return [part.error_code for topic in answer.topics for part in topic.partitions]
+    def codes(response: Any) -> list[int]:
+        return [part.error_code for topic in response.topics for part in topic.partitions]
 
-    answer = cluster.ask_coordinator(group_id, api.SCHEMA, request, codes, oldest=2, newest=NEWEST_BY_NAME)
+    response = cluster.ask_coordinator(group_id, api.SCHEMA, request, codes, oldest=2, newest=NEWEST_BY_NAME)
     return {
         (topic.name, part.partition_index): code_of(part.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
         if part.error_code
     }
 
 
 def explain(cluster: Cluster, group_id: str) -> list[Event]:
-    """The last events of a group, oldest first. Raises Refused, Unsupported from a broker other than Odradek's, ClientError."""
+    """The recorded events of a group, oldest first.
+
+    Raises RefusedError, ClientError; UnsupportedError if the broker is not Odradek.
+    """
     from odradek.protocol.schemas import explain_group as api
 
     try:
-        answer = cluster.ask_coordinator(
-            group_id, api.SCHEMA, api.Request(group_id=group_id), lambda answer: [answer.error_code]
+        response = cluster.ask_coordinator(
+            group_id, api.SCHEMA, api.Request(group_id=group_id), lambda response: [response.error_code]
         )
-    except Unsupported:
-        raise Unsupported(
-            f"this broker does not keep a group's last events (Odradek's do); `odradek group describe {group_id}` shows "
-            "how the group is now"
+    except UnsupportedError:
+        raise UnsupportedError(
+            f"this broker does not record the events of a group (only Odradek does); `odradek group describe {group_id}` shows "
+            "the current state of the group"
         ) from None
-    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise no_group(group_id)
-    if answer.error_code:
-        raise Refused(answer.error_code, answer.error_message, f"group '{group_id}'")
+    if response.error_code:
+        raise RefusedError(response.error_code, response.error_message, f"group '{group_id}'")
     return [
-        Event(one.at_ms, one.kind, one.member_id, one.client, one.why, one.took_ms if one.took_ms >= 0 else None)
-        for one in answer.events
+        Event(
+            event.at_ms,
+            event.kind,
+            event.member_id,
+            event.client,
+            event.why,
+            event.took_ms if event.took_ms >= 0 else None,
+        )
+        for event in response.events
     ]
 
 
 def lags(committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> dict[Place, int | None]:
-    """How many records each committed offset is behind the end; None where the end is not known."""
-    return {place: max(0, ends[place] - one.offset) if place in ends else None for place, one in committed.items()}
+    """The lag of each committed offset in records; None if the end offset is unknown."""
+    return {
+        place: max(0, ends[place] - offset.offset) if place in ends else None for place, offset in committed.items()
+    }

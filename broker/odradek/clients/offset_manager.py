@@ -1,7 +1,7 @@
-"""Which offset of a partition may be committed while its records are processed out of order.
+"""Determines which offset of a partition may be committed while its records are processed out of order.
 
-The newest offset with everything before it processed: a crash then repeats what was not committed and loses nothing. Pure
-state, one object a partition; the caller protects it. Source: the fifth document, on consumption at least once.
+This is the newest offset below which all records are processed: a crash then repeats uncommitted records and loses none. Pure
+state, one object per partition; the caller protects it.
 """
 
 from collections import deque
@@ -17,17 +17,19 @@ class OffsetManager:
         self._committed: int | None = None
 
     def take(self, offset: int) -> None:
-        """A record was fetched and will be processed. Raises ValueError for an offset that is not beyond all before."""
+        """Register a fetched record. Raises ValueError for an offset that is not above all earlier ones."""
         if self._taken and offset <= self._taken[-1]:
-            raise ValueError(f"offset {offset} after {self._taken[-1]}: offsets of a partition ascend")
+            raise ValueError(f"offset {offset} follows {self._taken[-1]}: offsets of a partition must ascend")
         if self._position is not None and offset < self._position:
-            raise ValueError(f"offset {offset} lies before {self._position}, up to which all is processed")
+            raise ValueError(
+                f"offset {offset} is below {self._position}, before which all records are already processed"
+            )
         self._taken.append(offset)
 
     def done(self, offset: int) -> None:
-        """The record was processed. Raises KeyError for one that is not under way."""
+        """Mark a record as processed. Raises KeyError for an offset that is not being processed."""
         if offset in self._done or not self._is_taken(offset):
-            raise KeyError(f"offset {offset} is not under way")
+            raise KeyError(f"offset {offset} is not being processed")
         self._done.add(offset)
         while self._taken and self._taken[0] in self._done:
             first = self._taken.popleft()
@@ -35,7 +37,7 @@ class OffsetManager:
             self._position = first + 1
 
     def is_rewind(self, offset: int) -> bool:
-        """True for an offset that does not lie beyond all that came before: reading went back, as after a reset of offsets."""
+        """Whether the offset is not above all earlier ones: the consumer went back, for example after an offset reset."""
         if self._taken:
             return offset <= self._taken[-1]
         return self._position is not None and offset < self._position
@@ -45,24 +47,24 @@ class OffsetManager:
 
     @property
     def waiting(self) -> int:
-        """Records taken and not yet below the committable position: what a crash would repeat at most, but for commits."""
+        """Number of records that are taken and not yet below the committable position."""
         return len(self._taken)
 
     @property
     def to_commit(self) -> int | None:
-        """The offset to commit (of the next record to be read), None if there is nothing new.
+        """The offset to commit (that of the next record to read); None if it is committed already.
 
-        Before anything was processed it is the offset of the first record taken: once that is committed a crash cannot let
-        `auto.offset.reset` choose another beginning.
+        Before any record is processed, this is the offset of the first record: once it is committed, `auto.offset.reset`
+        cannot choose another start after a crash.
         """
         safe = self._position if self._position is not None else self._taken[0] if self._taken else None
         return safe if safe != self._committed else None
 
     @property
     def begun_uncommitted(self) -> bool:
-        """True while records were taken and no offset at all was committed."""
+        """Whether records were taken and no offset was ever committed."""
         return self._committed is None and self.to_commit is not None
 
     def committed(self, offset: int) -> None:
-        """A commit of this offset was acknowledged."""
+        """Note that a commit of this offset was acknowledged."""
         self._committed = offset

@@ -1,13 +1,14 @@
-"""A consumer that processes records in many threads, each at least once, and commits only what is safe.
+"""A consumer that processes records in many threads, each record at least once, and commits only offsets that are safe.
 
-One thread polls; records go into a buffer a partition; a pool of workers processes them, partitions taking turns, in order by
-partition, by key, or in none; the newest offset with everything before it processed is committed. While buffers are full
-their partitions are paused and polling goes on, so that slow work never costs the membership. The memory of all buffers and of
-what the client library reads ahead is limited together: see `odradek.clients.consumer_memory`. A crash at any point loses no
-record and repeats only what was not committed: at most `max_uncommitted` records of each partition. Source: the fifth
-document, on consumption at least once.
+One thread polls and puts the records into one buffer per partition. A pool of workers processes them in order by partition,
+by key, or in no order; partitions take turns. The poll thread commits the newest offset below which all records are
+processed. It pauses partitions whose buffers are full and keeps polling, so that slow processing never makes the member
+leave the group. One limit covers the memory of all buffers and of the records that the client library reads ahead: see
+`odradek.clients.consumer_memory`. A crash at any point loses no record and repeats only uncommitted records: at most
+`max_uncommitted` of each partition.
 
-Needs `confluent-kafka` (the extra `clients`). Used from any thread; `run` is the poll thread.
+Needs `confluent-kafka` (the extra `clients`). Its methods may be called from any thread; the caller of `run` is the poll
+thread.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ POLL_WHILE_PAUSED_S = 0.01
 POLL_RECORDS = 500
 FIRST_BACKOFF_S = 0.1
 RESUME_AT = 0.5
-"""A paused partition is resumed when its load is at most this."""
+"""A paused partition is resumed when its load falls to this."""
 RESUME_ALL_AT = 0.75
 """While the load of all partitions is above this, only partitions without waiting records are resumed."""
 
 Handler = Callable[[Any], None]
-"""Processes one `confluent_kafka.Message`; an exception means that it is to be tried again."""
+"""Processes one `confluent_kafka.Message`; after an exception the record is retried."""
 
 DeadLetter = Callable[[Any, Exception], None]
-"""Gets a message that could not be processed, and why; the message counts as processed when this returns."""
+"""Receives a message that failed after all retries, and the exception; when it returns, the message counts as processed."""
 
 
 @dataclass
 class Counters:
-    """What happened so far; read at any time.
+    """Counts of events since the start; may be read at any time.
 
-    :param dropped: records forgotten before they were begun, at a rebalance or the stop; they are not committed and come again.
-    :param late: records finished after their partition had been given to another member, who processes them again.
+    :param dropped: records dropped before processing, at a rebalance or the stop; they are not committed and are read again.
+    :param late: records finished after their partition was revoked; another member processes them again.
     """
 
     polled: int = 0
@@ -65,26 +66,31 @@ class Counters:
 
 
 class ProcessingFailed(RuntimeError):
-    """A record could not be processed and nobody takes dead letters: the consumer stopped, the record is not committed."""
+    """A record failed after all retries and there is no dead-letter handler: the consumer stopped without committing
+    the record.
+    """
 
 
 class ParallelConsumer:
-    """:param config: of `confluent_kafka.Consumer`; `enable.auto.commit` is turned off,
-        `auto.offset.reset` is `earliest` unless given.
-    :param topics: to subscribe to; a name that begins with ^ is a pattern.
-    :param handler: called by workers, several at a time.
-    :param workers: how many threads process.
-    :param order: "key" (records of a key one after the other), "partition" or "none".
-    :param buffer_records: how many records of a partition wait or are under way at most; then the partition is paused.
-    :param buffer_bytes: how many bytes of a partition (it may be one record more), with the overhead of each record.
-    :param memory_bytes: how much memory the records of all partitions may use, including those that the client library reads
-        ahead, whose limits are set accordingly unless `config` has them (see docs/parallel-consumer.md).
-    :param max_uncommitted: how far work on a partition runs ahead of its slowest record, in records.
-    :param retries: how often a record is tried again, with growing pauses from 0.1 s on up to `longest_backoff_s`; no worker
-        waits for it meanwhile.
+    """A group member that processes records in parallel; see the module.
+
+    :param config: configuration of `confluent_kafka.Consumer`; `enable.auto.commit` is always false, and the default of
+        `auto.offset.reset` is `earliest`.
+    :param topics: topics to subscribe to; a name that begins with ^ is a pattern.
+    :param handler: called by several workers at the same time.
+    :param workers: number of worker threads.
+    :param order: "key" (records of a key are processed one after the other), "partition" or "none".
+    :param buffer_records: a partition with this many records waiting or in flight is paused.
+    :param buffer_bytes: a partition with this many bytes waiting or in flight, including the overhead of each record, is
+        paused; the last record may exceed the limit.
+    :param memory_bytes: memory limit for the records of all partitions, including those that the client library reads ahead;
+        the library's limits are set accordingly unless `config` has them (see docs/parallel-consumer.md).
+    :param max_uncommitted: the largest number of records that a partition may be ahead of its oldest unprocessed record.
+    :param retries: number of retries of a failed record, with growing pauses from 0.1 s up to `longest_backoff_s`; no worker
+        waits meanwhile.
     :param dead_letter: see `DeadLetter`; None stops the consumer with ProcessingFailed.
-    :param commit_interval_s: how often offsets are committed.
-    :param drain_s: how long a rebalance or the stop waits for the records that workers have at hand; by default half of
+    :param commit_interval_s: interval between commits, in seconds.
+    :param drain_s: the longest time that a rebalance or the stop waits for records in flight, in seconds; default: half of
         `max.poll.interval.ms`, at most 30.
     """
 
@@ -114,14 +120,14 @@ class ParallelConsumer:
             raise ImportError(f"ParallelConsumer needs confluent-kafka: {INSTALL_LIBRARY}") from error
         if workers < 1 or buffer_records < 1 or retries < 0:
             raise ValueError(
-                f"workers={workers}, buffer_records={buffer_records}, retries={retries}: at least 1, 1 and 0 are needed"
+                f"workers={workers}, buffer_records={buffer_records}, retries={retries}: use at least 1, 1 and 0"
             )
         if buffer_bytes < 1 or max_uncommitted < 1:
-            raise ValueError(f"buffer_bytes={buffer_bytes}, max_uncommitted={max_uncommitted}: at least 1 is needed")
+            raise ValueError(f"buffer_bytes={buffer_bytes}, max_uncommitted={max_uncommitted}: use at least 1")
         if isinstance(topics, str):
-            raise ValueError(f"topics={topics!r}: a list of names is needed")
+            raise ValueError(f"topics={topics!r} is a string: use a list of topic names")
         share = share_out(memory_bytes, config)
-        ours = {**share.settings, "enable.auto.commit": False, "on_commit": self._commit_answered}
+        ours = {**share.settings, "enable.auto.commit": False, "on_commit": self._commit_completed}
         self._kafka = confluent_kafka
         self._consumer = confluent_kafka.Consumer({"auto.offset.reset": "earliest", **config, **ours})
         self._topics = list(topics)
@@ -138,7 +144,7 @@ class ParallelConsumer:
         if drain_s is None:
             drain_s = min(30.0, int(config.get("max.poll.interval.ms", 300_000)) / 2000)
         self._drain_s = drain_s
-        self._commit_under_way = False
+        self._commit_in_flight = False
         self._queues = WorkQueues(Order(order))
         self._offsets: dict[Place, OffsetManager] = {}
         self._uncommitted = 0  # the sum of `waiting` of all OffsetManagers
@@ -160,13 +166,13 @@ class ParallelConsumer:
             while not self._stop.is_set():
                 self._poll()
                 self._pause_and_resume()
-                if not self._commit_under_way and (time.monotonic() >= due or self._begun_uncommitted()):
+                if not self._commit_in_flight and (time.monotonic() >= due or self._begun_uncommitted()):
                     self._commit(list(self._offsets), wait=False)
                     due = time.monotonic() + self._commit_interval_s
             self._drain()
         finally:
             self._stop.set()
-            self._give_up(list(self._offsets))
+            self._release(list(self._offsets))
             self._queues.close()
             self._consumer.close()
             until = time.monotonic() + self._drain_s
@@ -176,13 +182,13 @@ class ParallelConsumer:
             raise self._failure
 
     def stop(self) -> None:
-        """Finish the records at hand, commit, leave the group; `run` returns then. From any thread or a signal handler."""
+        """Make `run` finish the records in flight, commit, leave the group and return. May be called by a signal handler."""
         self._stop.set()
 
     # -- the poll thread ------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        """One record a call, not `consume`: what a rebalance takes away within that call would come out of it all the same."""
+        """Poll record by record: `consume` would also return records of partitions that a rebalance revokes during the call."""
         wait_s = POLL_WHILE_PAUSED_S if self._paused else POLL_S
         for _ in range(POLL_RECORDS):
             message = self._consumer.poll(wait_s)
@@ -192,7 +198,7 @@ class ParallelConsumer:
             wait_s = 0
 
     def _drain(self) -> None:
-        """The stop: start nothing more, and poll on while records are at hand, so that the group waits for them."""
+        """Start no more records, and keep polling while records are in flight, so that the member stays in the group."""
         until = time.monotonic() + self._drain_s
         self._hold(list(self._offsets))
         running = [place for place in self._offsets if place not in self._paused]
@@ -206,10 +212,10 @@ class ParallelConsumer:
         if error is not None:
             if error.fatal():
                 raise self._kafka.KafkaException(error)
-            log.warning("the consumer reports: %s", error)
+            log.warning("the client library reports an error: %s; consumption continues", error)
             return
         if self._stop.is_set():
-            return  # it is not committed
+            return  # the record is not committed and will be read again
         place, offset, key = (message.topic(), message.partition()), message.offset(), message.key()
         with self._offsets_lock:
             offsets = self._offsets.get(place)
@@ -218,20 +224,22 @@ class ParallelConsumer:
                 offsets.take(offset)
                 self._uncommitted += 1
         if offsets is None:
-            return  # it was revoked while this was on its way
+            return  # the partition was revoked meanwhile
         if rewind:
             self._rewind(place, offset)
             return
         self._count("polled")
         self._queues.put(Work(place, offset, key, message, size_bytes=size_of(message)))
         if self._load_of_all() >= 1:
-            self._pause([one for one in self._offsets if one not in self._paused])
+            self._pause([other for other in self._offsets if other not in self._paused])
         elif self._load(place) >= 1:
             self._pause([place])
 
     def _rewind(self, place: Place, offset: int) -> None:
-        """The log lost its end, or the position was reset: begin anew there, as if the partition had just been assigned."""
-        log.warning("reading of %s-%d goes back to offset %d", *place, offset)
+        """The log was truncated or the position was reset: restart the partition there, as after an assignment."""
+        log.warning(
+            "the log of %s-%d was truncated or its offset reset: consumption restarts at offset %d", *place, offset
+        )
         self._count("rewinds")
         self._hold([place])
         self._queues.revoke([place])
@@ -242,7 +250,7 @@ class ParallelConsumer:
         self._consumer.seek(self._kafka.TopicPartition(*place, offset))
 
     def _load(self, place: Place) -> float:
-        """How full a partition's buffer is; at 1 it is paused. Each partition may have an equal part of the memory of all."""
+        """The fill level of a partition's buffer; at 1 it is paused. Each partition may use an equal part of the memory."""
         with self._offsets_lock:
             waiting, partitions = self._offsets[place].waiting, len(self._offsets)
         size, size_bytes = self._queues.fill(place)
@@ -254,7 +262,7 @@ class ParallelConsumer:
         )
 
     def _load_of_all(self) -> float:
-        """How full all buffers are together; at 1 all partitions are paused."""
+        """The fill level of all buffers together; at 1 all partitions are paused."""
         return (self._queues.total_bytes + self._uncommitted * OFFSET_BYTES) / self._buffers_bytes
 
     def _pause_and_resume(self) -> None:
@@ -288,31 +296,31 @@ class ParallelConsumer:
         partitions = [self._kafka.TopicPartition(*place, offset) for place, offset in positions.items()]
         try:
             if wait:
-                self._commit_answered(None, self._consumer.commit(offsets=partitions, asynchronous=False) or [])
+                self._commit_completed(None, self._consumer.commit(offsets=partitions, asynchronous=False) or [])
             else:
                 self._consumer.commit(offsets=partitions, asynchronous=True)
-                self._commit_under_way = True
+                self._commit_in_flight = True
         except self._kafka.KafkaException as error:
             self._count("commit_failures")
-            log.warning("offsets could not be committed, they are committed with the next ones: %s", error)
+            log.warning("cannot request a commit of offsets: %s; retrying with the next commit", error)
 
-    def _commit_answered(self, error: Any, partitions: Sequence[Any]) -> None:
-        """Called by the client, in the poll thread."""
-        self._commit_under_way = False
-        error = error or next((one.error for one in partitions if one.error is not None), None)
+    def _commit_completed(self, error: Any, partitions: Sequence[Any]) -> None:
+        """Handle the result of a commit. The client library calls it in the poll thread."""
+        self._commit_in_flight = False
+        error = error or next((partition.error for partition in partitions if partition.error is not None), None)
         if error is not None:
             self._count("commit_failures")
-            log.warning("offsets were not committed, they are committed with the next ones: %s", error)
+            log.warning("a commit of offsets failed: %s; retrying with the next commit", error)
         else:
             self._count("commits")
         with self._offsets_lock:
-            for one in partitions:
-                offsets = self._offsets.get((one.topic, one.partition))
-                if offsets is not None and one.error is None:
-                    offsets.committed(one.offset)
+            for partition in partitions:
+                offsets = self._offsets.get((partition.topic, partition.partition))
+                if offsets is not None and partition.error is None:
+                    offsets.committed(partition.offset)
 
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
-        places = [(one.topic, one.partition) for one in partitions]
+        places = [(partition.topic, partition.partition) for partition in partitions]
         self._count("rebalances")
         with self._offsets_lock:
             for place in places:
@@ -321,21 +329,24 @@ class ParallelConsumer:
         self._queues.assign(places)
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
-        """Before another member gets them: let what is at hand finish, commit it, forget the rest."""
-        self._give_up([(one.topic, one.partition) for one in partitions])
+        """Finish the records in flight, commit them, and drop the rest, before another member gets the partitions."""
+        self._release([(partition.topic, partition.partition) for partition in partitions])
 
     def _lost(self, _: Any, partitions: Sequence[Any]) -> None:
-        """Another member has them already: what is at hand will be processed twice."""
+        """Another member has the partitions already: the records in flight are processed twice."""
         self._count("lost_partitions", len(partitions))
-        places = [(one.topic, one.partition) for one in partitions]
+        places = [(partition.topic, partition.partition) for partition in partitions]
         self._hold(places)
         self._forget(places)
 
-    def _give_up(self, places: Sequence[Place]) -> None:
+    def _release(self, places: Sequence[Place]) -> None:
         known = [place for place in places if place in self._offsets]
         self._hold(known)
         if not self._queues.wait_until_idle(known, self._drain_s):
-            log.warning("records at hand took longer than %g s: they will be processed again", self._drain_s)
+            log.warning(
+                "records in flight did not finish within drain_s (%g s); they are not committed and will be processed again",
+                self._drain_s,
+            )
         self._commit(known, wait=True)
         self._forget(known)
 
@@ -359,7 +370,9 @@ class ParallelConsumer:
         while (work := self._queues.take()) is not None:
             try:
                 self._handler(work.message)
-            except BaseException as error:  # the handler is not ours: whatever it raises is this record's failure
+            except (
+                BaseException
+            ) as error:  # the application's handler may raise anything; each exception fails this record
                 processed = self._failed(work, error)
             else:
                 processed = True
@@ -380,25 +393,27 @@ class ParallelConsumer:
             self._count("processed")
 
     def _failed(self, work: Work, failure: BaseException) -> bool | None:
-        """None if it will be tried again; else whether the record is through. If it is not, it is not committed."""
+        """Handle a failure: None if the record is retried, True if it counts as processed, False if it must not be
+        committed.
+        """
         work.failures += 1
         if not isinstance(failure, Exception) or work.failures > self._retries:
             return self._dead_letter_or_fail(work, failure)
         backoff_s = min(self._longest_backoff_s, FIRST_BACKOFF_S * 2.0 ** min(work.failures - 1, 60))
-        if not self._queues.try_again(work, backoff_s * random.uniform(0.5, 1.0)):
-            return False  # the partition goes, or the consumer stops: another one will try
+        if not self._queues.retry(work, backoff_s * random.uniform(0.5, 1.0)):
+            return False  # the partition is being revoked, or the consumer stops: the next owner processes the record
         self._count("retried")
         return None
 
     def _dead_letter_or_fail(self, work: Work, failure: BaseException) -> bool:
         where = f"{work.place[0]}-{work.place[1]} at offset {work.offset}"
         if self._dead_letter is None or not isinstance(failure, Exception):
-            self._fail(f"the record of {where} failed {work.failures} times: {failure!r}", failure)
+            self._fail(f"the record of {where} failed after {work.failures} attempt(s): {failure!r}", failure)
             return False
         try:
             self._dead_letter(work.message, failure)
-        except BaseException as error:  # as the handler
-            self._fail(f"the record of {where} could not be put aside: {error!r}", error)
+        except BaseException as error:  # the application's code may raise anything
+            self._fail(f"the dead-letter handler failed for the record of {where}: {error!r}", error)
             return False
         self._count("dead_letters")
         return True

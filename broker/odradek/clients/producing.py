@@ -1,8 +1,8 @@
-"""Sends record batches to the leaders of one topic's partitions, in order, each until it is acknowledged.
+"""Sends record batches to the leaders of one topic's partitions, in order, and retries each until it is acknowledged.
 
-Used in one thread of a client's process. With acks=all the producer is idempotent where the cluster allows it: several requests
-are on their way to each leader, and records that are sent again are neither doubled nor reordered. Otherwise one request at a
-time is sent, so that nothing is reordered; records that are sent again after a connection broke may be doubled.
+Used in one thread of a client's process. With acks=all the producer is idempotent if the cluster allows it: several
+requests are in flight to each leader, and retries neither duplicate nor reorder records. Otherwise one request at a time is
+in flight, so that retries do not reorder records; a retry after a lost connection may duplicate them.
 """
 
 import time
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, Refused, Unreachable, code_of
+from odradek.clients.errors import ClientError, RefusedError, UnreachableError, code_of
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id, produce
@@ -22,13 +22,13 @@ OLDEST, NEWEST = 3, 12
 """Versions of Produce: 3 is the first with batches of format v2, 12 the last that names topics."""
 FIRST_WITH_ZSTD = 7
 MOST_REQUESTS = 5
-"""On their way to a leader: as many batches as it remembers of an idempotent producer."""
+"""Requests in flight to a leader: a leader remembers this many batches of an idempotent producer."""
 REQUEST_BYTES = 4 << 20
 PAUSE_S = 0.1
 SHOWN_BYTES = 40
-"""Of the key and the value of a record that was refused."""
+"""Bytes of the key and of the value in the error for a refused record."""
 LAST_SEQUENCE = NO_TRANSACTION_MS = (1 << 31) - 1
-TRY_AGAIN = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -43,12 +43,12 @@ TRY_AGAIN = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Answers after which a batch is sent again."""
+"""Errors after which a batch is sent again."""
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """A record batch as it is sent. :param sequence: of its first record; -1 without a producer id."""
+    """An encoded record batch. :param sequence: of its first record; -1 without a producer id."""
 
     data: bytes
     records: int
@@ -56,7 +56,11 @@ class Batch:
 
 
 class _Queue:
-    """The batches of a partition that are not acknowledged, in order. :param sent: how many of them are on their way."""
+    """The unacknowledged batches of a partition, in order.
+
+    `sent` batches are in flight; `held`: a batch failed, and all are sent again after the batches in flight are answered;
+    `since`: monotonic time of the last progress.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -68,18 +72,19 @@ class _Queue:
 
 
 class _Request(NamedTuple):
-    """What was sent to a leader and waits for its answer."""
+    """A Produce request without a response."""
 
     batches: list[tuple[_Queue, Batch]]
 
 
 class Sender:
-    """:param partitions: how many the topic has. :param acks: -1, 1 or 0.
+    """Sends batches to the partitions of a topic. Raises ClientError.
 
-    :param timeout_s: within which a partition must acknowledge something.
-    :param seal: makes (BatchBuilder, producer id, epoch, sequence) the bytes of a batch. :param warn: gets a line when a broker
-        cannot be reached, once for as long as that lasts. :param oldest: version of Produce that will do.
-    Raises ClientError.
+    :param partitions: number of partitions of the topic. :param acks: -1, 1 or 0.
+    :param timeout_s: the longest time without an acknowledgement from a partition that has batches.
+    :param seal: encodes (BatchBuilder, producer id, epoch, sequence) as a batch.
+    :param warn: receives one line when a broker becomes unreachable.
+    :param oldest: the oldest version of Produce that the caller can use.
     """
 
     def __init__(
@@ -114,11 +119,11 @@ class Sender:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those on which an answer is awaited."""
+        """Connections with requests in flight."""
         return [connection for connection, requests in self._in_flight.items() if requests]
 
     def put(self, partition: int, builder: Any) -> None:
-        """Take over a partition's next batch, a BatchBuilder."""
+        """Queue the next batch of a partition. :param builder: a BatchBuilder."""
         queue = self._queues[partition]
         producer_id, epoch = self._producer
         sequence = queue.next_sequence if producer_id >= 0 else -1
@@ -131,12 +136,12 @@ class Sender:
         self.waiting_records += builder.count
 
     def send(self) -> float | None:
-        """Send what can be sent now; in how many seconds to call again at the latest. Raises ClientError."""
+        """Send what can be sent now; return the seconds after which to call it again at the latest. Raises ClientError."""
         now = time.monotonic()
         waiting = [queue for queue in self._queues if queue.batches]
-        self._require_progress(waiting, now)
+        self._check_progress(waiting, now)
         if self._look_at is not None and now >= self._look_at and waiting:
-            self._look()
+            self._look_up_leaders()
         for node_id, queues in self._ready(waiting):
             self._send_to(node_id, queues)
         if not waiting:
@@ -145,15 +150,15 @@ class Sender:
         due += [] if self._look_at is None else [self._look_at]
         return max(0.0, min(due) - now)
 
-    def _require_progress(self, waiting: list[_Queue], now: float) -> None:
+    def _check_progress(self, waiting: list[_Queue], now: float) -> None:
         for queue in waiting:
             if now - queue.since > self._timeout_s:
                 raise ClientError(
-                    f"{self._topic}-{queue.number} acknowledged nothing for {self._timeout_s:g} s; --timeout allows more"
+                    f"{self._topic}-{queue.number} acknowledged no batch for {self._timeout_s:g} s; use a larger --timeout"
                 )
 
     def _ready(self, waiting: list[_Queue]) -> Iterator[tuple[int, list[_Queue]]]:
-        """By leader the partitions that have something to send."""
+        """Yield each leader with the partitions that have a batch to send."""
         ready: dict[int, list[_Queue]] = {}
         for queue in waiting:
             if queue.sent < len(queue.batches) and not queue.held and queue.number in self._leaders:
@@ -171,12 +176,12 @@ class Sender:
                 connection.send(produce.SCHEMA, self._message(request), version=version, answered=self._acks != 0)
                 if self._acks == 0:
                     for queue, batch in requests.pop().batches:
-                        self._take_off(queue, batch)
-        except Unreachable as error:
+                        self._remove_acknowledged(queue, batch)
+        except UnreachableError as error:
             self._lose(node_id, error)
 
     def _next_request(self, queues: list[_Queue]) -> _Request:
-        """A batch of each of these partitions, as far as a request has room."""
+        """A request with one batch of each partition, up to REQUEST_BYTES."""
         chosen: list[tuple[_Queue, Batch]] = []
         size = 0
         for queue in queues:
@@ -202,39 +207,44 @@ class Sender:
         )
 
     def receive(self, connection: Connection) -> None:
-        """Read an answer, which `connection` has. Raises ClientError."""
+        """Read a response from a readable connection. Raises ClientError."""
         try:
-            answer = connection.receive()
-        except Unreachable as error:
+            response = connection.receive()
+        except UnreachableError as error:
             self._lose(self._nodes[connection], error)
             return
         self._warned = False
         request = self._in_flight[connection].popleft()
-        told = {part.index: part for topic in answer.responses for part in topic.partition_responses}
+        results = {part.index: part for topic in response.responses for part in topic.partition_responses}
         for queue, batch in request.batches:
-            self._judge(queue, batch, told.get(queue.number))
+            self._handle_result(queue, batch, results.get(queue.number))
 
-    def _judge(self, queue: _Queue, batch: Batch, told: Any) -> None:
-        """What a leader answered to a batch."""
-        code = ErrorCode.NETWORK_EXCEPTION if told is None else code_of(told.error_code)
+    def _handle_result(self, queue: _Queue, batch: Batch, result: Any) -> None:
+        """Handle the result of a batch; None if the response does not contain the partition. Raises RefusedError."""
+        code = ErrorCode.NETWORK_EXCEPTION if result is None else code_of(result.error_code)
         first = bool(queue.batches) and batch is queue.batches[0]
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._take_off(queue, batch)
-        elif code in TRY_AGAIN or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not first):
-            # those behind it, which are on their way, are refused for their sequence: all go again when all are answered
+            self._remove_acknowledged(queue, batch)
+        elif code in RETRIABLE or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not first):
+            # The leader refuses the following batches in flight for their sequence. All are sent again when all are answered.
             queue.held = True
             queue.sent -= 1
-            self._look_soon()
+            self._schedule_look_up()
         else:
             place = f"{self._topic}-{queue.number}"
-            for one in told.record_errors or ():
-                reason = one.batch_index_error_message or told.error_message
-                raise Refused(code, reason, f"{place} refused the record {_shown(batch, one.batch_index)}")
+            for record_error in result.record_errors or ():
+                reason = record_error.batch_index_error_message or result.error_message
+                raise RefusedError(
+                    code, reason, f"{place} refused the record {_excerpt(batch, record_error.batch_index)}"
+                )
             plural = "" if batch.records == 1 else "s"
-            raise Refused(code, told.error_message, f"{place} refused {batch.records:,} record{plural}")
+            raise RefusedError(code, result.error_message, f"{place} refused {batch.records:,} record{plural}")
 
-    def _take_off(self, queue: _Queue, batch: Batch) -> None:
-        """It is acknowledged. With acks=all an answer out of order cannot be: a leader takes sequences in order."""
+    def _remove_acknowledged(self, queue: _Queue, batch: Batch) -> None:
+        """Remove an acknowledged batch.
+
+        With acks=all acknowledgements are in order, because a leader accepts sequences in order.
+        """
         queue.batches.remove(batch)
         queue.sent -= 1
         queue.since = time.monotonic()
@@ -242,9 +252,9 @@ class Sender:
         self.waiting_bytes -= len(batch.data)
         self.waiting_records -= batch.records
 
-    def _lose(self, node_id: int, error: Unreachable) -> None:
-        """The leader cannot be reached: what it did not acknowledge is sent again, to the leaders that are then found."""
-        for connection in [one for one, node in self._nodes.items() if node == node_id]:
+    def _lose(self, node_id: int, error: UnreachableError) -> None:
+        """The leader is unreachable: look up the leaders again and resend its unacknowledged batches to them."""
+        for connection in [connection for connection, node in self._nodes.items() if node == node_id]:
             for request in self._in_flight.pop(connection, ()):
                 for queue, batch in request.batches:
                     if batch in queue.batches:
@@ -253,44 +263,44 @@ class Sender:
             del self._nodes[connection]
         self._cluster.forget(node_id)
         self._leaders = {number: node for number, node in self._leaders.items() if node != node_id}
-        self._look_soon()
+        self._schedule_look_up()
         if not self._warned:
-            self._warn(f"{error}; trying again")
+            self._warn(f"{error}; retrying")
         self._warned = True
 
-    def _look_soon(self) -> None:
+    def _schedule_look_up(self) -> None:
         if self._look_at is None:
             self._look_at = time.monotonic() + PAUSE_S
 
-    def _look(self) -> None:
-        """Find the leaders, and let go on what was held back."""
+    def _look_up_leaders(self) -> None:
+        """Look up the leaders, and release held partitions without batches in flight."""
         self._look_at = None
         try:
-            there = self._cluster.metadata([self._topic]).topics
-        except Unreachable as error:
-            self._look_soon()
+            topics = self._cluster.metadata([self._topic]).topics
+        except UnreachableError as error:
+            self._schedule_look_up()
             if not self._warned:
-                self._warn(f"{error}; trying again")
+                self._warn(f"{error}; retrying")
             self._warned = True
             return
-        partitions = there[self._topic].partitions if self._topic in there else ()
-        self._leaders = {one.number: one.leader for one in partitions if one.leader >= 0}
+        partitions = topics[self._topic].partitions if self._topic in topics else ()
+        self._leaders = {partition.number: partition.leader for partition in partitions if partition.leader >= 0}
         for queue in self._queues:
             if queue.held and not queue.sent:
                 queue.held = False
             if queue.batches and (queue.held or queue.number not in self._leaders):
-                self._look_soon()
+                self._schedule_look_up()
 
 
-def _shown(batch: Batch, index: int) -> str:
+def _excerpt(batch: Batch, index: int) -> str:
     """The beginning of a record's key and value."""
     records = read_batch(batch.data)[0].records()
     if not 0 <= index < len(records):
         return f"at index {index}"
-    return f"with key {_begin(records[index].key)} and value {_begin(records[index].value)}"
+    return f"with key {_quoted(records[index].key)} and value {_quoted(records[index].value)}"
 
 
-def _begin(data: bytes | None) -> str:
+def _quoted(data: bytes | None) -> str:
     if data is None:
         return "null"
     text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
@@ -298,9 +308,9 @@ def _begin(data: bytes | None) -> str:
 
 
 def _producer_id(cluster: Cluster) -> tuple[int, int]:
-    """Id and epoch for an idempotent producer; (-1, -1) where the cluster gives none."""
+    """Producer id and epoch for an idempotent producer; (-1, -1) if the cluster assigns none."""
     if cluster.any_broker().serves(init_producer_id.API_KEY) is None:
         return -1, -1
     request = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
-    answer = cluster.ask_any(init_producer_id.SCHEMA, request, lambda answer: [answer.error_code])
-    return (-1, -1) if answer.error_code else (answer.producer_id, answer.producer_epoch)
+    response = cluster.ask_any(init_producer_id.SCHEMA, request, lambda response: [response.error_code])
+    return (-1, -1) if response.error_code else (response.producer_id, response.producer_epoch)

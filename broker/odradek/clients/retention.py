@@ -1,8 +1,9 @@
-"""What retention would delete from a topic, computed before it does. Functions over a `Cluster`.
+"""Previews what retention would delete from a topic. Functions over a `Cluster`.
 
-Brokers delete whole segments, from time to time: the result is the most that the setting allows to be deleted, and the least
-that it frees. By time: a segment is deleted once its newest record is older than `retention.ms`; no record behind the first
-that is young enough is deleted. By size: the oldest segments are deleted as long as what is left is at least `retention.bytes`.
+Brokers delete whole segments, periodically: the preview is the most that the settings allow to be deleted, and the least
+that this frees. By time: a broker deletes a segment once its newest record is older than `retention.ms`; it deletes no
+record after the first one that is young enough. By size: it deletes the oldest segments while the rest is at least
+`retention.bytes`.
 """
 
 from typing import NamedTuple
@@ -14,9 +15,12 @@ from odradek.clients.freed_space import SpaceRules
 UNLIMITED = -1
 
 
-class Loss(NamedTuple):
-    """Of a partition. :param records: at most so many offsets. :param size: about so many bytes at the most; None if not
-    known. :param size_at_least: of these, the bytes that are freed for certain.
+class ExpectedDeletion(NamedTuple):
+    """What retention may delete from a partition: the offsets [start, before).
+
+    :param end: the log end offset. :param records: the largest number of deleted offsets.
+    :param size: about the largest number of deleted bytes; None if unknown.
+    :param size_at_least: the bytes that are certainly freed; None if unknown.
     """
 
     partition: int
@@ -30,11 +34,11 @@ class Loss(NamedTuple):
 
 def preview(
     cluster: Cluster, topic: str, retention_ms: int, retention_bytes: int, deletes: bool, now_ms: int, rules: SpaceRules
-) -> list[Loss]:
-    """What may be deleted from each partition that has a leader. Raises ClientError.
+) -> list[ExpectedDeletion]:
+    """Preview the deletion for each partition that has a leader. Raises ClientError.
 
-    :param deletes: whether `cleanup.policy` has "delete": else nothing is deleted.
-    :param rules: of the topic.
+    :param deletes: whether `cleanup.policy` contains "delete"; otherwise nothing is deleted.
+    :param rules: the space rules of the topic.
     """
     (info,) = cluster.topics([topic])
     starts = topics.list_offsets(cluster, info.partitions, topics.EARLIEST)
@@ -43,11 +47,11 @@ def preview(
     young = {}
     if deletes and retention_ms >= 0:
         young = topics.list_offsets(cluster, info.partitions, max(0, now_ms - retention_ms))
-    losses = []
-    for place, found in sorted(ends.items()):
-        if found.error or starts[place].error:
+    deletions = []
+    for place, log_end in sorted(ends.items()):
+        if log_end.error or starts[place].error:
             continue
-        start, end = starts[place].offset, found.offset
+        start, end = starts[place].offset, log_end.offset
         size = sizes.get(place) if sizes is not None else None
         before = start
         if place in young and not young[place].error:
@@ -56,7 +60,7 @@ def preview(
             before = max(before, start + round((end - start) * (size - retention_bytes) / size))
         before = min(max(before, start), end)
         part = None if size is None else round(size * (before - start) / (end - start)) if end > start else 0
-        # With all of its records expired the active segment is rolled and deleted, too.
+        # If all its records have expired, the active segment is rolled and deleted, too.
         at_least = part if part is None or before == end else rules.at_least(part)
-        losses.append(Loss(place[1], start, end, before, before - start, part, at_least))
-    return losses
+        deletions.append(ExpectedDeletion(place[1], start, end, before, before - start, part, at_least))
+    return deletions

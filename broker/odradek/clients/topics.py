@@ -1,21 +1,21 @@
-"""Topics of a cluster: make, grow, delete, empty them; where their logs begin and end. Functions over a `Cluster`."""
+"""Creates, extends, empties and deletes topics; lists offsets and sizes of their logs. Functions over a `Cluster`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster, Partition, TopicInfo
-from odradek.clients.errors import Refused, code_of
+from odradek.clients.errors import RefusedError, code_of
 from odradek.protocol.errors import ErrorCode
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 END = -1
-"""As an offset of `delete_records`: the high watermark."""
+"""The offset that means the high watermark in `delete_records`."""
 
 Place = tuple[str, int]
 
 
-class Found(NamedTuple):
-    """What ListOffsets tells of a partition. :param offset: -1 if there is none. :param timestamp_ms: -1 if not known."""
+class ListedOffset(NamedTuple):
+    """A partition in a ListOffsets response. :param offset: -1 if no record matches. :param timestamp_ms: -1 if unknown."""
 
     offset: int
     timestamp_ms: int
@@ -31,9 +31,10 @@ def create(
     assignments: Sequence[Sequence[int]] = (),
     validate_only: bool = False,
 ) -> Any:
-    """Create a topic; the broker's answer about it. -1 stands for the broker's default. Raises Refused, ClientError.
+    """Create a topic; return the broker's result. -1 means the broker's default. Raises RefusedError, ClientError.
 
-    :param assignments: broker ids of the replicas of each partition, the preferred leader first; then no numbers are given.
+    :param assignments: broker ids of the replicas of each partition, the preferred leader first; replaces `partitions` and
+        `replication_factor`.
     """
     from odradek.protocol.schemas import create_topics
 
@@ -49,17 +50,17 @@ def create(
         configs=[make.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
     request = make(topics=[topic], timeout_ms=_milliseconds(cluster), validate_only=validate_only)
-    answer = cluster.ask_controller(
-        create_topics.SCHEMA, request, lambda answer: [one.error_code for one in answer.topics], oldest=1
+    response = cluster.ask_controller(
+        create_topics.SCHEMA, request, lambda response: [topic.error_code for topic in response.topics], oldest=1
     )
-    (result,) = answer.topics
+    (result,) = response.topics
     if result.error_code:
-        raise Refused(result.error_code, result.error_message)
+        raise RefusedError(result.error_code, result.error_message)
     return result
 
 
 def grow(cluster: Cluster, name: str, count: int, validate_only: bool = False) -> None:
-    """Have a topic so many partitions in all. Raises Refused, ClientError."""
+    """Increase the number of partitions of a topic to `count`. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import create_partitions
 
     make = create_partitions.Request
@@ -68,16 +69,16 @@ def grow(cluster: Cluster, name: str, count: int, validate_only: bool = False) -
         timeout_ms=_milliseconds(cluster),
         validate_only=validate_only,
     )
-    answer = cluster.ask_controller(
-        create_partitions.SCHEMA, request, lambda answer: [one.error_code for one in answer.results]
+    response = cluster.ask_controller(
+        create_partitions.SCHEMA, request, lambda response: [result.error_code for result in response.results]
     )
-    for result in answer.results:
+    for result in response.results:
         if result.error_code:
-            raise Refused(result.error_code, result.error_message)
+            raise RefusedError(result.error_code, result.error_message)
 
 
 def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
-    """Delete topics: for each name None, or why not. Raises ClientError."""
+    """Delete topics; return the error text for each name, None for a deleted topic. Raises ClientError."""
     from odradek.protocol.schemas import delete_topics
 
     request = delete_topics.Request(
@@ -89,97 +90,110 @@ def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
     version = (cluster.broker(node) if node >= 0 else cluster.any_broker()).version_of(delete_topics.SCHEMA)
     if version < 6:
         request.topics = []
-    answer = cluster.ask_controller(
-        delete_topics.SCHEMA, request, lambda answer: [one.error_code for one in answer.responses], newest=version
+    response = cluster.ask_controller(
+        delete_topics.SCHEMA,
+        request,
+        lambda response: [result.error_code for result in response.responses],
+        newest=version,
     )
     return {
-        one.name: str(Refused(one.error_code, one.error_message)) if one.error_code else None
-        for one in answer.responses
+        result.name: str(RefusedError(result.error_code, result.error_message)) if result.error_code else None
+        for result in response.responses
     }
 
 
 def list_offsets(
     cluster: Cluster, partitions: Iterable[Partition], time_ms: int | Mapping[Place, int], committed_only: bool = False
-) -> dict[Place, Found]:
-    """The offset of a time in each partition that has a leader. Raises ClientError.
+) -> dict[Place, ListedOffset]:
+    """Look up an offset by timestamp in each partition that has a leader. Raises ClientError.
 
-    :param time_ms: EARLIEST, LATEST, or the first record of that time or later; of all, or by partition.
-    :param committed_only: do not look behind the last stable offset.
+    :param time_ms: EARLIEST, LATEST, MAX_TIMESTAMP, or a time: the first record of that time or later; one for all partitions,
+        or one by partition.
+    :param committed_only: do not look past the last stable offset.
     """
     from odradek.protocol.schemas import list_offsets as api
 
     make = api.Request
-    found: dict[Place, Found] = {}
-    for connection, theirs in cluster.by_leader(partitions):
+    offsets: dict[Place, ListedOffset] = {}
+    for connection, led in cluster.by_leader(partitions):
         topics: dict[str, list[Any]] = {}
-        for one in theirs:
-            wanted = time_ms if isinstance(time_ms, int) else time_ms[one.topic, one.number]
-            topics.setdefault(one.topic, []).append(
-                make.ListOffsetsPartition(partition_index=one.number, timestamp=wanted)
+        for partition in led:
+            timestamp = time_ms if isinstance(time_ms, int) else time_ms[partition.topic, partition.number]
+            topics.setdefault(partition.topic, []).append(
+                make.ListOffsetsPartition(partition_index=partition.number, timestamp=timestamp)
             )
         request = make(
             replica_id=-1,
             isolation_level=int(committed_only),
-            topics=[make.ListOffsetsTopic(name=name, partitions=ones) for name, ones in topics.items()],
+            topics=[make.ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
             timeout_ms=_milliseconds(cluster),
         )
-        answer = connection.ask(api.SCHEMA, request, oldest=1)
-        for topic in answer.topics:
-            for told in topic.partitions:
-                found[topic.name, told.partition_index] = Found(told.offset, told.timestamp, code_of(told.error_code))
-    return found
+        response = connection.ask(api.SCHEMA, request, oldest=1)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                offsets[topic.name, partition.partition_index] = ListedOffset(
+                    partition.offset, partition.timestamp, code_of(partition.error_code)
+                )
+    return offsets
 
 
 def delete_records(cluster: Cluster, offsets: Mapping[Place, int]) -> dict[Place, int]:
-    """Forget all records before these offsets: the new log start offsets. Raises Refused, ClientError."""
+    """Delete all records before these offsets; return the new log start offsets. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import delete_records as api
 
     make = api.Request
     partitions = {
-        (one.topic, one.number): one
+        (partition.topic, partition.number): partition
         for topic in cluster.topics(sorted({name for name, _ in offsets}))
-        for one in topic.partitions
+        for partition in topic.partitions
     }
     starts: dict[Place, int] = {}
-    for connection, theirs in cluster.by_leader([partitions[place] for place in offsets]):
+    for connection, led in cluster.by_leader([partitions[place] for place in offsets]):
         topics: dict[str, list[Any]] = {}
-        for one in theirs:
-            topics.setdefault(one.topic, []).append(
-                make.DeleteRecordsPartition(partition_index=one.number, offset=offsets[one.topic, one.number])
+        for partition in led:
+            topics.setdefault(partition.topic, []).append(
+                make.DeleteRecordsPartition(
+                    partition_index=partition.number, offset=offsets[partition.topic, partition.number]
+                )
             )
         request = make(
-            topics=[make.DeleteRecordsTopic(name=name, partitions=ones) for name, ones in topics.items()],
+            topics=[make.DeleteRecordsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
             timeout_ms=_milliseconds(cluster),
         )
         for topic in connection.ask(api.SCHEMA, request).topics:
-            for told in topic.partitions:
-                if told.error_code:
-                    raise Refused(told.error_code, what=f"{topic.name}-{told.partition_index}")
-                starts[topic.name, told.partition_index] = told.low_watermark
+            for partition in topic.partitions:
+                if partition.error_code:
+                    raise RefusedError(partition.error_code, what=f"{topic.name}-{partition.partition_index}")
+                starts[topic.name, partition.partition_index] = partition.low_watermark
     return starts
 
 
 def sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[Place, int] | None:
-    """Bytes of each partition's log at its leader; None where a broker does not tell. Raises ClientError."""
+    """The size in bytes of each partition's log on its leader; None if a broker does not serve DescribeLogDirs.
+
+    Raises ClientError.
+    """
     from odradek.protocol.schemas import describe_log_dirs as api
 
     make = api.Request
-    found: dict[Place, int] = {}
-    for connection, theirs in cluster.by_leader(one for topic in topics for one in topic.partitions):
+    sizes_by_place: dict[Place, int] = {}
+    for connection, led in cluster.by_leader(partition for topic in topics for partition in topic.partitions):
         if connection.serves(api.API_KEY) is None:
             return None
-        wanted: dict[str, list[int]] = {}
-        for one in theirs:
-            wanted.setdefault(one.topic, []).append(one.number)
+        numbers: dict[str, list[int]] = {}
+        for partition in led:
+            numbers.setdefault(partition.topic, []).append(partition.number)
         request = make(
-            topics=[make.DescribableLogDirTopic(topic=name, partitions=ones) for name, ones in wanted.items()]
+            topics=[
+                make.DescribableLogDirTopic(topic=name, partitions=partitions) for name, partitions in numbers.items()
+            ]
         )
         for directory in connection.ask(api.SCHEMA, request).results:
             for topic in directory.topics:
-                for told in topic.partitions:
-                    if not told.is_future_key:
-                        found[topic.name, told.partition_index] = told.partition_size
-    return found
+                for partition in topic.partitions:
+                    if not partition.is_future_key:
+                        sizes_by_place[topic.name, partition.partition_index] = partition.partition_size
+    return sizes_by_place
 
 
 def _milliseconds(cluster: Cluster) -> int:

@@ -1,57 +1,60 @@
 """Offsets that groups keep in the metadata tree, as clients of Kafka 0.8 do. Functions over a `Cluster`.
 
-OffsetFetch and OffsetCommit of version 0 read and write the offsets of a given group. Only ListTreeOffsets, an API of Odradek's
-own, lists the groups.
+OffsetFetch and OffsetCommit of version 0 read and write the offsets of one group. Only Odradek's private API ListTreeOffsets
+lists the groups.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import Refused, Unsupported, code_of
+from odradek.clients.errors import RefusedError, UnsupportedError, code_of
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
 
 GROUPS_AT_ONCE = 1000
-"""In one request: a broker closes the connection for requests with too many elements."""
+"""Groups in one request: a broker closes the connection for requests with too many elements."""
 
 
 def groups(cluster: Cluster) -> list[str]:
-    """The groups in the tree, by name; none if the broker does not serve ListTreeOffsets. Raises Refused, ClientError."""
-    answer = _listed(cluster, None)
-    return sorted(one.group_id for one in answer.groups) if answer is not None else []
+    """Ids of the groups in the tree, sorted; none if the broker does not serve ListTreeOffsets.
+
+    Raises RefusedError, ClientError.
+    """
+    response = _list(cluster, None)
+    return sorted(group.group_id for group in response.groups) if response is not None else []
 
 
 def of_groups(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
-    """All offsets that these groups have in the tree; without groups that have none. Raises Refused, ClientError."""
-    found = {}
+    """All offsets of these groups in the tree; groups without offsets are omitted. Raises RefusedError, ClientError."""
+    offsets = {}
     for first in range(0, len(group_ids), GROUPS_AT_ONCE):
-        answer = _listed(cluster, group_ids[first : first + GROUPS_AT_ONCE])
-        for one in answer.groups if answer is not None else ():
-            found[one.group_id] = {
+        response = _list(cluster, group_ids[first : first + GROUPS_AT_ONCE])
+        for group in response.groups if response is not None else ():
+            offsets[group.group_id] = {
                 (topic.name, part.partition_index): part.committed_offset
-                for topic in one.topics
+                for topic in group.topics
                 for part in topic.partitions
             }
-    return found
+    return offsets
 
 
-def _listed(cluster: Cluster, group_ids: Sequence[str] | None) -> Any:
+def _list(cluster: Cluster, group_ids: Sequence[str] | None) -> Any:
     from odradek.protocol.schemas import list_tree_offsets as api
 
     request = api.Request(group_ids=None if group_ids is None else list(group_ids))
     try:
-        answer = cluster.ask_controller(api.SCHEMA, request, lambda answer: [answer.error_code])
-    except Unsupported:
+        response = cluster.ask_controller(api.SCHEMA, request, lambda response: [response.error_code])
+    except UnsupportedError:
         return None
-    if answer.error_code:
-        raise Refused(answer.error_code, answer.error_message, "the groups in the metadata tree")
-    return answer
+    if response.error_code:
+        raise RefusedError(response.error_code, response.error_message, "cannot list the groups in the metadata tree")
+    return response
 
 
 def fetch(cluster: Cluster, group_id: str, places: Sequence[Place]) -> dict[Place, int]:
-    """Those offsets of a group that the metadata tree holds (OffsetFetch of version 0). Raises Unsupported, ClientError."""
+    """The offsets of a group in the metadata tree (OffsetFetch version 0). Raises UnsupportedError, ClientError."""
     from odradek.protocol.schemas import offset_fetch as api
 
     make = api.Request
@@ -60,21 +63,27 @@ def fetch(cluster: Cluster, group_id: str, places: Sequence[Place]) -> dict[Plac
         topics.setdefault(topic, []).append(index)
     request = make(
         group_id=group_id,
-        topics=[make.OffsetFetchRequestTopic(name=name, partition_indexes=ones) for name, ones in topics.items()],
+        topics=[make.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
     )
-    answer = _of_tree(lambda: cluster.ask(api.SCHEMA, request, newest=0))
-    found = {}
-    for topic in answer.topics:
+    response = _call(lambda: cluster.ask(api.SCHEMA, request, newest=0))
+    offsets = {}
+    for topic in response.topics:
         for part in topic.partitions:
             if part.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise Refused(part.error_code, what=f"the offset of {topic.name}-{part.partition_index} in the tree")
+                raise RefusedError(
+                    part.error_code,
+                    what=f"cannot read the offset of {topic.name}-{part.partition_index} in the metadata tree",
+                )
             if not part.error_code and part.committed_offset >= 0:
-                found[topic.name, part.partition_index] = part.committed_offset
-    return found
+                offsets[topic.name, part.partition_index] = part.committed_offset
+    return offsets
 
 
 def commit(cluster: Cluster, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, ErrorCode]:
-    """Write offsets of a group into the metadata tree: the places that were refused. Raises Unsupported, ClientError."""
+    """Write offsets of a group into the metadata tree; return the errors of failed partitions.
+
+    Raises UnsupportedError, ClientError.
+    """
     from odradek.protocol.schemas import offset_commit as api
 
     make = api.Request
@@ -85,21 +94,21 @@ def commit(cluster: Cluster, group_id: str, offsets: Mapping[Place, int]) -> dic
         )
     request = make(
         group_id=group_id,
-        topics=[make.OffsetCommitRequestTopic(name=name, partitions=ones) for name, ones in topics.items()],
+        topics=[make.OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
-    answer = _of_tree(lambda: cluster.ask(api.SCHEMA, request, newest=0))
+    response = _call(lambda: cluster.ask(api.SCHEMA, request, newest=0))
     return {
         (topic.name, part.partition_index): code_of(part.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
         if part.error_code
     }
 
 
-def _of_tree(ask: Any) -> Any:
+def _call(ask: Any) -> Any:
     try:
         return ask()
-    except Unsupported as error:
-        raise Unsupported(
-            f"{error}: a broker without a metadata tree (Kafka from 4.0 on) keeps offsets in __consumer_offsets alone"
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{error}: a broker without a metadata tree (Kafka 4.0 and later) stores offsets only in __consumer_offsets"
         ) from None

@@ -1,4 +1,4 @@
-"""One connection to a broker: requests in the newest version that both sides know, one at a time or several on their way.
+"""One connection to a broker: sends requests in the newest version that both sides know, one at a time or pipelined.
 
 Owned by one thread of a client's process. Plain text only: no TLS, no SASL.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek import __version__
-from odradek.clients.errors import ClientError, Unreachable, Unsupported
+from odradek.clients.errors import ClientError, UnreachableError, UnsupportedError
 from odradek.protocol import ProtocolError, decode, encode_frame
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
@@ -19,21 +19,21 @@ from odradek.protocol.schemas import api_versions
 from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
 
 SOFTWARE = "odradek"
-"""How this client names itself to a broker; ours tells its private APIs to clients of this name."""
+"""The software name that this client sends; Odradek lists its private APIs only to clients with this name."""
 MAX_RESPONSE_BYTES = 256 << 20
 _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
 _API_VERSIONS_VERSION = 3
-_ALLOW_MORE = "--timeout allows more"
+_ALLOW_MORE = "use a larger --timeout"
 
 
 class Readable(Protocol):
-    """What `select` can wait for."""
+    """An object that `select` can wait for."""
 
     def fileno(self) -> int: ...
 
 
-class _Sent(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request that waits for its response. :param changes: False if it only asks to validate."""
 
     correlation_id: int
@@ -43,11 +43,10 @@ class _Sent(NamedTuple):
 
 
 class Connection:
-    """:param host: name or address of the broker. :param timeout_s: for the connect, and for each answer.
+    """A connection to a broker; connects and requests the served API versions at once. Raises UnreachableError.
 
-    ``features``: the lowest and highest level that the broker supports of each feature of a cluster that it tells.
-
-    Raises Unreachable.
+    :param host: name or address of the broker. :param timeout_s: for the connect, and for each response.
+    :ivar features: the lowest and highest supported level of each cluster feature that the broker reports.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float, client_id: str = SOFTWARE) -> None:
@@ -57,20 +56,20 @@ class Connection:
         self._correlation_id = 0
         self._ranges: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, tuple[int, int]] = {}
-        self._sent: deque[_Sent] = deque()
+        self._pending: deque[_PendingRequest] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
-            raise Unreachable(f"no broker answers at {self.address}: {error.strerror or error}") from None
+            raise UnreachableError(f"cannot connect to {self.address}: {error.strerror or error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._ranges = self._served()
+            self._ranges = self._request_versions()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Harmless when called again."""
+        """Close the socket; may be called more than once."""
         self._socket.close()
 
     @property
@@ -79,20 +78,20 @@ class Connection:
         return self._ranges
 
     def serves(self, api_key: int) -> tuple[int, int] | None:
-        """The oldest and newest version that the broker serves of an API; None if it does not serve it."""
+        """The oldest and newest served version of an API; None if the broker does not serve the API."""
         return self._ranges.get(api_key)
 
     def version_of(self, api: ApiSchema, oldest: int = 0, newest: int | None = None) -> int:
-        """The version to speak. :param oldest: and `newest`: what the caller can use. Raises Unsupported."""
+        """The version to use. :param oldest: and `newest`: the versions that the caller supports. Raises UnsupportedError."""
         served = self._ranges.get(api.key)
         if served is None:
-            raise Unsupported(f"{self.address} does not serve {api.name}")
+            raise UnsupportedError(f"{self.address} does not serve {api.name}")
         first = max(served[0], api.min_version, oldest)
         last = min(served[1], api.max_version, api.max_version if newest is None else newest)
         if first > last:
-            wanted = f"{oldest} to {api.max_version if newest is None else newest}"
-            raise Unsupported(
-                f"{self.address} serves {api.name} in versions {served[0]} to {served[1]}; this needs one of {wanted}"
+            supported = f"{oldest} to {api.max_version if newest is None else newest}"
+            raise UnsupportedError(
+                f"{self.address} serves {api.name} versions {served[0]} to {served[1]}; this client needs one of {supported}"
             )
         return last
 
@@ -105,12 +104,12 @@ class Connection:
         newest: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request and wait for its response. Raises Unsupported, Unreachable, ClientError."""
+        """Send a request and wait for its response. Raises UnsupportedError, UnreachableError, ClientError."""
         self.send(api, request, version=self.version_of(api, oldest, newest))
         return self.receive(timeout_s)
 
     def send(self, api: ApiSchema, request: Any, *, version: int, answered: bool = True) -> None:
-        """Send a request, whose response `receive` returns. Raises Unreachable, ClientError.
+        """Send a request; `receive` returns its response. Raises UnreachableError, ClientError.
 
         :param answered: False for a request that gets no response (Produce with acks=0).
         """
@@ -124,106 +123,109 @@ class Connection:
         try:
             frame = encode_frame(header, request_header_version(api.key, version), request, version)
         except ProtocolError as error:
-            raise ClientError(f"a {api.name} request of version {version} cannot be written: {error}") from None
+            raise ClientError(f"cannot encode a {api.name} request of version {version}: {error}") from None
         if answered:
             changes = not getattr(request, "validate_only", False)
-            self._sent.append(_Sent(self._correlation_id, api, version, changes))
+            self._pending.append(_PendingRequest(self._correlation_id, api, version, changes))
         try:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(frame)
         except TimeoutError:
             self.close()
-            raise Unreachable(f"{self.address} did not take a {api.name} request in time; {_ALLOW_MORE}") from None
-        except OSError as error:
-            self.close()
-            raise Unreachable(f"the connection to {self.address} broke: {error.strerror or error}") from None
-
-    def receive(self, timeout_s: float | None = None) -> Any:
-        """Wait for the response to the oldest request that has none yet. Raises Unreachable.
-
-        Fields of type `records` are views of memory that is the caller's.
-        """
-        sent = self._sent[0]
-        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
-        try:
-            (size,) = _SIZE.unpack(self._exactly(4, deadline))
-            if not 4 <= size <= MAX_RESPONSE_BYTES:
-                raise Unreachable(f"what answers at {self.address} is no Kafka broker")
-            answer = self._exactly(size, deadline)
-        except TimeoutError:
-            self.close()
-            raise Unreachable(
-                f"{self.address} does not answer a {sent.api.name} request in time; {_ALLOW_MORE}"
+            raise UnreachableError(
+                f"cannot send a {api.name} request to {self.address}: timed out; {_ALLOW_MORE}"
             ) from None
         except OSError as error:
             self.close()
-            raise Unreachable(f"the connection to {self.address} broke: {error.strerror or error}") from None
-        self._sent.popleft()
-        return self._read(sent, answer)
+            raise UnreachableError(f"lost the connection to {self.address}: {error.strerror or error}") from None
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Wait for the response to the oldest unanswered request. Raises UnreachableError.
+
+        Fields of type `records` are memoryviews of a buffer that the caller owns.
+        """
+        request = self._pending[0]
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            (size,) = _SIZE.unpack(self._receive_exactly(4, deadline))
+            if not 4 <= size <= MAX_RESPONSE_BYTES:
+                raise UnreachableError(f"{self.address} is not a Kafka broker: it sent a response of {size} bytes")
+            response = self._receive_exactly(size, deadline)
+        except TimeoutError:
+            self.close()
+            raise UnreachableError(
+                f"{self.address} did not answer a {request.api.name} request in time; {_ALLOW_MORE}"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise UnreachableError(f"lost the connection to {self.address}: {error.strerror or error}") from None
+        self._pending.popleft()
+        return self._parse(request, response)
 
     def fileno(self) -> int:
-        """Readable when a response, or the end of the connection, has come; -1 once it is closed."""
+        """The descriptor, readable when a response or the end of the connection arrived; -1 after `close`."""
         return self._socket.fileno()
 
     @property
     def unanswered(self) -> list[str]:
-        """Names of the APIs of requests that have no response yet and do more than validate."""
-        return [sent.api.name for sent in self._sent if sent.changes]
+        """API names of requests that have no response yet and do more than validate."""
+        return [request.api.name for request in self._pending if request.changes]
 
-    def _read(self, sent: "_Sent", answer: bytearray) -> Any:
-        api, version = sent.api, sent.version
-        (correlation_id,) = _SIZE.unpack_from(answer)
+    def _parse(self, request: "_PendingRequest", frame: bytearray) -> Any:
+        api, version = request.api, request.version
+        (correlation_id,) = _SIZE.unpack_from(frame)
         try:
-            if correlation_id != sent.correlation_id:
-                raise Unreachable(f"{self.address} answered request {correlation_id} instead of {sent.correlation_id}")
+            if correlation_id != request.correlation_id:
+                raise UnreachableError(
+                    f"{self.address} sent the response to request {correlation_id} instead of {request.correlation_id}"
+                )
             start = 4
-            if (
-                api.key == api_versions.API_KEY
-                and _ERROR.unpack_from(answer, start)[0] == ErrorCode.UNSUPPORTED_VERSION
-            ):
-                version = 0  # what a broker answers that does not know the version asked
+            if api.key == api_versions.API_KEY and _ERROR.unpack_from(frame, start)[0] == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0  # a broker that does not know the requested version answers in version 0
             if response_header_version(api.key, version) == 1:
-                start = _after_tags(answer, start)
-            response, _ = decode(api.response, version, answer, start)
+                start = _after_tags(frame, start)
+            response, _ = decode(api.response, version, frame, start)
         except (ProtocolError, IndexError, struct.error) as error:
             self.close()
-            raise Unreachable(f"{self.address} answered {api.name} in a way that cannot be read: {error}") from None
+            raise UnreachableError(f"{self.address} sent a malformed {api.name} response: {error}") from None
         return response
 
-    def _exactly(self, size: int, deadline: float) -> bytearray:
-        answer = bytearray(size)
-        left = memoryview(answer)
+    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
+        data = bytearray(size)
+        left = memoryview(data)
         while left:
             wait = deadline - time.monotonic()
             if wait <= 0:
                 raise TimeoutError
             self._socket.settimeout(wait)
-            got = self._socket.recv_into(left)
-            if not got:
-                raise ConnectionResetError(0, "it was closed by the broker")
-            left = left[got:]
-        return answer
+            received = self._socket.recv_into(left)
+            if not received:
+                raise ConnectionResetError(0, "the broker closed it")
+            left = left[received:]
+        return data
 
-    def _served(self) -> dict[int, tuple[int, int]]:
-        """ApiVersions; a broker that does not know our version of it answers in version 0, and is asked in that."""
+    def _request_versions(self) -> dict[int, tuple[int, int]]:
+        """Send ApiVersions; a broker that does not know our version of it answers in version 0, and then gets version 0."""
         schema = api_versions.SCHEMA
         request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
         try:
             self.send(schema, request, version=_API_VERSIONS_VERSION)
             response = self.receive()
-        except Unreachable as error:
-            raise Unreachable(f"{error}; is it a Kafka broker's plain-text listener?") from None
+        except UnreachableError as error:
+            raise UnreachableError(f"{error}; is {self.address} a plain-text listener of a Kafka broker?") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             self.send(schema, api_versions.Request(), version=0)
             response = self.receive()
         if response.error_code:
-            raise Unreachable(f"{self.address} refuses to tell its versions (error {response.error_code})")
-        self.features = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
+            raise UnreachableError(f"{self.address} refused ApiVersions with error code {response.error_code}")
+        self.features = {
+            feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features
+        }
         return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
 
 def _after_tags(data: bytearray, at: int) -> int:
-    """Behind the tagged fields of a response's header."""
+    """The position after the tagged fields of a response header."""
     count, at = _varint(data, at)
     for _ in range(count):
         _, at = _varint(data, at)
@@ -242,4 +244,4 @@ def _varint(data: bytearray, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 28:
-            raise IndexError("a length of a header's tagged field is too long")
+            raise IndexError("a varint in a response header is longer than 5 bytes")

@@ -1,9 +1,9 @@
-"""Records between the poll thread and the workers: who may be processed now, in which order, and how many wait.
+"""The buffers between the poll thread and the workers: which record is processed next, and how many records wait.
 
-A buffer a partition; partitions take turns, so that a hot one does not starve the others. A lane is what must stay in order: a
-partition, a key within a partition, or each record alone. A lane stays closed while its record is processed or waits to be
-tried again, also when the partition is given away and comes back meanwhile. One lock protects all; workers wait on its
-condition.
+Each partition has a buffer; partitions take turns, so that a busy one does not starve the others. A lane is a sequence of
+records that are processed in order: a partition, a key within a partition, or a single record. A lane is closed while its
+record is processed or waits for a retry, also if the partition is revoked and assigned again meanwhile. One lock protects
+all state; workers wait on its condition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 
 class Order(Enum):
-    """What stays in order."""
+    """The records that are processed in order: those of a partition, those of a key, or none."""
 
     PARTITION = "partition"
     KEY = "key"
@@ -32,10 +32,10 @@ class Order(Enum):
 
 @dataclass(eq=False, slots=True)
 class Work:
-    """A record that waits or is with a worker. `generation` shows whether its partition was revoked since; `after` is the next
-    record of its lane.
+    """A record that waits or is in flight, that is, with a worker. `after` is the next record of its lane.
 
-    There is one for each record that waits: its size is part of `RECORD_BYTES` in `odradek.clients.consumer_memory`.
+    `generation` differs from that of the buffer if the partition was revoked since. Each waiting record has such an object: its
+    size is part of `RECORD_BYTES` in `odradek.clients.consumer_memory`.
     """
 
     place: Place
@@ -44,7 +44,7 @@ class Work:
     message: Any
     generation: int = 0
     lane: Hashable = None
-    size_bytes: int = 0  # what it counts for in `buffer_bytes`
+    size_bytes: int = 0  # its part of `buffer_bytes`
     failures: int = 0
     after: Work | None = None
 
@@ -77,7 +77,7 @@ class _Lane:
     def popleft(self) -> Work:
         work = self._first
         if work is None:
-            raise IndexError("an empty lane")
+            raise IndexError("the lane is empty")
         self._first, work.after = work.after, None
         if self._first is None:
             self._last = None
@@ -90,21 +90,21 @@ class _Buffer:
     lanes: dict[Hashable, _Lane] = field(default_factory=dict)
     ready: deque[Hashable] = field(default_factory=deque)
     in_flight: int = 0
-    size: int = 0  # records that wait or are under way
+    size: int = 0  # records that wait or are in flight
     size_bytes: int = 0
     in_flight_bytes: int = 0
-    held: bool = False  # nothing more is started
+    held: bool = False  # no more records are started
 
 
 class WorkQueues:
-    """:param order: what stays in order."""
+    """The buffers of all assigned partitions. :param order: the records that are processed in order."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._changed = threading.Condition()
         self._buffers: dict[Place, _Buffer] = {}
         self._turns: deque[Place] = deque()
-        self._busy: set[tuple[Place, Hashable]] = set()  # lanes whose record a worker has, of whatever generation
+        self._busy: set[tuple[Place, Hashable]] = set()  # lanes with a record in flight, of any generation
         self._delayed: list[tuple[float, int, Work]] = []
         self._numbers = itertools.count()
         self._generation = 0
@@ -114,7 +114,7 @@ class WorkQueues:
     # -- the poll thread ------------------------------------------------------------------------------------------
 
     def assign(self, places: Iterable[Place]) -> None:
-        """Begin buffers for partitions."""
+        """Create empty buffers for partitions."""
         with self._changed:
             for place in places:
                 self._drop(place)
@@ -123,16 +123,16 @@ class WorkQueues:
                 self._turns.append(place)
 
     def revoke(self, places: Iterable[Place]) -> None:
-        """Drop the waiting records of partitions. Workers finish theirs, and `finished` returns False for these."""
+        """Drop the buffers of partitions. Workers finish the records in flight; `finished` returns False for these."""
         with self._changed:
             for place in places:
                 self._drop(place)
             self._changed.notify_all()
 
     def hold(self, places: Iterable[Place]) -> int:
-        """Start no more records of these partitions, and forget them; returns how many that were.
+        """Drop the waiting records of partitions, including those that wait for a retry; return their number.
 
-        Those under way are to finish, see `wait_until_idle`. What waits to be tried again is forgotten too.
+        Records in flight go on, see `wait_until_idle`.
         """
         dropped = 0
         with self._changed:
@@ -149,15 +149,16 @@ class WorkQueues:
         return dropped
 
     def wait_until_idle(self, places: Iterable[Place], timeout_s: float) -> bool:
-        """Wait until no record of these partitions is with a worker; False if it takes longer."""
-        wanted = list(places)
+        """Wait until no record of these partitions is in flight; return False after `timeout_s`."""
+        awaited = list(places)
         with self._changed:
             return self._changed.wait_for(
-                lambda: all(self._buffers[one].in_flight == 0 for one in wanted if one in self._buffers), timeout_s
+                lambda: all(self._buffers[place].in_flight == 0 for place in awaited if place in self._buffers),
+                timeout_s,
             )
 
     def put(self, work: Work) -> None:
-        """Buffer a record; of a partition that is not assigned (any more), nothing."""
+        """Buffer a record; ignore it if its partition is not assigned or is held."""
         with self._changed:
             buffer = self._buffers.get(work.place)
             if buffer is None or buffer.held:
@@ -182,22 +183,22 @@ class WorkQueues:
             return None
         if self._order is Order.KEY and work.key is not None:
             return work.key
-        return work.offset  # an int never equals a key: records without a key follow nobody
+        return work.offset  # an int never equals a key: each record without a key is a lane
 
     def fill(self, place: Place) -> tuple[int, int]:
-        """How many records of a partition wait or are with a worker, and how many bytes these are."""
+        """The number and the bytes of the records of a partition that wait or are in flight."""
         with self._changed:
             buffer = self._buffers.get(place)
             return (buffer.size, buffer.size_bytes) if buffer is not None else (0, 0)
 
     @property
     def total_bytes(self) -> int:
-        """How many bytes all records are that wait or are with a worker, including those of revoked partitions."""
+        """The bytes of all records that wait or are in flight, including records in flight of revoked partitions."""
         with self._changed:
             return self._total_bytes
 
     def close(self) -> None:
-        """Workers get nothing more."""
+        """Make `take` return None from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -205,7 +206,7 @@ class WorkQueues:
     # -- workers --------------------------------------------------------------------------------------------------
 
     def take(self) -> Work | None:
-        """The next record to process; waits for one. None when closed."""
+        """Wait for the next record to process; None after `close`."""
         with self._changed:
             while not self._closed:
                 self._release(time.monotonic())
@@ -224,9 +225,9 @@ class WorkQueues:
             return None
 
     def finished(self, work: Work, *, open_lane: bool = True) -> bool:
-        """A worker is through with a record; False if its partition was given away meanwhile: then it counts for nobody.
+        """Note that a worker finished a record; return False if the partition was revoked meanwhile.
 
-        With `open_lane` false nothing that must come after it is started any more.
+        :param open_lane: False if the following records of the lane must not be started.
         """
         with self._changed:
             buffer = self._buffers.get(work.place)
@@ -242,10 +243,11 @@ class WorkQueues:
             self._changed.notify_all()
             return current
 
-    def try_again(self, work: Work, delay_s: float) -> bool:
-        """A worker failed: the record comes again after `delay_s`, before all others of its lane, and no worker waits for it.
+    def retry(self, work: Work, delay_s: float) -> bool:
+        """Process a failed record again after `delay_s`, before all others of its lane; no worker waits meanwhile.
 
-        False if its partition was given away or is about to be: who has it next tries again, and `finished` is to be called.
+        Return False if its partition was revoked or is held: the next owner of the partition processes the record, and the
+        worker must call `finished`.
         """
         with self._changed:
             buffer = self._buffers.get(work.place)
@@ -255,12 +257,12 @@ class WorkQueues:
             buffer.in_flight_bytes -= work.size_bytes
             self._busy.discard((work.place, work.lane))
             if work.lane not in buffer.lanes:
-                buffer.lanes[work.lane] = _Lane()  # not among the ready: closed
+                buffer.lanes[work.lane] = _Lane()  # not in `ready`: the lane is closed
             heapq.heappush(self._delayed, (time.monotonic() + delay_s, next(self._numbers), work))
             self._changed.notify_all()
             return True
 
-    # -- with the lock --------------------------------------------------------------------------------------------
+    # -- the caller holds the lock --------------------------------------------------------------------------------------------
 
     def _drop(self, place: Place) -> None:
         buffer = self._buffers.pop(place, None)

@@ -43,8 +43,8 @@ class Membership(Shards):
         size, most = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
         if shard is not None and size > most:
             log.warning(
-                "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than message.max.bytes (%d); "
-                "subscribe to fewer topics or raise message.max.bytes",
+                "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
+                "message.max.bytes (%d); subscribe to fewer topics or raise message.max.bytes",
                 join.client_id, join.client_host, group_id, size, most,
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
@@ -225,8 +225,8 @@ class Membership(Shards):
         if size > self.settings.max_member_bytes:  # it could never be stored
             group.downgrade_refused_at = consumer.epoch
             log.warning(
-                "consumer group %s stays a consumer group although all its %d members use the classic protocol: as a classic group it "
-                "needs a batch of %d bytes, more than message.max.bytes (%d)",
+                "consumer group %s stays a consumer group although all its %d members use the classic "
+                "protocol: as a classic group it needs a batch of %d bytes, more than message.max.bytes (%d)",
                 group.group_id, len(consumer.members), size, self.settings.max_member_bytes,
             )  # fmt: skip
             return

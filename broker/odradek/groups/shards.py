@@ -212,8 +212,8 @@ class Shards:
         if count:
             named = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
             log.warning(
-                "__consumer_offsets-%d: ignoring %d offset(s) of group(s) %s that open transactions committed; consumers continue from "
-                "the offsets committed before them",
+                "__consumer_offsets-%d: ignoring %d offset(s) of group(s) %s that open transactions committed; "
+                "consumers continue from the offsets committed before them",
                 shard.partition, count, named,
             )  # fmt: skip
 

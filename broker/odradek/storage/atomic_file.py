@@ -1,7 +1,7 @@
-"""Files that are replaced whole: a temporary file, fsync, rename, fsync of the directory.
+"""Replaces files atomically: a temporary file, fsync, rename, fsync of the directory.
 
-Any process may write; who writes which file is its caller's rule. A crash leaves the old content or the new, and at
-most a `.tmp` that the next writer overwrites.
+Runs in any process; the callers ensure that each file has one writer. A crash leaves the old content or the new, and at
+most a `.tmp` file, which the next writer overwrites.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 TEMPORARY = ".tmp"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""What a full disk says: the one failure of a file that passes."""
+"""Errors of a full disk or quota: the only failures of a file that may end by themselves."""
 
 
 def fsync_directory(path: str | os.PathLike[str]) -> None:
-    """Makes names created, renamed or removed in the directory `path` last. Raises OSError."""
+    """Make file creations, renames and removals in the directory `path` durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -26,9 +26,9 @@ def fsync_directory(path: str | os.PathLike[str]) -> None:
 
 
 def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = True) -> None:
-    """Replaces the file `path` by `content` in one step, lasting unless `sync` is False.
+    """Replace the file `path` by `content` atomically, and durably unless `sync` is False.
 
-    Raises OSError, which names a file; the old content is there then, and room that the new one took is given back.
+    Raises OSError with a filename; the file then has its old content, and the temporary file is deleted.
     """
     target = Path(path)
     temporary = target.with_name(target.name + TEMPORARY)
@@ -38,9 +38,9 @@ def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = T
         if sync:
             fsync_directory(target.parent)
     except OSError as error:
-        if error.filename is None:  # os.write and os.fsync know a descriptor only
+        if error.filename is None:  # os.write and os.fsync do not know the name
             error.filename = str(temporary)
-        with contextlib.suppress(OSError):  # the first failure is what is reported
+        with contextlib.suppress(OSError):  # report the first failure
             temporary.unlink(missing_ok=True)
         raise
 

@@ -1,6 +1,6 @@
-"""Record batches (format v2) as Python objects: to build them in tests and tools and to read what a log holds.
+"""Record batches (format v2) as Python objects: tests and tools build them and read logs with them.
 
-No process runs this on its hot path; `odradek._ext.records.record_batch` has the checks that the broker relies on.
+Not on the hot path of any process; the checks that the broker relies on are in `odradek._ext.records.record_batch`. Stateless.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NO_LIMIT = 1 << 31
 
 
 class CorruptBatchError(ValueError):
-    """The bytes are not a sound record batch."""
+    """The bytes are not a valid record batch."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One record; `timestamp` in ms, `offset` absolute (of no meaning when a batch is built)."""
+    """One record; `timestamp` in ms, `offset` absolute (ignored when a batch is built)."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -38,7 +38,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """The header's fields, and the records as they lie in the batch (compressed if its codec says so)."""
+    """The fields of the header, and `payload`: the encoded records, compressed if the batch has a codec."""
 
     base_offset: int
     partition_leader_epoch: int
@@ -59,29 +59,29 @@ class RecordBatch:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record that the batch had when it was appended."""
+        """The offset of the last record at the time of the append; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction's end marker."""
+        """Whether this is a control batch, such as the end marker of a transaction."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     def records(self, limit: int = NO_LIMIT) -> list[Record]:
         """The records, decompressed up to `limit` bytes. Raises CorruptBatchError, or what `decompress` raises."""
         data = compression.decompress(self.codec, self.payload, limit)
-        found, at = [], 0
+        content, at = [], 0
         for _ in range(self.record_count):
             record, at = _read_record(data, at, self)
-            found.append(record)
+            content.append(record)
         if at != len(data):
             raise CorruptBatchError(f"{len(data) - at} bytes after the last record")
-        return found
+        return content
 
     def __bytes__(self) -> bytes:
         body = HEADER.pack(
@@ -104,7 +104,7 @@ class RecordBatch:
 
 
 def varint(number: int) -> bytes:
-    """A signed number in zigzag base 128."""
+    """Encode a signed number as a zigzag varint."""
     value = (number << 1) ^ (number >> 63)
     out = bytearray()
     while value > 0x7F:
@@ -147,10 +147,10 @@ def build_batch(
     offset_deltas: Sequence[int] | None = None,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """A sound batch with a right CRC.
+    """Encode a valid batch with a correct CRC.
 
-    content: its records. base_timestamp: of the first record if not given. offset_deltas: 0, 1, ... if not given (a
-    compacted batch has gaps). attributes: flags to add to the codec. The remaining arguments are the header's fields.
+    content: the records. base_timestamp: default: that of the first record. offset_deltas: default: 0, 1, ... (a compacted
+    batch has gaps). attributes: flags besides the codec. The remaining arguments are fields of the header.
     """
     first = base_timestamp if base_timestamp is not None else (content[0].timestamp if content else -1)
     deltas = list(offset_deltas) if offset_deltas is not None else list(range(len(content)))
@@ -182,7 +182,7 @@ def build_end_marker(
     timestamp: int,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """The control batch that ends a transaction: ABORT or COMMIT."""
+    """Encode the control batch that ends a transaction. control_type: ABORT or COMMIT."""
     record = Record(END_TXN_KEY.pack(0, control_type), END_TXN_VALUE.pack(0, coordinator_epoch), timestamp)
     return build_batch(
         [record],
@@ -195,10 +195,10 @@ def build_end_marker(
 
 
 def read_batch(data: bytes | memoryview, at: int = 0) -> tuple[RecordBatch, int]:
-    """The batch that begins at position `at`, and the position behind it. Raises CorruptBatchError."""
+    """Parse the batch at position `at`; return it and the position after it. Raises CorruptBatchError."""
     error, info = records.check(memoryview(data)[at:], False)
     if error:
-        raise CorruptBatchError(f"error {error} at position {at}")
+        raise CorruptBatchError(f"the batch at position {at} is invalid (error code {error})")
     values = HEADER.unpack_from(data, at)
     end = at + info["size"]
     payload = bytes(data[at + HEADER.size : end])
@@ -207,7 +207,7 @@ def read_batch(data: bytes | memoryview, at: int = 0) -> tuple[RecordBatch, int]
 
 
 def read_batches(data: bytes | memoryview) -> Iterator[RecordBatch]:
-    """All batches of `data`, which must end where a batch ends. Raises CorruptBatchError."""
+    """Parse all batches of `data`, which must end with a whole batch. Raises CorruptBatchError."""
     at = 0
     while at < len(data):
         batch, at = read_batch(data, at)
@@ -218,7 +218,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value, shift = 0, 0
     while True:
         if at >= len(data) or shift > 63:
-            raise CorruptBatchError(f"no varint at {at}")
+            raise CorruptBatchError(f"the varint at {at} is too long or cut off")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -232,7 +232,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, at
     if at + length > len(data):
-        raise CorruptBatchError(f"{length} bytes at {at} pass the end")
+        raise CorruptBatchError(f"the field of {length} bytes at {at} exceeds the data of {len(data)} bytes")
     return data[at : at + length], at + length
 
 

@@ -1,8 +1,8 @@
-"""Checkpoint files: a version, a count, a line an entry (Kafka's CheckpointFile).
+"""Checkpoint files: a version, a count, and one line per entry (the format of Kafka's CheckpointFile).
 
-`leader-epoch-checkpoint` lies in each partition's directory and is written by whoever holds the slot's lock when a
-new epoch begins; `odradek-gaps-checkpoint` lies there, too (its native half is `odradek._ext.partition.gap_limit`). The
-`*-offset-checkpoint` files lie in the log directory: see `odradek.shm.checkpoints`.
+Each partition's directory has a `leader-epoch-checkpoint`, which the holder of the slot's lock writes when a new epoch
+begins, and an `odradek-gaps-checkpoint` (its native half is `odradek._ext.partition.gap_limit`). The `*-offset-checkpoint`
+files are in the log directory: see `odradek.shm.checkpoints`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ VERSION = 0
 
 
 class CorruptCheckpointError(ValueError):
-    """A checkpoint file that does not follow its format; the message names file and line."""
+    """A checkpoint file is malformed; the message names the file and the line."""
 
 
 class CheckpointLines:
-    """A checkpoint as it is being written: entries as bytes of the file, for there may be one for each of very many logs."""
+    """The content of a checkpoint to write. Holds the encoded bytes, because a directory may have very many logs."""
 
     def __init__(self) -> None:
         self._body = bytearray()
         self._count = 0
 
     def add(self, line: str) -> None:
-        """One entry more."""
+        """Append an entry."""
         self._body += line.encode() + b"\n"
         self._count += 1
 
     def add_offset(self, topic: str, partition: int, offset: int) -> None:
-        """One entry more of an offset checkpoint."""
+        """Append an entry of an offset checkpoint."""
         self.add(f"{topic} {partition} {offset}")
 
     def _content(self) -> bytes:
         return b"%d\n%d\n" % (VERSION, self._count) + self._body
 
     def is_in(self, path: str | os.PathLike[str]) -> bool:
-        """Whether the file holds this already. Raises OSError."""
+        """Whether the file already has this content. Raises OSError."""
         try:
             return Path(path).read_bytes() == self._content()
         except FileNotFoundError:
@@ -53,26 +53,26 @@ class CheckpointLines:
 
 
 def _read(path: str | os.PathLike[str], words: int) -> list[list[str]]:
-    """The lines of the file, split; none where the file is missing or empty."""
+    """The words of each line of the file; empty if the file is missing or empty."""
     try:
         text = Path(path).read_text("utf-8")
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError(f"{path}: not text: {error}") from error
+        raise CorruptCheckpointError(f"{path}: not UTF-8 text: {error}") from error
     lines = text.splitlines()
     if len(lines) < 2:
         if lines and lines[0] != str(VERSION):
-            raise CorruptCheckpointError(f"{path}: version {lines[0]!r} where {VERSION} is known")
+            raise CorruptCheckpointError(f"{path}: unsupported version {lines[0]!r}; expected {VERSION}")
         return []
     if lines[0] != str(VERSION):
-        raise CorruptCheckpointError(f"{path}: version {lines[0]!r} where {VERSION} is known")
+        raise CorruptCheckpointError(f"{path}: unsupported version {lines[0]!r}; expected {VERSION}")
     entries = [line.split() for line in lines[2:]]
     for line, entry in zip(lines[2:], entries, strict=True):
         if len(entry) != words:
-            raise CorruptCheckpointError(f"{path}: malformed line {line!r}")
+            raise CorruptCheckpointError(f"{path}: malformed line {line!r}; expected {words} word(s)")
     if lines[1] != str(len(entries)):
-        raise CorruptCheckpointError(f"{path}: {len(entries)} entries where it states {lines[1]!r}")
+        raise CorruptCheckpointError(f"{path}: {len(entries)} entries, but its count is {lines[1]!r}")
     return entries
 
 
@@ -84,7 +84,7 @@ def _number(path: str | os.PathLike[str], text: str) -> int:
 
 
 def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[tuple[str, int], int]:
-    """{(topic, partition): offset}, empty where there is no file. Raises CorruptCheckpointError, OSError."""
+    """{(topic, partition): offset}; empty if the file does not exist. Raises CorruptCheckpointError, OSError."""
     return {
         (topic, _number(path, partition)): _number(path, offset) for topic, partition, offset in _read(path, words=3)
     }
@@ -93,7 +93,7 @@ def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[tuple[str, int]
 def write_offset_checkpoint(
     path: str | os.PathLike[str], offsets: Mapping[tuple[str, int], int], *, sync: bool = True
 ) -> None:
-    """Replaces the file. Raises OSError."""
+    """Replace the file. Raises OSError."""
     lines = CheckpointLines()
     for (topic, partition), offset in offsets.items():
         lines.add_offset(topic, partition, offset)
@@ -101,7 +101,7 @@ def write_offset_checkpoint(
 
 
 def read_gap_limit(directory: str | os.PathLike[str]) -> int | None:
-    """The offset below which offsets may be missing in the log of a partition's directory, as its own file says; None without.
+    """The offset in `odradek-gaps-checkpoint` below which the log may have offset gaps; None if the file does not exist.
 
     Raises CorruptCheckpointError, OSError.
     """
@@ -110,35 +110,42 @@ def read_gap_limit(directory: str | os.PathLike[str]) -> int | None:
         return None
     entries = _read(path, words=1)
     if len(entries) != 1:
-        raise CorruptCheckpointError(f"{path}: {len(entries)} entries where there must be one")
+        raise CorruptCheckpointError(f"{path}: {len(entries)} entries; expected 1")
     return _number(path, entries[0][0])
 
 
 def write_gap_limit(directory: str | os.PathLike[str], limit: int) -> None:
-    """Replaces the file. Raises OSError."""
+    """Replace the file. Raises OSError."""
     lines = CheckpointLines()
     lines.add(str(limit))
     lines.write(Path(directory, GAPS_CHECKPOINT))
 
 
 def effective_gap_limit(own: int | None, cleaner_offset: int | None) -> float:
-    """Below which offset a log may have gaps, as a start of the broker decides; infinity: everywhere.
+    """The offset below which a starting broker accepts offset gaps in a log; infinity: everywhere.
 
-    :param own: of the log's own file, None without. :param cleaner_offset: of `cleaner-offset-checkpoint`, None without entry.
+    :param own: the value of `odradek-gaps-checkpoint`; None without file.
+    :param cleaner_offset: the log's entry in `cleaner-offset-checkpoint`; None without entry.
     """
     if own is not None:
         return max(own, cleaner_offset or 0)
-    return 0 if cleaner_offset is None else float("inf")  # compacted by Kafka, or by a version that wrote no such file
+    return 0 if cleaner_offset is None else float("inf")  # compacted by Kafka, or by a version without gaps checkpoint
 
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    """[(leader epoch, start offset)] in order, empty where there is no file. Raises CorruptCheckpointError, OSError."""
+    """[(leader epoch, start offset)] in file order; empty if the file does not exist.
+
+    Raises CorruptCheckpointError, OSError.
+    """
     return [(_number(path, epoch), _number(path, offset)) for epoch, offset in _read(path, words=2)]
 
 
 def epochs_from(epochs: Iterable[tuple[int, int]], log_start_offset: int) -> list[tuple[int, int]]:
-    """What is left of (leader epoch, start offset), ascending, in a log that begins at `log_start_offset`: the epoch of the
-    first record begins there, and those that ended before are gone. As Kafka's truncateFromStart."""
+    """Trim ascending (leader epoch, start offset) entries to a log that starts at `log_start_offset`, as Kafka's
+    truncateFromStart.
+
+    The epoch of the first record starts at the log start offset; epochs that ended before it are removed.
+    """
     entries = list(epochs)
     before = [entry for entry in entries if entry[1] <= log_start_offset]
     if not before:
@@ -147,7 +154,7 @@ def epochs_from(epochs: Iterable[tuple[int, int]], log_start_offset: int) -> lis
 
 
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
-    """Replaces the file. Raises OSError."""
+    """Replace the file. Raises OSError."""
     lines = CheckpointLines()
     for epoch, offset in epochs:
         lines.add(f"{epoch} {offset}")

@@ -1,8 +1,8 @@
-"""The four codecs of record batches, decompressed within a bound, so that a few bytes cannot become gigabytes.
+"""The four codecs of record batches. Decompression is bounded, so that a few bytes cannot become gigabytes.
 
 Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
-Gzip is zlib's, snappy comes raw or in the framing of Java's xerial library (what Kafka writes), lz4 in its frame
-format, zstd in its own. Each library is loaded with the first batch that needs it: processes that meet none stay small.
+Formats: gzip; raw snappy or the framing of Java's xerial library (which Kafka writes); lz4 frames; zstd frames. Each library is
+imported with the first batch that needs it, which saves memory in processes that decompress nothing.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ MESSAGE_TOO_LARGE = 10
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
 XERIAL_BLOCK_BYTES = 32 * 1024
-# Raw snappy cannot shrink its input further than this (a copy of 64 bytes takes 3), so larger claims are lies.
+# The largest compression ratio of raw snappy (a copy of 64 bytes takes 3 bytes); larger stated sizes are false.
 SNAPPY_MAXIMAL_RATIO = 32
 STEP_BYTES = 1 << 20
 FIRST_GZIP_INPUT_BYTES = 256
-LZ4_DEFAULT_LEVEL = 9  # stands for the fast compressor, as in Kafka
+LZ4_DEFAULT_LEVEL = 9  # means the fast compressor, as in Kafka
 ZSTD_DEFAULT_LEVEL = 3
 
 
 class CorruptCompressedDataError(ValueError):
-    """The bytes are not what their codec says."""
+    """The data is not valid in its codec."""
 
 
 class DecompressionLimitError(ValueError):
-    """The data would decompress to more than the caller allows."""
+    """The decompressed data would exceed the caller's limit."""
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
-    """The decompressed form of a batch's records.
+    """Decompress the records of a batch.
 
-    codec: 0-4 as in a batch's attributes. data: everything behind the header. limit: the most bytes the result may
-    have. Raises CorruptCompressedDataError, or DecompressionLimitError, having held no more than about `limit` bytes
-    plus a step.
+    codec: 0-4 as in the attributes of a batch. data: the bytes after the header. limit: the largest size of the result, in
+    bytes. Raises CorruptCompressedDataError or DecompressionLimitError; never holds more than about `limit` bytes plus
+    STEP_BYTES.
     """
     return DECOMPRESSORS[codec](data, limit)
 
 
 def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
-    """`data` in the framing that Kafka's own clients write.
+    """Compress `data` in the framing that Kafka's clients write.
 
-    level: as in Kafka's ``compression.<codec>.level``; None: the codec's default. Snappy has none.
+    level: see ``compression.<codec>.level``; None: the codec's default. Snappy ignores it.
     """
     return COMPRESSORS[codec](data, level)
 
 
 def decompress_old(codec: int, data: bytes | memoryview, limit: int, magic: int) -> bytes:
-    """As `decompress`, of the value of a compressed message of format v0 or v1 (`magic`).
+    """Decompress the value of a compressed message of format v0 or v1 (`magic`); see `decompress`.
 
-    Producers of v0 put a wrong checksum into the header of lz4 frames (KAFKA-3160), so that there it is not looked at.
+    Producers of v0 write a wrong checksum into the header of lz4 frames (KAFKA-3160); it is ignored for v0.
     """
     if codec == LZ4 and magic == 0:
         data = lz4_header.with_right_checksum(data)
@@ -68,17 +68,16 @@ def decompress_old(codec: int, data: bytes | memoryview, limit: int, magic: int)
 
 
 def compress_old(codec: int, data: bytes, magic: int) -> bytes:
-    """As `compress`, for the value of a message of format v0 or v1: what readers of v0 expect of lz4 is wrong there."""
+    """Compress the value of a message of format v0 or v1; lz4 frames in v0 get the wrong checksum that readers of v0 expect."""
     packed = compress(codec, data)
     return lz4_header.with_checksum_of_format_0(packed) if codec == LZ4 and magic == 0 else packed
 
 
 def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None, bytes]:
-    """All checks of a batch from a client, its compressed records included.
+    """Check a batch from a client, including its compressed records.
 
-    batch: at least one whole batch. limit: as for `decompress`. Returns Kafka's error code (0: sound), the fields of
-    BatchInfo by name, as `odradek._ext.records.record_batch.check` does, and the records, not compressed. Raises
-    DecompressionLimitError.
+    batch: at least one whole batch. limit: see `decompress`. Returns Kafka's error code (0: valid), the fields of BatchInfo
+    by name (see `odradek._ext.records.record_batch.check`), and the decompressed records. Raises DecompressionLimitError.
     """
     error, info = records.check(batch)
     if error or info is None:
@@ -94,7 +93,7 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
 
 
 def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None]:
-    """The error code and the fields that `open_batch` finds; MESSAGE_TOO_LARGE for records that open to more than `limit`."""
+    """The error code and the fields of `open_batch`; MESSAGE_TOO_LARGE if the records decompress to more than `limit`."""
     try:
         return open_batch(batch, limit)[:2]
     except DecompressionLimitError:
@@ -103,37 +102,37 @@ def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict[s
 
 def _plain(data: bytes | memoryview, limit: int) -> bytes:
     if len(data) > limit:
-        raise DecompressionLimitError(f"{len(data)} bytes where {limit} are allowed")
+        raise DecompressionLimitError(f"{len(data)} bytes exceed the limit of {limit}")
     return bytes(data)
 
 
 def _gunzip(data: bytes | memoryview, limit: int) -> bytes:
-    """Gzip members, one after another, in time that is linear in their bytes.
+    """Decompress concatenated gzip members in linear time.
 
-    A decompressor copies what it was given and did not use. So each member is given a little at first, and more the longer it
-    is: what is copied at its end is in proportion to the member, however much follows it.
+    At its end a decompressor copies its unused input. Each member therefore receives small pieces first, and larger ones as it
+    grows: the copy is proportional to the member, however much data follows.
     """
     view = memoryview(data)
     parts: list[bytes] = []
     at, left = 0, limit
     while at < len(view):
         member = zlib.decompressobj(wbits=31)
-        given = FIRST_GZIP_INPUT_BYTES
+        piece_bytes = FIRST_GZIP_INPUT_BYTES
         while not member.eof:
-            piece = view[at : at + given]
+            piece = view[at : at + piece_bytes]
             if not len(piece):
-                raise CorruptCompressedDataError("gzip: ends in the middle")
+                raise CorruptCompressedDataError("gzip: truncated data")
             try:
                 part = member.decompress(piece, left + 1)
             except zlib.error as error:
                 raise CorruptCompressedDataError(f"gzip: {error}") from error
             left -= len(part)
             if left < 0:
-                raise DecompressionLimitError(f"gzip: more than {limit} bytes")
+                raise DecompressionLimitError(f"gzip: the result exceeds the limit of {limit} bytes")
             if part:
                 parts.append(part)
             at += len(piece) - len(member.unused_data)
-            given = min(given * 4, STEP_BYTES)
+            piece_bytes = min(piece_bytes * 4, STEP_BYTES)
     return b"".join(parts)
 
 
@@ -150,17 +149,17 @@ def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
             source = b""
             left -= len(part)
             if left < 0:
-                raise DecompressionLimitError(f"lz4: more than {limit} bytes")
+                raise DecompressionLimitError(f"lz4: the result exceeds the limit of {limit} bytes")
             parts.append(part)
             if not part and not frame.eof and frame.needs_input:
-                raise CorruptCompressedDataError("lz4: ends in the middle")
+                raise CorruptCompressedDataError("lz4: truncated data")
     except RuntimeError as error:
         raise CorruptCompressedDataError(f"lz4: {error}") from error
     return b"".join(parts)
 
 
 def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
-    """Frames one after another; the window is bounded too, so that a header of a few bytes cannot claim gigabytes."""
+    """Decompress concatenated zstd frames. The window is bounded, too, so that a small header cannot allocate gigabytes."""
     import zstandard
 
     window = max(limit, 1 << 20)
@@ -173,7 +172,7 @@ def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
             while part := stream.read(min(left + 1, STEP_BYTES)):
                 left -= len(part)
                 if left < 0:
-                    raise DecompressionLimitError(f"zstd: more than {limit} bytes")
+                    raise DecompressionLimitError(f"zstd: the result exceeds the limit of {limit} bytes")
                 parts.append(part)
     except zstandard.ZstdError as error:
         raise CorruptCompressedDataError(f"zstd: {error}") from error
@@ -181,13 +180,13 @@ def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _raw_snappy_length(data: bytes | memoryview) -> int:
-    """The decompressed length that raw snappy states in front, as an unsigned varint of 32 bits."""
+    """The decompressed length at the start of raw snappy data, an unsigned 32-bit varint."""
     value = 0
     for index, byte in enumerate(data[:5]):
         value |= (byte & 0x7F) << (7 * index)
         if not byte & 0x80:
             return value
-    raise CorruptCompressedDataError("snappy: no length")
+    raise CorruptCompressedDataError("snappy: the length at the start is not a 32-bit varint")
 
 
 def _raw_unsnappy(data: bytes | memoryview, limit: int) -> bytes:
@@ -195,9 +194,9 @@ def _raw_unsnappy(data: bytes | memoryview, limit: int) -> bytes:
 
     length = _raw_snappy_length(data)
     if length > limit:
-        raise DecompressionLimitError(f"snappy: {length} bytes where {limit} are allowed")
+        raise DecompressionLimitError(f"snappy: the result of {length} bytes exceeds the limit of {limit}")
     if length > len(data) * SNAPPY_MAXIMAL_RATIO:
-        raise CorruptCompressedDataError(f"snappy: {len(data)} bytes claim to hold {length}")
+        raise CorruptCompressedDataError(f"snappy: {len(data)} bytes cannot decompress to {length}")
     try:
         return snappy.uncompress(bytes(data))
     except snappy.UncompressError as error:
@@ -209,7 +208,7 @@ def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _raw_unsnappy(view, limit)
     if len(view) < XERIAL_HEADER_BYTES:
-        raise CorruptCompressedDataError("snappy: ends in its header")
+        raise CorruptCompressedDataError("snappy: truncated header")
     parts: list[bytes] = []
     at, left = XERIAL_HEADER_BYTES, limit
     while at < len(view):
@@ -217,7 +216,7 @@ def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
         at += 4
         if length < 0 or length > len(view) - at:
             raise CorruptCompressedDataError(
-                f"snappy: a block of {length} bytes where {max(len(view) - at, 0)} are left"
+                f"snappy: block length {length}, but {max(len(view) - at, 0)} bytes are left"
             )
         part = _raw_unsnappy(view[at : at + length], left)
         parts.append(part)
@@ -226,7 +225,7 @@ def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _as_it_is(data: bytes, _level: int | None) -> bytes:
+def _uncompressed(data: bytes, _level: int | None) -> bytes:
     return bytes(data)
 
 
@@ -261,4 +260,4 @@ def _zstd(data: bytes, level: int | None) -> bytes:
 
 
 DECOMPRESSORS: tuple[Callable[[bytes | memoryview, int], bytes], ...] = (_plain, _gunzip, _unsnappy, _unlz4, _unzstd)
-COMPRESSORS: tuple[Callable[[bytes, int | None], bytes], ...] = (_as_it_is, _gzip, _snappy, _lz4, _zstd)
+COMPRESSORS: tuple[Callable[[bytes, int | None], bytes], ...] = (_uncompressed, _gzip, _snappy, _lz4, _zstd)

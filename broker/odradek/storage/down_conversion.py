@@ -1,9 +1,9 @@
-"""What a log holds, as consumers before Kafka 0.11 read it: message sets of format v0 or v1, made batch by batch.
+"""Down-conversion: converts logs batch by batch to message sets of format v0 or v1, for consumers before Kafka 0.11.
 
-Runs in the conversion thread of a worker, in steps; reads files whose descriptors its caller keeps open. No more is held
-than one batch (opened) and the bytes of the response. Rules, as in Kafka: control batches are left out, headers are
-lost, a compressed batch becomes one wrapper in its codec, a message has the log append time of its batch; zstd has no
-place in these formats.
+Runs in the conversion thread of a worker, in steps; reads files whose descriptors its caller keeps open. It holds at most
+one decompressed batch and the bytes of the response. Rules, as in Kafka: control batches are skipped, headers are dropped,
+a compressed batch becomes one wrapper in its codec, a message gets the log append time of its batch; these formats have no
+zstd.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.storage import batch as batches
 from odradek.storage import compression, old_messages
 
 HEADER_BYTES = 61
-LENGTH_END = 17  # up to the magic: what tells how long a batch or message is, and which it is
+LENGTH_END = 17  # end of the magic byte: enough to know the size and the format of a batch or message
 OPEN_LIMIT = 128 * 1024 * 1024
 OPENED_BUDGET = 256 * 1024 * 1024
 STEP_BYTES = 256 * 1024
@@ -31,12 +31,12 @@ class Part(NamedTuple):
     """A range of one segment's log file, for one partition of a Fetch.
 
     :param owner: keeps `fd` open.
-    :param position: of a batch, in the file.
-    :param extent: bytes from there on that may be read; ends with a batch.
-    :param fetch_offset: the first offset that is wanted.
-    :param limit: bytes of the partition's part of the response.
-    :param magic: of the format wanted, 0 or 1.
-    :param at_least_one: a batch is given even if it is larger than the limits.
+    :param position: file position of a batch.
+    :param extent: number of bytes to read from there; ends with a whole batch.
+    :param fetch_offset: the first offset to return.
+    :param limit: largest size of the partition's part of the response, in bytes.
+    :param magic: the target format, 0 or 1.
+    :param at_least_one: return one batch even if it exceeds the limits.
     :param may_convert: whether ``message.downconversion.enable`` allows it.
     """
 
@@ -51,51 +51,54 @@ class Part(NamedTuple):
     may_convert: bool
 
 
-Converted = tuple[int, bytes, int]
-"""Kafka's error code, the message set, and the offset from which to go on."""
+ConversionResult = tuple[int, bytes, int]
+"""Kafka's error code, the message set, and the next fetch offset."""
 
 
 def conversion(
     parts: Sequence[tuple[Any, ...]], budget: int, opened_budget: int = OPENED_BUDGET
-) -> Generator[None, None, list[Converted]]:
-    """Every part (the fields of `Part`) as a message set, a few batches or messages at a step.
+) -> Generator[None, None, list[ConversionResult]]:
+    """Convert all parts (tuples of the fields of `Part`) to message sets, a few batches or messages per step.
 
-    All of them together have no more than `budget` bytes, but for what the last one gives at least, and are made of
-    batches that were opened to no more than `opened_budget` bytes, but for the last one. Parts behind that give nothing
-    this time.
+    The message sets together take at most `budget` bytes, except for a batch of an `at_least_one` part. The batches
+    decompress to at most `opened_budget` bytes together, except for the last batch. Parts after a spent budget return
+    nothing.
     """
-    results: list[Converted] = []
-    opened = Opened(opened_budget)
-    given = False
+    results: list[ConversionResult] = []
+    decompression = DecompressionBudget(opened_budget)
+    any_result = False
     for number, fields in enumerate(parts):
         if number:
             yield
         part = Part(*fields)
-        at_least_one = part.at_least_one and (budget > 0 or not given) and opened.left > 0
-        limit = min(part.limit, budget) if opened.left > 0 else 0
-        result = yield from convert_part(part._replace(limit=limit, at_least_one=at_least_one), opened)
-        given = given or bool(result[1])
+        at_least_one = part.at_least_one and (budget > 0 or not any_result) and decompression.left > 0
+        limit = min(part.limit, budget) if decompression.left > 0 else 0
+        result = yield from convert_part(part._replace(limit=limit, at_least_one=at_least_one), decompression)
+        any_result = any_result or bool(result[1])
         budget = max(0, budget - len(result[1]))
         results.append(result)
     return results
 
 
-class Opened:
-    """How many bytes compressed batches may still be opened to for one request."""
+class DecompressionBudget:
+    """The bytes to which compressed batches of one request may still be decompressed."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
 
-def convert_part(part: Part, opened: Opened) -> Generator[None, None, Converted]:
-    """One part. A batch that cannot be converted, and all behind it, is left for the next request, which receives the error."""
-    found: list[bytes] = []
+def convert_part(part: Part, decompression: DecompressionBudget) -> Generator[None, None, ConversionResult]:
+    """Convert one part.
+
+    A batch that cannot be converted ends the part; the next request, which starts with it, gets the error.
+    """
+    sets: list[bytes] = []
     room, offset, at, end = part.limit, part.fetch_offset, part.position, part.position + part.extent
-    step_from, opened_before = at, opened.left
-    while at < end and opened.left > 0 and (room > 0 or (part.at_least_one and not found)):
-        if at - step_from >= STEP_BYTES or opened_before - opened.left >= STEP_BYTES:
+    step_from, left_before = at, decompression.left
+    while at < end and decompression.left > 0 and (room > 0 or (part.at_least_one and not sets)):
+        if at - step_from >= STEP_BYTES or left_before - decompression.left >= STEP_BYTES:
             yield
-            step_from, opened_before = at, opened.left
+            step_from, left_before = at, decompression.left
         try:
             entry = _read_entry(part.fd, at, end)
             at += entry.size
@@ -103,27 +106,27 @@ def convert_part(part: Part, opened: Opened) -> Generator[None, None, Converted]
                 offset = max(offset, entry.last_offset + 1)
                 continue
             if entry.magic > part.magic and not part.may_convert:
-                raise message_sets.BadMessageError(UNSUPPORTED_VERSION, at, "down-conversion is switched off")
-            converted, following = _convert_entry(entry, part, room, opened)
+                raise message_sets.BadMessageError(UNSUPPORTED_VERSION, at, "message.downconversion.enable is false")
+            converted, following = _convert_entry(entry, part, room, decompression)
         except message_sets.BadMessageError as error:
-            return (0, b"".join(found), offset) if found else (error.code, b"", offset)
+            return (0, b"".join(sets), offset) if sets else (error.code, b"", offset)
         except OSError:
-            return (0, b"".join(found), offset) if found else (KAFKA_STORAGE_ERROR, b"", offset)
-        except ValueError:  # what a codec says of bytes that are not its own
-            return (0, b"".join(found), offset) if found else (CORRUPT_MESSAGE, b"", offset)
-        if len(converted) > room and (found or not part.at_least_one):
+            return (0, b"".join(sets), offset) if sets else (KAFKA_STORAGE_ERROR, b"", offset)
+        except ValueError:  # a codec cannot decompress the batch
+            return (0, b"".join(sets), offset) if sets else (CORRUPT_MESSAGE, b"", offset)
+        if len(converted) > room and (sets or not part.at_least_one):
             break
         offset = max(offset, following)
         if converted:
-            found.append(converted)
+            sets.append(converted)
             room -= len(converted)
         if following <= entry.last_offset:
             break
-    return 0, b"".join(found), offset
+    return 0, b"".join(sets), offset
 
 
 class _Entry(NamedTuple):
-    """A batch, or a message of an old format, as it lies in the file; `data` is empty if it is to be skipped."""
+    """A batch or old message in the file. :param skipped: a batch without messages to return; `data` is empty."""
 
     magic: int
     size: int
@@ -138,7 +141,7 @@ def _read_entry(fd: int, at: int, end: int) -> _Entry:
     size = int.from_bytes(head[8:12], "big") + 12
     offset = int.from_bytes(head[:8], "big")
     if size > end - at or magic > 2 or (magic == 2 and size < HEADER_BYTES):
-        raise message_sets.BadMessageError(CORRUPT_MESSAGE, at, f"no batch: magic {magic}, {size} bytes")
+        raise message_sets.BadMessageError(CORRUPT_MESSAGE, at, f"invalid batch header: magic {magic}, {size} bytes")
     if magic < 2:
         message = _read(fd, at, size, size)
         message_sets.check_set(message)
@@ -158,23 +161,25 @@ def _read(fd: int, at: int, size: int, least: int) -> bytes:
     while len(data) < least:
         more = os.pread(fd, size - len(data), at + len(data))
         if not more:
-            raise OSError(5, f"the log ends at {at + len(data)}, within a batch")
+            raise OSError(5, f"the log file ends at position {at + len(data)}, within a batch")
         data += more
     return data
 
 
-def _convert_entry(entry: _Entry, part: Part, room: int, opened: Opened) -> tuple[bytes, int]:
-    """The entry in the format wanted, and the offset from which to go on: within the entry, if it was cut at `room`."""
+def _convert_entry(entry: _Entry, part: Part, room: int, decompression: DecompressionBudget) -> tuple[bytes, int]:
+    """Convert an entry to the target format; return it and the next fetch offset, which is within the entry if
+    `room` cut it.
+    """
     if entry.magic <= part.magic:
         return entry.data, entry.last_offset + 1
     if entry.magic == 1:
-        return _from_format_1(entry, part, opened), entry.last_offset + 1
+        return _from_format_1(entry, part, decompression), entry.last_offset + 1
     payload = memoryview(entry.data)[HEADER_BYTES:]
     codec = entry.data[22] & 7
     plain: bytes | memoryview = payload
     if codec not in (compression.NONE, compression.ZSTD):
         plain = compression.decompress(codec, payload, OPEN_LIMIT)
-        opened.left -= len(plain)
+        decompression.left -= len(plain)
     converted: bytes
     converted, following = batch_to_messages.batch_to_messages(
         entry.data, plain, part.magic, part.fetch_offset, room, compression.compress_old
@@ -182,17 +187,17 @@ def _convert_entry(entry: _Entry, part: Part, room: int, opened: Opened) -> tupl
     return converted, following
 
 
-def _from_format_1(entry: _Entry, part: Part, opened: Opened) -> bytes:
-    """A message of format v1 in format v0: without timestamps, offsets absolute."""
+def _from_format_1(entry: _Entry, part: Part, decompression: DecompressionBudget) -> bytes:
+    """Convert a message of format v1 to v0: without timestamps, with absolute offsets."""
     message, _ = old_messages.read_message(entry.data)
     inner = b"".join(
-        batch_to_messages.write_message(0, 0, False, one.offset, -1, one.key, one.value)
-        for one in message.opened(OPEN_LIMIT)
-        if message.codec or one.offset >= part.fetch_offset
+        batch_to_messages.write_message(0, 0, False, plain.offset, -1, plain.key, plain.value)
+        for plain in message.opened(OPEN_LIMIT)
+        if message.codec or plain.offset >= part.fetch_offset
     )
     if not message.codec:
         return inner
-    opened.left -= len(inner)
+    decompression.left -= len(inner)
     packed = compression.compress_old(message.codec, inner, 0)
     wrapped: bytes = batch_to_messages.write_message(0, message.codec, False, message.offset, -1, message.key, packed)
     return wrapped

@@ -1,7 +1,7 @@
-"""What Kafka's files hold, entry by entry, as plain values: segments, indexes, snapshots, checkpoints, identity files.
+"""Reads Kafka's files entry by entry as plain values: segments, indexes, snapshots, checkpoints, identity files.
 
-Run by `odradek log dump`; files are only read, and a broker may run on them. Every entry is a mapping of numbers and texts
-whose ``type`` says what it is; what cannot be read is an entry of type ``damage``.
+Runs in `odradek log dump`. Only reads; a broker may run on the files. Every entry is a mapping of numbers and texts with a
+``type``; unreadable data is an entry of type ``damage``.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ MOST_OFFSET = (1 << 63) - 1
 
 
 class UnknownFileError(ValueError):
-    """A file whose name is of no kind known; the message names it."""
+    """A file name of an unknown kind; the message names the file."""
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
-    """The file itself; of a directory all files of a known kind, partitions included, by name. Raises OSError."""
+    """A file itself; for a directory its files of a known kind and those of its subdirectories, sorted. Raises OSError."""
     place = Path(path)
     if not place.is_dir():
         return [place]
-    found: list[Path] = []
+    files: list[Path] = []
     for child in sorted(place.iterdir()):
         if child.is_dir():
-            found += [one for one in sorted(child.iterdir()) if one.is_file() and _reader(one.name) is not None]
+            files += [file for file in sorted(child.iterdir()) if file.is_file() and _reader(file.name) is not None]
         elif _reader(child.name) is not None:
-            found.append(child)
-    return found
+            files.append(child)
+    return files
 
 
 def dump_file(
@@ -88,15 +88,17 @@ def dump_file(
     to_offset: int = MOST_OFFSET,
     decode: Decoder | None = None,
 ) -> Iterator[Entry]:
-    """The entries of a file.
+    """Yield the entries of a file.
 
-    :param deep: of batches the records as well. :param decode: what makes more of a record than bytes.
-    :param from_offset: of logs, batches that end before it are left out, and records. :param to_offset: not included.
-    :raises UnknownFileError: its name is of no kind known. :raises OSError: it cannot be read.
+    :param deep: also yield the records of batches. :param decode: decodes a record; None: keys and values as text or base64.
+    :param from_offset: skip batches and records of a log before it. :param to_offset: exclusive end.
+    :raises UnknownFileError: the file name is of an unknown kind. :raises OSError: the file cannot be read.
     """
     reader = _reader(path.name)
     if reader is None:
-        raise UnknownFileError(f"{path}: not a kind of file that is known by its name")
+        raise UnknownFileError(
+            f"{path}: unknown kind of file; expected a segment, index, snapshot, checkpoint or identity file of Kafka"
+        )
     if reader is _log:
         yield from _log(path, deep, from_offset, to_offset, decode)
     else:
@@ -107,7 +109,7 @@ def dump_file(
 
 
 def damage(what: str, position: int | None = None) -> Entry:
-    """The entry for what cannot be read."""
+    """The entry for unreadable data."""
     return {"type": "damage", "what": what} | ({} if position is None else {"position": position})
 
 
@@ -126,29 +128,29 @@ def _reader(name: str) -> Callable[..., Iterator[Entry]] | None:
 def _log(path: Path, deep: bool, from_offset: int, to_offset: int, decode: Decoder | None) -> Iterator[Entry]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for found in batch_file.read_file(descriptor, os.fstat(descriptor).st_size):
-            if isinstance(found, batch_file.Damage):
-                yield damage(found.what, found.position) | {"size": found.size}
+        for batch in batch_file.read_file(descriptor, os.fstat(descriptor).st_size):
+            if isinstance(batch, batch_file.Damage):
+                yield damage(batch.what, batch.position) | {"size": batch.size}
                 continue
-            entry = _batch(found) if isinstance(found.content, RecordBatch) else _message(found)
+            entry = _batch(batch) if isinstance(batch.content, RecordBatch) else _message(batch)
             if entry["last_offset"] < from_offset:
                 continue
-            if found.base_offset >= to_offset and isinstance(found.content, RecordBatch):
+            if batch.base_offset >= to_offset and isinstance(batch.content, RecordBatch):
                 return
             yield entry
             if deep:
-                yield from _records(found, from_offset, to_offset, decode)
+                yield from _records(batch, from_offset, to_offset, decode)
     finally:
         os.close(descriptor)
 
 
-def _batch(found: batch_file.Found) -> Entry:
-    batch = found.content
+def _batch(entry: batch_file.FileBatch) -> Entry:
+    batch = entry.content
     assert isinstance(batch, RecordBatch)
     return {
         "type": "batch",
-        "position": found.position,
-        "size": found.size,
+        "position": entry.position,
+        "size": entry.size,
         "magic": 2,
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
@@ -167,13 +169,13 @@ def _batch(found: batch_file.Found) -> Entry:
     }
 
 
-def _message(found: batch_file.Found) -> Entry:
-    message = found.content
+def _message(entry: batch_file.FileBatch) -> Entry:
+    message = entry.content
     assert isinstance(message, OldMessage)
     return {
         "type": "message",
-        "position": found.position,
-        "size": found.size,
+        "position": entry.position,
+        "size": entry.size,
         "magic": message.magic,
         "last_offset": message.offset,
         "timestamp": message.timestamp,
@@ -186,13 +188,13 @@ def _timestamp_type(attributes: int) -> str:
     return "LogAppendTime" if attributes & LOG_APPEND_TIME else "CreateTime"
 
 
-def _records(found: batch_file.Found, from_offset: int, to_offset: int, decode: Decoder | None) -> Iterator[Entry]:
+def _records(batch: batch_file.FileBatch, from_offset: int, to_offset: int, decode: Decoder | None) -> Iterator[Entry]:
     try:
-        records = batch_file.open_batch(found.content)
+        records = batch_file.open_batch(batch.content)
     except ValueError as error:
-        yield damage(f"the records cannot be opened: {error}", found.position)
+        yield damage(f"cannot decode the records: {error}", batch.position)
         return
-    control = isinstance(found.content, RecordBatch) and found.content.is_control
+    control = isinstance(batch.content, RecordBatch) and batch.content.is_control
     for record in records:
         if from_offset <= record.offset < to_offset:
             entry = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
@@ -200,7 +202,7 @@ def _records(found: batch_file.Found, from_offset: int, to_offset: int, decode: 
 
 
 def record_text(record: Record) -> Entry:
-    """Key, value and headers: text where they are, else base64 under a name that says so."""
+    """Key, value and headers as text; as base64 under `<name>_base64` if they are not UTF-8."""
     headers = [_text("key", key) | _text("value", value) for key, value in record.headers]
     return _text("key", record.key) | _text("value", record.value) | ({"headers": headers} if headers else {})
 
@@ -215,9 +217,9 @@ def _text(name: str, value: bytes | None) -> Entry:
 
 
 def _control(record: Record) -> Entry:
-    """A marker that ends a transaction, or what KRaft's log says of itself."""
+    """An end marker of a transaction, or a control record of KRaft's log."""
     if record.key is None or len(record.key) < END_TXN_KEY.size:
-        return damage("a control record whose key ends early")
+        return damage("the key of a control record is too short")
     _, number = END_TXN_KEY.unpack_from(record.key)
     entry: Entry = {"control": CONTROL_TYPES.get(number, number)}
     if number in (0, 1) and record.value is not None and len(record.value) >= END_TXN_VALUE.size:
@@ -225,11 +227,11 @@ def _control(record: Record) -> Entry:
     return entry
 
 
-# -- the rest --------------------------------------------------------------------------------------------------------
+# -- other files -----------------------------------------------------------------------------------------------------
 
 
 def _whole(data: bytes, size: int) -> tuple[bytes, int]:
-    """Whole entries without the room that a broker keeps behind them; how many bytes are left over."""
+    """The whole entries without preallocated zero bytes, and the number of bytes after the last whole entry."""
     used = -(-len(data.rstrip(b"\0")) // size) * size
     return data[: min(used, len(data) // size * size)], max(0, len(data) % size)
 
@@ -245,7 +247,7 @@ def _index(path: Path) -> Iterator[Entry]:
     for offset, position in OFFSET_ENTRY.iter_unpack(data):
         yield {"type": "index_entry", "offset": _base(path) + offset, "position": position}
     if rest:
-        yield damage(f"{rest} bytes are no whole entry", len(data))
+        yield damage(f"{rest} trailing bytes are not a whole entry", len(data))
 
 
 def _time_index(path: Path) -> Iterator[Entry]:
@@ -253,35 +255,35 @@ def _time_index(path: Path) -> Iterator[Entry]:
     for timestamp, offset in TIME_ENTRY.iter_unpack(data):
         yield {"type": "time_index_entry", "timestamp": timestamp, "offset": _base(path) + offset}
     if rest:
-        yield damage(f"{rest} bytes are no whole entry", len(data))
+        yield damage(f"{rest} trailing bytes are not a whole entry", len(data))
 
 
 def _txn_index(path: Path) -> Iterator[Entry]:
     data = path.read_bytes()
     rest = len(data) % TXN_ENTRY.size
-    for one in read_txn_index(data[: len(data) - rest]):
+    for transaction in read_txn_index(data[: len(data) - rest]):
         yield {
             "type": "aborted_transaction",
-            "producer_id": one.producer_id,
-            "first_offset": one.first_offset,
-            "last_offset": one.last_offset,
-            "last_stable_offset": one.last_stable_offset,
+            "producer_id": transaction.producer_id,
+            "first_offset": transaction.first_offset,
+            "last_offset": transaction.last_offset,
+            "last_stable_offset": transaction.last_stable_offset,
         }
     if rest:
-        yield damage(f"{rest} bytes are no whole entry", len(data) - rest)
+        yield damage(f"{rest} trailing bytes are not a whole entry", len(data) - rest)
 
 
 def _snapshot(path: Path) -> Iterator[Entry]:
-    for one in read_snapshot(path):
+    for producer in read_snapshot(path):
         entry: Entry = {
             "type": "producer",
-            "producer_id": one.producer_id,
-            "producer_epoch": one.producer_epoch,
-            "coordinator_epoch": one.coordinator_epoch,
-            "current_txn_first_offset": one.current_txn_first_offset,
-            "last_timestamp": one.last_timestamp,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "current_txn_first_offset": producer.current_txn_first_offset,
+            "last_timestamp": producer.last_timestamp,
         }
-        for batch in one.batches:
+        for batch in producer.batches:
             entry |= {"first_sequence": batch.base_sequence, "last_sequence": batch.last_sequence,
                       "first_offset": batch.first_offset, "last_offset": batch.last_offset}  # fmt: skip
         yield entry

@@ -1,6 +1,6 @@
-"""Names of files and directories in a log directory: made and parsed here only.
+"""Builds and parses the names of files and directories in a log directory. No other module does.
 
-Stateless. The names are Kafka's; a base offset is written with twenty digits.
+Stateless. The names are Kafka's; a base offset has twenty digits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 GAPS_CHECKPOINT = "odradek-gaps-checkpoint"
-"""In a partition's directory: the offset below which offsets may be missing. Ours alone; Kafka leaves it untouched."""
+"""In a partition's directory: the offset below which the log may have offset gaps.
+
+Only Odradek uses it; Kafka does not touch it.
+"""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RESERVE = ".odradek.reserve"
@@ -38,11 +41,11 @@ _SEGMENT_FILE = re.compile(
 
 
 class ForeignNameError(ValueError):
-    """A name that no Kafka log directory should hold."""
+    """A directory name with which Kafka would refuse to start."""
 
 
 class PartitionDirectory(NamedTuple):
-    """What a directory's name says. `fate`: None for a live partition, else DELETE, FUTURE or STRAY."""
+    """The parts of a directory name. `fate`: None for a live partition, otherwise DELETE, FUTURE or STRAY."""
 
     topic: str
     partition: int
@@ -51,8 +54,10 @@ class PartitionDirectory(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """What a file's name says. `kind`: .log ...; `state`: empty, or .deleted, .cleaned, .swap, or .tmp of a snapshot that is
-    not in place yet."""
+    """The parts of a segment file name.
+
+    `kind`: .log ...; `state`: empty, .deleted, .cleaned, .swap, or .tmp of a snapshot that is being written.
+    """
 
     base_offset: int
     kind: str
@@ -60,7 +65,7 @@ class SegmentFile:
 
 
 def segment_file_name(base_offset: int, kind: str) -> str:
-    """The name of a segment's file (or of a snapshot taken at `base_offset`)."""
+    """The name of a file of a segment, or of the snapshot at `base_offset`."""
     return f"{base_offset:020d}{kind}"
 
 
@@ -78,10 +83,10 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def marked_directory_name(topic: str, partition: int, fate: str) -> str:
-    """A fresh name for a directory that awaits its deletion (DELETE, STRAY) or its promotion (FUTURE).
+    """A new unique name for a directory that waits for its deletion (DELETE, STRAY) or its promotion (FUTURE).
 
-    The topic's name is cut where the whole would pass 255 bytes, as Kafka does; for FUTURE it never is, because the
-    name is needed again, and the caller's topic is at most 249 bytes less what the suffix takes.
+    The topic is cut if the name would exceed 255 bytes, as in Kafka. For FUTURE it is not cut, because the promotion needs
+    it; the caller's topic must be short enough.
     """
     suffix = f"-{partition}.{uuid.uuid4().hex}-{fate}"
     if fate == FUTURE:
@@ -90,9 +95,11 @@ def marked_directory_name(topic: str, partition: int, fate: str) -> str:
 
 
 def parse_directory_name(name: str) -> PartitionDirectory:
-    """The partition that a directory belongs to. Raises ForeignNameError where Kafka would refuse to start."""
+    """The partition of a directory. Raises ForeignNameError for a name with which Kafka would refuse to start."""
     marked = name.endswith(("-delete", "-future", "-stray"))
     match = (_MARKED if marked else _PLAIN).fullmatch(name)
     if not match:
-        raise ForeignNameError(f"{name!r} is not <topic>-<partition>, nor that with .<id>-delete, -future or -stray")
+        raise ForeignNameError(
+            f"{name!r} is not a partition directory: expected <topic>-<partition>[.<id>-delete|-future|-stray]"
+        )
     return PartitionDirectory(match["topic"], int(match["partition"]), match["fate"] if marked else None)

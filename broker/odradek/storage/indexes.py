@@ -1,11 +1,13 @@
-"""Entries of a segment's three indexes as Python values: for tools, tests and rewriting; look-ups are in `_ext`.
+"""Entries of the three indexes of a segment as Python values, for tools, tests and rewriting.
+
+The broker's look-ups are in `_ext`.
 
     offset index, 8 bytes:  last offset of a batch less the segment's base i32, that batch's position i32
     time index, 12 bytes:   largest timestamp so far i64, last offset of the batch that has it less the base i32
     txn index, 34 bytes:    version i16 (0), producer id i64, first offset i64, last offset i64, last stable offset i64
 
-Written by whoever holds the partition's lock, at their true length (Kafka preallocates the active segment's and trims
-them when it rolls or closes; it reads ours as they are).
+The holder of the partition's lock writes them at their true length. (Kafka preallocates the indexes of the active segment
+and trims them at a roll or close; it also reads files without preallocation.)
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ TXN_VERSION = 0
 
 @dataclass(frozen=True)
 class AbortedTransaction:
-    """An entry of a txn index; offsets are absolute, `last_offset` that of the marker."""
+    """An entry of a txn index. Offsets are absolute; `last_offset` is that of the abort marker."""
 
     producer_id: int
     first_offset: int
@@ -45,10 +47,10 @@ def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
 
 
 def read_txn_index(data: bytes) -> list[AbortedTransaction]:
-    """The aborted transactions; `data` holds whole entries. Raises ValueError for an unknown version."""
-    found = []
+    """The aborted transactions of a txn index; `data` holds whole entries. Raises ValueError for an unknown version."""
+    transactions = []
     for version, *fields in TXN_ENTRY.iter_unpack(data):
         if version != TXN_VERSION:
-            raise ValueError(f"an entry of version {version} in a txn index, where {TXN_VERSION} is known")
-        found.append(AbortedTransaction(*fields))
-    return found
+            raise ValueError(f"txn index entry of unsupported version {version}; expected {TXN_VERSION}")
+        transactions.append(AbortedTransaction(*fields))
+    return transactions

@@ -1,9 +1,9 @@
 """The files at the top of a log directory (`log.dirs`) and the identity file of a partition.
 
-`meta.properties` (whose directory this is), `.kafka_cleanshutdown` (present only between a clean stop and the next
-start), `.lock` (one broker a directory) and `<partition>/partition.metadata` (the topic's id). The supervisor takes
-the lock before the first fork and its children inherit it: an open-file-description lock lasts until the last of them
-is gone, and keeps out Kafka, which takes POSIX locks on the same file.
+`meta.properties` (the owner of the directory), `.kafka_cleanshutdown` (exists only between a clean stop and the next
+start), `.lock` (one broker per directory) and `<partition>/partition.metadata` (the topic id). The supervisor takes the
+lock before the first fork, and its children inherit it: an open-file-description lock lasts until the last of these
+processes ends. It also excludes Kafka, which takes POSIX locks on the same file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ WHOLE_FILE_EXCLUSIVE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 
 
 
 class CorruptMetadataError(ValueError):
-    """A file of this module that does not follow its format; the message names it."""
+    """A malformed identity file; the message names the file."""
 
 
 class DirectoryInUseError(RuntimeError):
-    """Another broker, ours or Kafka, holds the directory's lock."""
+    """Another broker, Odradek or Kafka, holds the lock of the directory."""
 
 
 @dataclass(frozen=True)
@@ -47,31 +47,31 @@ class MetaProperties:
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """A uuid as Kafka writes it: base64 for URLs, without padding, 22 characters."""
+    """Encode a uuid as Kafka does: base64 for URLs, without padding, 22 characters."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """The uuid of Kafka's 22 characters. Raises ValueError."""
+    """Decode Kafka's 22 characters. Raises ValueError."""
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(raw) != 16:
-        raise ValueError(f"{text!r} is not a uuid of 16 bytes")
+        raise ValueError(f"{text!r} is not a uuid: expected 22 characters of URL-safe base64")
     return uuid.UUID(bytes=raw)
 
 
 def _properties(text: str) -> dict[str, str]:
-    """A Java properties file, as far as these files use the format."""
-    found = {}
+    """Parse a Java properties file, as far as these files use the format."""
+    properties = {}
     for line in text.splitlines():
         line = line.strip()
         if line and line[0] not in "#!":
             key, _, value = line.partition("=")
-            found[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
-    return found
+            properties[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    return properties
 
 
 def read_meta_properties(directory: str | os.PathLike[str]) -> MetaProperties | None:
-    """The file's content, None where there is none. Raises CorruptMetadataError, OSError."""
+    """Read `meta.properties`; None if it does not exist. Raises CorruptMetadataError, OSError."""
     path = Path(directory, META_PROPERTIES)
     try:
         values = _properties(path.read_text("utf-8"))
@@ -83,7 +83,7 @@ def read_meta_properties(directory: str | os.PathLike[str]) -> MetaProperties | 
         version = int(values.get("version", "0"))
         node = values.get("broker.id") if version == 0 else values["node.id"]
         directory_id = values.get("directory.id")
-        found = MetaProperties(
+        properties = MetaProperties(
             version,
             None if node is None else int(node),
             values.get("cluster.id"),
@@ -92,12 +92,12 @@ def read_meta_properties(directory: str | os.PathLike[str]) -> MetaProperties | 
     except (ValueError, KeyError) as error:
         raise CorruptMetadataError(f"{path}: {error}") from error
     if version not in (0, 1):
-        raise CorruptMetadataError(f"{path}: version {version} where 0 and 1 are known")
-    return found
+        raise CorruptMetadataError(f"{path}: unsupported version {version}; expected 0 or 1")
+    return properties
 
 
 def write_meta_properties(directory: str | os.PathLike[str], properties: MetaProperties) -> None:
-    """Replaces the file. Raises OSError."""
+    """Replace `meta.properties`. Raises OSError."""
     lines = ["#", time.strftime("#%a %b %d %H:%M:%S UTC %Y", time.gmtime())]
     if properties.node_id is not None:
         lines.append(f"{'broker.id' if properties.version == 0 else 'node.id'}={properties.node_id}")
@@ -110,15 +110,15 @@ def write_meta_properties(directory: str | os.PathLike[str], properties: MetaPro
 
 
 def write_clean_shutdown(directory: str | os.PathLike[str], broker_epoch: int) -> None:
-    """Marks that everything in the directory was closed in order. Raises OSError."""
+    """Mark the directory as cleanly shut down. Raises OSError."""
     content = json.dumps({"version": CLEAN_SHUTDOWN_VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(Path(directory, CLEAN_SHUTDOWN), content.encode())
 
 
 def take_clean_shutdown(directory: str | os.PathLike[str]) -> tuple[bool, int | None]:
-    """Removes the mark: (whether it was there, the broker epoch in it if it holds one). Raises OSError.
+    """Remove the mark; return (whether it existed, its broker epoch if it has one). Raises OSError.
 
-    Removed, and the removal made lasting, before a byte is appended: a crash later must not find it.
+    The removal is durable before any append: a start after a later crash must not find the mark.
     """
     path = Path(directory, CLEAN_SHUTDOWN)
     try:
@@ -135,7 +135,7 @@ def take_clean_shutdown(directory: str | os.PathLike[str]) -> tuple[bool, int | 
 
 
 def lock_directory(directory: str | os.PathLike[str]) -> int:
-    """Takes the directory's lock; a descriptor to keep open, and to hand to every child, for as long as it shall last.
+    """Take the lock of the directory; return a descriptor, which holds the lock while it is open here or in a child.
 
     Raises DirectoryInUseError, OSError.
     """
@@ -145,7 +145,9 @@ def lock_directory(directory: str | os.PathLike[str]) -> int:
         fcntl.fcntl(descriptor, F_OFD_SETLK, WHOLE_FILE_EXCLUSIVE)
     except (BlockingIOError, PermissionError) as error:
         os.close(descriptor)
-        raise DirectoryInUseError(f"another broker uses {directory}: {path.name} is locked") from error
+        raise DirectoryInUseError(
+            f"another broker uses {directory}: {path.name} is locked; stop that broker, or use another directory"
+        ) from error
     except OSError:
         os.close(descriptor)
         raise
@@ -153,26 +155,26 @@ def lock_directory(directory: str | os.PathLike[str]) -> int:
 
 
 def is_locked(directory: str | os.PathLike[str]) -> bool:
-    """Whether a broker, ours or Kafka, holds the directory's lock; takes and creates nothing. Raises OSError."""
+    """Whether a broker, Odradek or Kafka, holds the lock of the directory; does not change anything. Raises OSError."""
     try:
         descriptor = os.open(Path(directory, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        found = fcntl.fcntl(descriptor, F_OFD_GETLK, WHOLE_FILE_EXCLUSIVE)
+        lock = fcntl.fcntl(descriptor, F_OFD_GETLK, WHOLE_FILE_EXCLUSIVE)
     finally:
         os.close(descriptor)
-    return struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK
+    return struct.unpack("hhqqi4x", lock)[0] != fcntl.F_UNLCK
 
 
 def write_partition_metadata(directory: str | os.PathLike[str], topic_id: uuid.UUID) -> None:
-    """Replaces the partition's `partition.metadata`. Raises OSError."""
+    """Replace the `partition.metadata` of a partition. Raises OSError."""
     content = f"version: {PARTITION_METADATA_VERSION}\ntopic_id: {encode_uuid(topic_id)}"
     replace_file(Path(directory, PARTITION_METADATA), content.encode())
 
 
 def read_partition_metadata(directory: str | os.PathLike[str]) -> uuid.UUID | None:
-    """The id of the topic that the partition's directory belongs to, None without file.
+    """The topic id in the `partition.metadata` of a partition; None if the file does not exist.
 
     Raises CorruptMetadataError, OSError.
     """
@@ -184,7 +186,9 @@ def read_partition_metadata(directory: str | os.PathLike[str]) -> uuid.UUID | No
     values = dict(line.split(": ", 1) for line in lines if ": " in line)
     try:
         if int(values["version"]) != PARTITION_METADATA_VERSION:
-            raise CorruptMetadataError(f"{path}: version {values['version']}")
+            raise CorruptMetadataError(
+                f"{path}: unsupported version {values['version']}; expected {PARTITION_METADATA_VERSION}"
+            )
         return decode_uuid(values["topic_id"])
     except (KeyError, ValueError) as error:
         raise CorruptMetadataError(f"{path}: {error}") from error

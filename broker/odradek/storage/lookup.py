@@ -1,7 +1,7 @@
-"""Finding a record by time where batches are compressed: what `odradek._ext.storage.lookup` cannot do without the codecs.
+"""Finds records by timestamp in compressed batches, for which `odradek._ext.storage.lookup` has no codecs.
 
-Called by workers for ListOffsets, in the look-up thread. Stateless; the descriptors, counts and the size come from one
-snapshot of the slot. No object is made for a record of a batch: a few bytes may open to millions of them.
+Runs in the look-up thread of workers, for ListOffsets. Stateless; descriptors, counts and size come from one snapshot of
+the slot. Creates no object per record: a few bytes may decompress to millions of records.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ OPEN_LIMIT = 128 * 1024 * 1024
 
 
 def find_in_compressed(batch: bytes, target_timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    """(offset, timestamp in ms) of the first record of one whole batch or wrapper that is not before either.
+    """(offset, timestamp in ms) of the first record in a batch or wrapper at or after both the timestamp and the
+    offset; or None.
 
-    :raises ValueError: it is not sound, CorruptBatchError, CorruptMessageError and what `decompress` raises among them.
+    :raises ValueError: the batch is invalid: CorruptBatchError, CorruptMessageError, or an error of `decompress`.
     """
     if not is_old(batch):
         content = read_batch(batch)[0]
         plain = compression.decompress(content.codec, content.payload, OPEN_LIMIT)
-        found: tuple[int, int] | None = native.find_in_records(batch, plain, target_timestamp, from_offset)
-        return found
+        match: tuple[int, int] | None = native.find_in_records(batch, plain, target_timestamp, from_offset)
+        return match
     for message in read_message(batch)[0].opened(OPEN_LIMIT):
         if message.timestamp >= target_timestamp and message.offset >= from_offset:
             return message.offset, message.timestamp
@@ -41,12 +42,12 @@ def find_timestamp(
     target_timestamp: int,
     from_offset: int = 0,
 ) -> tuple[int, int, int] | None:
-    """The first record of a segment that is not before `target_timestamp` (ms) nor `from_offset`.
+    """Find the first record of a segment at or after both `target_timestamp` (ms) and `from_offset`.
 
-    log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: their committed counts. size_limit:
-    bytes of the log that may be seen. Returns (offset, timestamp, leader epoch of its batch), or None. With the
-    largest timestamp of a segment as target it answers ListOffsets for the maximal timestamp. Raises CorruptLogError,
-    ValueError as `find_in_compressed`, OSError.
+    log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: the committed counts of index entries.
+    size_limit: number of readable bytes of the log. Returns (offset, timestamp, leader epoch of its batch), or None. With the
+    largest timestamp of a segment as target, it serves ListOffsets for the maximal timestamp. Raises CorruptLogError,
+    ValueError (see `find_in_compressed`), OSError.
     """
     return native.time_of(
         log_fd,

@@ -1,7 +1,8 @@
-"""The checksum byte in the header of an lz4 frame: the right one, and the one that message format v0 has instead (KAFKA-3160).
+"""Computes the checksum byte in the header of an lz4 frame: the correct one, and the wrong one of message format v0
+(KAFKA-3160).
 
-Stateless. The frame format takes the second byte of the xxHash32 of the descriptor (flags, block size, and content size or
-dictionary where the flags say so). Clients up to Kafka 0.9 took the frame's magic number into the hash as well.
+Stateless. The checksum is the second byte of the xxHash32 of the descriptor (flags, block size, and, depending on the
+flags, content size and dictionary id). Clients up to Kafka 0.9 also hashed the magic number of the frame.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ _MASK = 0xFFFFFFFF
 
 
 def xxhash32(data: bytes) -> int:
-    """The xxHash32, seed 0, of fewer than 16 bytes. Raises ValueError for more: no header has them."""
+    """The xxHash32 with seed 0 of at most 15 bytes, which suffices for a header. Raises ValueError for more bytes."""
     if len(data) >= 16:
-        raise ValueError(f"{len(data)} bytes: only fewer than 16 are hashed here")
+        raise ValueError(f"cannot hash {len(data)} bytes: the limit is 15")
     value = _P5 + len(data)
     whole = len(data) & ~3
     for at in range(0, whole, 4):
@@ -32,7 +33,7 @@ def xxhash32(data: bytes) -> int:
 
 
 def _checksum_at(frame: bytes | memoryview) -> int | None:
-    """Where the checksum byte of the first frame lies; None if it is no frame, or ends before."""
+    """The position of the checksum byte of the first frame; None if the data is not a frame, or is shorter."""
     if len(frame) <= FLAGS_AT or bytes(frame[:FLAGS_AT]) != MAGIC:
         return None
     flags = frame[FLAGS_AT]
@@ -45,12 +46,12 @@ def _put(frame: bytes | memoryview, at: int, hashed: bytes) -> bytes:
 
 
 def with_right_checksum(frame: bytes | memoryview) -> bytes:
-    """The frame with the checksum that the lz4 library wants, whatever it had; what is no frame comes back as it is."""
+    """The frame with the correct checksum, which the lz4 library requires; other data is returned unchanged."""
     at = _checksum_at(frame)
     return bytes(frame) if at is None else _put(frame, at, bytes(frame[FLAGS_AT:at]))
 
 
 def with_checksum_of_format_0(frame: bytes) -> bytes:
-    """The frame with the checksum that clients of message format v0 want. For frames that state no content size."""
+    """The frame with the checksum that clients of message format v0 expect. The frame must not state its content size."""
     at = _checksum_at(frame)
     return bytes(frame) if at is None else _put(frame, at, bytes(frame[:at]))

@@ -1,6 +1,6 @@
-"""Messages of format v0 and v1 as Python objects: to find records by time inside compressed wrappers, and for tools.
+"""Messages of format v0 and v1 as Python objects, for look-ups by timestamp in compressed wrappers, and for tools.
 
-Stateless. The broker's native code treats such a message as a batch of its own and never opens it; this module does. Format:
+Stateless. The broker's native code treats each such message as one batch and never decompresses it; this module does. Format:
 see `_ext/records/old_messages.pyx`.
 """
 
@@ -22,12 +22,12 @@ NO_LIMIT = 1 << 31
 
 
 class CorruptMessageError(ValueError):
-    """The bytes are not a sound message of format v0 or v1."""
+    """The bytes are not a valid message of format v0 or v1."""
 
 
 @dataclass(frozen=True)
 class OldMessage:
-    """One message; `timestamp` in ms, -1 in v0. Of a wrapper `offset` is its last message's and `value` compressed."""
+    """A message; `timestamp` in ms, -1 in v0. In a wrapper, `offset` is that of its last message, and `value` is compressed."""
 
     offset: int
     magic: int
@@ -42,39 +42,43 @@ class OldMessage:
         return self.attributes & CODEC_MASK
 
     def opened(self, limit: int = NO_LIMIT) -> list[OldMessage]:
-        """The messages inside, with absolute offsets and the timestamps that count; itself if it is not compressed.
+        """The messages of a wrapper with absolute offsets and effective timestamps; the message itself if it is not compressed.
 
-        :param limit: the most bytes they may have.
-        :raises CorruptMessageError: what it holds is not a message set of its own format.
-        :raises ValueError: what `decompress` raises.
+        :param limit: largest decompressed size in bytes.
+        :raises CorruptMessageError: the value is not a message set of the wrapper's format.
+        :raises ValueError: errors of `decompress`.
         """
         if self.codec == compression.NONE:
             return [self]
         inner = list(read_messages(compression.decompress_old(self.codec, self.value or b"", limit, self.magic)))
-        if not inner or any(one.codec or one.magic != self.magic for one in inner):
-            raise CorruptMessageError(f"the wrapper at offset {self.offset} holds no plain messages of its own format")
-        offsets = [one.offset for one in inner]
+        if not inner or any(message.codec or message.magic != self.magic for message in inner):
+            raise CorruptMessageError(
+                f"the wrapper at offset {self.offset} must contain uncompressed messages of format v{self.magic}"
+            )
+        offsets = [message.offset for message in inner]
         if offsets != sorted(set(offsets)) or offsets[0] < 0 or offsets[-1] > self.offset:
-            raise CorruptMessageError(f"the wrapper at offset {self.offset} holds messages at {offsets[:5]}, ...")
+            raise CorruptMessageError(
+                f"the wrapper at offset {self.offset} contains messages at invalid offsets {offsets[:5]}, ..."
+            )
         if self.magic == 0:
             return inner
-        # They count from 0 (with gaps after compaction); the wrapper has the last one's offset.
+        # Inner offsets are relative (with gaps after compaction); the wrapper has the offset of the last message.
         shift = self.offset - inner[-1].offset
         stamped = self.attributes & LOG_APPEND_TIME
         return [
             OldMessage(
-                one.offset + shift,
-                one.magic,
-                one.attributes,
-                self.timestamp if stamped else one.timestamp,
-                one.key,
-                one.value,
+                message.offset + shift,
+                message.magic,
+                message.attributes,
+                self.timestamp if stamped else message.timestamp,
+                message.key,
+                message.value,
             )
-            for one in inner
+            for message in inner
         ]
 
     def encoded(self) -> bytes:
-        """The message as it lies in a log."""
+        """Encode the message."""
         body = struct.pack(">bB", self.magic, self.attributes)
         if self.magic == 1:
             body += TIMESTAMP.pack(self.timestamp)
@@ -84,44 +88,46 @@ class OldMessage:
 
 
 def contents(data: bytes) -> list[tuple[int, bytes | None, bool]]:
-    """(offset, key, whether it is a tombstone) of one message, or of those in a wrapper.
+    """(offset, key, whether it is a tombstone) of a message, or of each message in a wrapper.
 
-    :raises ValueError: it is not sound, CorruptMessageError among them.
+    :raises ValueError: the message is invalid, see `OldMessage.opened` and `read_message`.
     """
     message, _ = read_message(data)
-    return [(one.offset, one.key, one.value is None) for one in message.opened()]
+    return [(inner.offset, inner.key, inner.value is None) for inner in message.opened()]
 
 
 def reduced(data: bytes, offsets: Collection[int]) -> bytes:
-    """One message, or a wrapper, with only the messages at `offsets` (one at least), none of which changes; in its own codec.
+    """Reduce a message or wrapper to the messages at `offsets` (at least one of them), unchanged and in the same codec.
 
-    :raises ValueError: as `contents`.
+    :raises ValueError: see `contents`.
     """
     message, _ = read_message(data)
-    kept = [one for one in message.opened() if one.offset in offsets]
+    kept = [inner for inner in message.opened() if inner.offset in offsets]
     if message.codec == compression.NONE:
         return data
     first, last = kept[0].offset, kept[-1].offset
-    inner = b"".join(replace(one, offset=one.offset - first if message.magic else one.offset).encoded() for one in kept)
+    message_set = b"".join(
+        replace(inner, offset=inner.offset - first if message.magic else inner.offset).encoded() for inner in kept
+    )
     timestamp = message.timestamp
     if message.magic == 1 and not message.attributes & LOG_APPEND_TIME:
-        timestamp = max(one.timestamp for one in kept)
-    packed = compression.compress_old(message.codec, inner, message.magic)
+        timestamp = max(inner.timestamp for inner in kept)
+    packed = compression.compress_old(message.codec, message_set, message.magic)
     return replace(message, offset=last, timestamp=timestamp, value=packed).encoded()
 
 
 def is_old(data: bytes | memoryview, at: int = 0) -> bool:
-    """Whether what begins at position `at` states magic 0 or 1."""
+    """Whether the magic byte of the message or batch at position `at` is 0 or 1."""
     return len(data) - at > MAGIC_AT and data[at + MAGIC_AT] < 2
 
 
 def read_message(data: bytes | memoryview, at: int = 0) -> tuple[OldMessage, int]:
-    """The message that begins at position `at`, checked, and the position behind it. Raises CorruptMessageError."""
+    """Parse and check the message at position `at`; return it and the position after it. Raises CorruptMessageError."""
     try:
         offset, size, crc, magic, attributes = HEAD.unpack_from(data, at)
         end = at + OVERHEAD_BYTES + size
         if magic not in (0, 1) or not at < end <= len(data):
-            raise CorruptMessageError(f"no message at position {at}: magic {magic}, {size} bytes")
+            raise CorruptMessageError(f"invalid message header at position {at}: magic {magic}, {size} bytes")
         if crc32.checksum(memoryview(data)[at + CRC_FROM : end]) != crc:
             raise CorruptMessageError(f"the message at position {at} does not match its CRC")
         next_at, timestamp = at + HEAD.size, -1
@@ -131,14 +137,17 @@ def read_message(data: bytes | memoryview, at: int = 0) -> tuple[OldMessage, int
         key, next_at = _read_bytes(data, next_at, end)
         value, next_at = _read_bytes(data, next_at, end)
     except struct.error as error:
-        raise CorruptMessageError(f"the message at position {at} ends early") from error
+        raise CorruptMessageError(f"the message at position {at} is truncated") from error
     if next_at != end:
-        raise CorruptMessageError(f"the message at position {at} has {end - next_at} bytes behind its value")
+        raise CorruptMessageError(f"the message at position {at} has {end - next_at} bytes after its value")
     return OldMessage(offset, magic, attributes, timestamp, key, value), end
 
 
 def read_messages(data: bytes | memoryview) -> Iterator[OldMessage]:
-    """All messages of a set, unopened; it must end where a message ends. Raises CorruptMessageError."""
+    """Parse the messages of a set without decompressing them; the set must end with a whole message.
+
+    Raises CorruptMessageError.
+    """
     at = 0
     while at < len(data):
         message, at = read_message(data, at)
@@ -151,5 +160,5 @@ def _read_bytes(data: bytes | memoryview, at: int, end: int) -> tuple[bytes | No
     if length == -1:
         return None, at
     if length < 0 or length > end - at:
-        raise CorruptMessageError(f"{length} bytes at position {at} where {end - at} are left")
+        raise CorruptMessageError(f"field of {length} bytes at position {at}, but {end - at} bytes are left")
     return bytes(data[at : at + length]), at + length

@@ -1,12 +1,12 @@
 """`.snapshot` files: the state of a partition's producers at an offset (Kafka's ProducerSnapshot, version 1).
 
-    version i16, crc u32 (CRC-32C of all that follows), count i32, then 46 bytes a producer: producer id i64, epoch i16,
+    version i16, crc u32 (CRC-32C of the rest), count i32, then 46 bytes per producer: producer id i64, epoch i16,
     last sequence i32, last offset i64, offset delta i32, timestamp i64, coordinator epoch i32, current txn first
     offset i64
 
-Written when a segment rolls and when the broker stops, by whoever holds the partition's lock; read when a log is
-opened. A snapshot holds a producer's last batch only: duplicates of the four before it are known until the broker
-restarts.
+The holder of the partition's lock writes a snapshot when a segment rolls and when the broker stops; opening a log reads it.
+A snapshot has only the last batch of a producer: after a restart the broker no longer recognizes duplicates of the four
+before it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class CorruptSnapshotError(ValueError):
 
 @dataclass(frozen=True)
 class ProducerBatch:
-    """A batch that a producer appended: its last sequence and offset, last less first offset, largest timestamp in
-    ms."""
+    """A batch of a producer: its last sequence and offset, last minus first offset, and largest timestamp in ms."""
 
     last_sequence: int
     last_offset: int
@@ -47,13 +46,13 @@ class ProducerBatch:
 
     @property
     def first_offset(self) -> int:
-        """The offset of its first record."""
+        """The offset of the first record of the batch."""
         return self.last_offset - self.offset_delta
 
 
 @dataclass(frozen=True)
 class ProducerState:
-    """What a partition knows of a producer. `batches`: the last five at most, oldest first.
+    """The state of a producer in a partition. `batches`: at most the last five, oldest first.
 
     `current_txn_first_offset` and `coordinator_epoch` are -1 without a transaction; `last_timestamp` in ms.
     """
@@ -67,7 +66,7 @@ class ProducerState:
 
 
 def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
-    """The content of a snapshot file."""
+    """Encode the content of a snapshot file."""
     entries = []
     for state in producers:
         last = state.batches[-1] if state.batches else ProducerBatch(-1, -1, 0, -1)
@@ -88,31 +87,31 @@ def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerState]:
-    """The producers of a snapshot file's content. Raises CorruptSnapshotError."""
+    """Decode the content of a snapshot file. Raises CorruptSnapshotError."""
     if len(data) < HEAD.size + COUNT.size:
-        raise CorruptSnapshotError(f"{len(data)} bytes")
+        raise CorruptSnapshotError(f"{len(data)} bytes are too few for a header")
     version, crc = HEAD.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshotError(f"version {version} where {VERSION} is known")
+        raise CorruptSnapshotError(f"unsupported version {version}; expected {VERSION}")
     if crc32c.checksum(data[HEAD.size :]) != crc:
-        raise CorruptSnapshotError("the CRC does not match")
+        raise CorruptSnapshotError("the content does not match its CRC")
     (count,) = COUNT.unpack_from(data, HEAD.size)
     entries = data[HEAD.size + COUNT.size :]
     if count < 0 or len(entries) != count * ENTRY.size:
-        raise CorruptSnapshotError(f"{len(entries)} bytes for {count} producers")
-    found = []
+        raise CorruptSnapshotError(f"{len(entries)} bytes of entries, but {count} producers need {count * ENTRY.size}")
+    producers = []
     for fields in ENTRY.iter_unpack(entries):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_offset = fields
         batches = (ProducerBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
-        found.append(ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(txn_offset, -1), batches))
-    return found
+        producers.append(ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(txn_offset, -1), batches))
+    return producers
 
 
 def write_snapshot(path: str | os.PathLike[str], producers: Iterable[ProducerState], *, sync: bool = True) -> None:
-    """Replaces the file. Raises OSError."""
+    """Replace the file. Raises OSError."""
     replace_file(path, encode_snapshot(producers), sync=sync)
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> list[ProducerState]:
-    """The producers in the file. Raises CorruptSnapshotError, OSError."""
+    """Read the producers in the file. Raises CorruptSnapshotError, OSError."""
     return decode_snapshot(Path(path).read_bytes())
