@@ -38,7 +38,7 @@ def build_generator() -> None:
 
 def floors() -> dict[str, float]:
     """Return the CPU seconds per GB of plain pwrite and sendfile calls on the same bytes, in this run."""
-    found = {}
+    figures = {}
     for kind in ("pwrite", "sendfile"):
         path = Path(tempfile.gettempdir()) / "odradek-bench-floor"
         seconds = []
@@ -48,13 +48,13 @@ def floors() -> dict[str, float]:
                 "floor", None, "--kind", kind, "--size", "1048576", "--bytes", str(WORKED_BYTES), "--path", str(path)
             )
             seconds.append(result["generator_cpu_seconds"] * 1e9 / result["bytes"])
-        found[kind] = min(seconds)
-    return found
+        figures[kind] = min(seconds)
+    return figures
 
 
 def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[str, list[dict[str, float]]]]:
     """Return the figures by row, broker and round. The brokers run during all rows; each round uses new topics."""
-    found: dict[str, dict[str, list[dict[str, float]]]] = {row.name: {kind: [] for kind in kinds} for row in rows}
+    figures: dict[str, dict[str, list[dict[str, float]]]] = {row.name: {kind: [] for kind in kinds} for row in rows}
     servers: dict[str, Server] = {}
     with contextlib.ExitStack() as ends:
         for kind in kinds:
@@ -72,12 +72,12 @@ def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[s
                     topic = f"{row.name}-{number}"
                     server.create_topic(topic, row.partitions, **row.configs)
                     server.wait(topic, row.partitions)
-                    found[row.name][kind].append(row.run(server, topic))
+                    figures[row.name][kind].append(row.run(server, topic))
                     server.delete_topic(topic)
-                    say(f"{row.name} {number + 1}/{rounds} {kind}: {found[row.name][kind][-1]}")
+                    say(f"{row.name} {number + 1}/{rounds} {kind}: {figures[row.name][kind][-1]}")
         for server in servers.values():
             server.stop()
-    return found
+    return figures
 
 
 def warm_up(server: Server) -> None:
@@ -128,12 +128,12 @@ def warm_up(server: Server) -> None:
 
 
 def run_life(row: Row, kinds: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    figures: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     for number in range(rounds):
         for kind in kinds:
-            found[kind].append(LIFE[row.name](KINDS[kind]))
-            say(f"{row.name} {number + 1}/{rounds} {kind}: {found[kind][-1]}")
-    return found
+            figures[kind].append(LIFE[row.name](KINDS[kind]))
+            say(f"{row.name} {number + 1}/{rounds} {kind}: {figures[kind][-1]}")
+    return figures
 
 
 def say(text: str) -> None:

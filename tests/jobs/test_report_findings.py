@@ -323,5 +323,5 @@ def test_sections_with_one_row_use_the_singular() -> None:
     states = frame(STATE_COLUMNS, [state("a", GB, 1.0)])
     daily = frame(("date", "name", "stored", "topics"), [(FIRST // DAY, "a", GB, 1)])
     assert plain(capacity_sections.storage(figures(states=states, stored_daily=daily)).lead).startswith(
-        "1 topic holds 1.00 GB"
+        "1 topic, 1.00 GB at"
     )

@@ -185,7 +185,7 @@ def test_the_charts_hold_the_hours_of_the_tables_and_a_gap_where_there_are_none(
     assert [value for value in billing if value is not None] == [
         lag[at, "billing"] for at in page.charts["lag"]["times"] if (at, "billing") in lag
     ]
-    connections = dict(page.charts["connections"]["lines"])["open at most"]
+    connections = dict(page.charts["connections"]["lines"])["open (maximum)"]
     assert max(value for value in connections if value is not None) == max(
         sum(row["connections_max"] for row in rows_of(place, "workers_hourly") if row["hour"] == hour)
         for hour in {row["hour"] for row in rows_of(place, "workers_hourly")}

@@ -197,15 +197,15 @@ def _covered(tables: Tables, first: int, last: int) -> tuple[dict[int, int], dic
     """
     rows = small_tables.read(tables.directory, "coverage_hourly", first, last)
     sums = rows.groupby("hour").agg(ms=("covered_ms", "sum"), carried=("carried_ms", "max"))
-    found = {int(hour): int(ms) for hour, ms in sums["ms"].items() if ms}
+    covered = {int(hour): int(ms) for hour, ms in sums["ms"].items() if ms}
     carried = {int(hour): ms / 1000 for hour, ms in sums["carried"].items() if ms > _CARRIED_MS}
-    days = {hour // DAY for hour in found}
+    days = {hour // DAY for hour in covered}
     for name in ("log_dirs_hourly", "workers_hourly", "topics_hourly", "traffic_hourly"):
         for day in small_tables.days(tables.directory, name, first, last):
             if small_tables.day_number(day) not in days:
                 for hour in small_tables.hours(day, first, last):
-                    found[hour] = HOUR * 1000
-    return found, carried
+                    covered[hour] = HOUR * 1000
+    return covered, carried
 
 
 def _compared(covered: dict[int, int], carried: dict[int, float], first: int, last: int) -> tuple[list[int], int]:
@@ -255,21 +255,21 @@ def _traffic(tables: Tables, first: int, last: int, compared: Sequence[int]) -> 
     moved = F.col("bytes_in") + F.col("bytes_out")
     own = F.when(F.col("topic").isNull(), F.col("requests")).otherwise(0)
     values = {name: own if name == "requests" else F.col(name) for name in COUNTS}
-    wanted = {f"all_{name}": value for name, value in values.items()}
-    wanted |= {name: F.when(period, value).otherwise(0) for name, value in values.items()}
-    wanted |= {"week": F.when(now, moved).otherwise(0), "week_before": F.when(before, moved).otherwise(0)}
+    sums = {f"all_{name}": value for name, value in values.items()}
+    sums |= {name: F.when(period, value).otherwise(0) for name, value in values.items()}
+    sums |= {"week": F.when(now, moved).otherwise(0), "week_before": F.when(before, moved).otherwise(0)}
     keys = {"hour": ["hour"], "topic": ["topic"], "client": ["principal", "client"], "api": ["api"]}
     names = [name for columns in keys.values() for name in columns]
     columns = [F.col(name).alias(f"by_{name}") for name in names]
     sets = [[f"by_{name}" for name in key_names] for key_names in keys.values()]
-    grouped = rows.select(*columns, *(value.alias(name) for name, value in wanted.items())).groupingSets(
+    grouped = rows.select(*columns, *(value.alias(name) for name, value in sums.items())).groupingSets(
         sets, *(f"by_{name}" for name in names)
     )
-    found = _collected(grouped.agg(F.grouping_id().alias("set"), *(F.sum(name).alias(name) for name in wanted)))
+    collected = _collected(grouped.agg(F.grouping_id().alias("set"), *(F.sum(name).alias(name) for name in sums)))
     result = {}
     for kind, key_names in keys.items():
         number = sum(1 << at for at, name in enumerate(reversed(names)) if name not in key_names)
-        part = found[found["set"] == number].rename(columns={f"by_{name}": name for name in key_names})
+        part = collected[collected["set"] == number].rename(columns={f"by_{name}": name for name in key_names})
         if kind == "hour":
             hourly = part[["hour", *(f"all_{name}" for name in COUNTS)]].rename(columns={f"all_{n}": n for n in COUNTS})
             part = hourly.astype({"hour": "int64"})
@@ -319,7 +319,7 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
                      "retention_ms", "retention_bytes")  # fmt: skip
     recent = F.col("hour") >= last - WEEK
     begin = F.when(recent, F.struct("hour", "end_offsets"))
-    found = _collected(
+    states = _collected(
         rows.groupBy("topic")
         .agg(
             F.max(state).alias("now"),
@@ -335,14 +335,14 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
             F.col("begin.end_offsets").alias("begin_end"),
         )
     )
-    if len(found):
+    if len(states):
         # only the topics of the last hour with topics: a topic that is missing there was deleted
-        found = found[found["hour"] == found["hour"].max()]
-    days = (found["hour"] - found["begin_hour"]) / DAY
-    appended = found["end_offsets"] - found["begin_end"]
-    appended = appended.where(appended >= 0, found["end_offsets"])  # the topic was deleted and created again meanwhile
-    found["records_a_day"] = (appended / days.where(days > 0)).fillna(0.0)
-    return found.drop(columns=["begin_hour", "begin_end"]).sort_values(
+        states = states[states["hour"] == states["hour"].max()]
+    days = (states["hour"] - states["begin_hour"]) / DAY
+    appended = states["end_offsets"] - states["begin_end"]
+    appended = appended.where(appended >= 0, states["end_offsets"])  # the topic was deleted and created again meanwhile
+    states["records_a_day"] = (appended / days.where(days > 0)).fillna(0.0)
+    return states.drop(columns=["begin_hour", "begin_end"]).sort_values(
         ["stored_bytes", "topic"], ascending=[False, True], ignore_index=True
     )
 
@@ -356,10 +356,10 @@ def _stored_daily(tables: Tables, states: pd.DataFrame, first: int, last: int) -
         .groupBy("hour", kept.alias("name"))
         .agg(F.sum("stored_bytes").alias("stored"), F.count("*").alias("topics"))
     )
-    found = _pandas(sums, ("hour", "name"))
-    found["date"] = found["hour"] // DAY
-    ends = found["hour"] == found.groupby("date")["hour"].transform("max")
-    return found[ends][["date", "name", "stored", "topics"]].reset_index(drop=True)
+    daily = _pandas(sums, ("hour", "name"))
+    daily["date"] = daily["hour"] // DAY
+    ends = daily["hour"] == daily.groupby("date")["hour"].transform("max")
+    return daily[ends][["date", "name", "stored", "topics"]].reset_index(drop=True)
 
 
 def _unread(
@@ -399,10 +399,12 @@ def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         return shown.assign(**{name: [] for name in columns}), pd.DataFrame(
             {"hour": [], "kind": [], "name": [], "topic": [], "lag": [], "seconds": []}
         )
-    wanted = F.struct(*keys).isin(
+    selected = F.struct(*keys).isin(
         *[F.struct(*[F.lit(part) for part in key]) for key in shown[keys].itertuples(index=False)]
     )
-    hours = _pandas(rows.where(wanted).select(*keys, "hour", "lag_max", "lag_avg", "lag_seconds_max"), (*keys, "hour"))
+    hours = _pandas(
+        rows.where(selected).select(*keys, "hour", "lag_max", "lag_avg", "lag_seconds_max"), (*keys, "hour")
+    )
     begin, end = int(hours["hour"].min()), int(hours["hour"].max())
     quarter = max((end - begin + HOUR) // 4, HOUR)
     of_reader = dict(iter(hours.groupby(keys, sort=False)))

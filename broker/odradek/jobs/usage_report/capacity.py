@@ -112,16 +112,16 @@ def _shares(
     used = {key: float(rows["total"].iloc[-1] - rows["free"].iloc[-1]) for key, rows in series.items()}
     all_used = sum(used.values()) or 1.0
     disk_of = {(key[0], path): key for key, rows in series.items() for path in rows.attrs["paths"]}
-    found: dict[str, dict[tuple[str, str], float]] = {}
+    by_topic: dict[str, dict[tuple[str, str], float]] = {}
     for row in placed.itertuples(index=False):
         disk = disk_of.get((row.broker, row.path))
         if disk is not None and row.bytes > 0:
-            of_topic = found.setdefault(row.topic, {})
+            of_topic = by_topic.setdefault(row.topic, {})
             of_topic[disk] = of_topic.get(disk, 0.0) + float(row.bytes)
     result: dict[tuple[str, str], dict[str, float]] = {key: {} for key in series}
     for topic in topics:
-        of_topic = found.get(topic.name) or used
-        total = sum(of_topic.values()) if topic.name in found else all_used
+        of_topic = by_topic.get(topic.name) or used
+        total = sum(of_topic.values()) if topic.name in by_topic else all_used
         for disk, size in of_topic.items():
             result[disk][topic.name] = size / total
     return result
@@ -134,18 +134,18 @@ def _urgency(disk: Disk) -> tuple[float, float, str, str]:
 
 def _file_systems(log_dirs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
     """Return {(broker, name): hourly rows} of each disk; directories with the same numbers are joined."""
-    found: dict[tuple[str, str], pd.DataFrame] = {}
+    systems: dict[tuple[str, str], pd.DataFrame] = {}
     for (broker, path), rows in log_dirs.groupby(["broker", "path"], sort=True):
         rows = rows.sort_values("hour", ignore_index=True)
         rows.attrs["paths"] = (str(path),)
-        twin = next((key for key, other in found.items() if key[0] == broker and _same(rows, other)), None)
+        twin = next((key for key, other in systems.items() if key[0] == broker and _same(rows, other)), None)
         if twin is None:
-            found[str(broker), str(path)] = rows
+            systems[str(broker), str(path)] = rows
         else:
-            both = found.pop(twin)
+            both = systems.pop(twin)
             both.attrs["paths"] += (str(path),)
-            found[twin[0], f"{twin[1]}, {path}"] = both
-    return found
+            systems[twin[0], f"{twin[1]}, {path}"] = both
+    return systems
 
 
 def _same(left: pd.DataFrame, right: pd.DataFrame) -> bool:

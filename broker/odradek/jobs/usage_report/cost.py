@@ -74,8 +74,8 @@ def read_prices(path: Path) -> Prices:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"at line (\d+)", str(error))
-        line = found[1] if found else str(max(1, len(text.splitlines())))
+        match = re.search(r"at line (\d+)", str(error))
+        line = match[1] if match else str(max(1, len(text.splitlines())))
         reason = re.sub(r" \(at .*\)$", "", str(error))
         raise ReportError(f"{path}:{line}: not TOML: {reason}") from None
     for key in document:
@@ -104,9 +104,9 @@ def read_prices(path: Path) -> Prices:
 
 def _line_of(text: str, key: str) -> int:
     """Return the line on which `key` is set or opens a table; 1 if there is none."""
-    wanted = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[\]=.]|.*[.{{,]\s*{re.escape(key)}\s*[=\]]""")
+    pattern = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[\]=.]|.*[.{{,]\s*{re.escape(key)}\s*[=\]]""")
     for number, line in enumerate(text.splitlines(), 1):
-        if wanted.match(line):
+        if pattern.match(line):
             return number
     return 1
 

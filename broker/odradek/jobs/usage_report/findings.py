@@ -93,18 +93,18 @@ def in_days(value: float) -> str:
 
 
 def _disks(disks: list[Disk]) -> list[Finding]:
-    found = []
+    result = []
     calm = []
     for disk in disks:
         where = disk.label
         if disk.total - disk.free >= disk.limit:
             sentence = f"{where} is full: {text.bytes_(disk.free)} of {text.bytes_(disk.total)} free."
-            found.append(Finding(BAD, "disk_full", where, sentence, "capacity"))
+            result.append(Finding(BAD, "disk_full", where, sentence, "capacity"))
             continue
         if disk.full is None or disk.forecast is None:
             level = WARN if disk.used_share > 0.85 else NOTE
             sentence = f"{where} is {text.percent(disk.used_share, 0)} full; {disk.refusal}."
-            found.append(Finding(level, "disk_no_forecast", where, sentence, "capacity"))
+            result.append(Finding(level, "disk_no_forecast", where, sentence, "capacity"))
             continue
         full = disk.full
         if full.low_80 is None:
@@ -122,17 +122,17 @@ def _disks(disks: list[Disk]) -> list[Finding]:
                 f"(80 % interval: {span}); it is {text.percent(disk.used_share, 0)} full and grows by "
                 f"{text.bytes_(disk.forecast.growth_a_day)} a day."
             )
-        found.append(Finding(level, "disk_fills", where, sentence, "capacity"))
+        result.append(Finding(level, "disk_fills", where, sentence, "capacity"))
     if calm:
         which = "No log directory" if len(calm) == len(disks) else f"{', '.join(calm)}: not expected to"
         verb = "is expected to be full" if len(calm) == len(disks) else "be full"
         sentence = f"{which} {verb} within {HORIZON_DAYS} days."
-        found.append(Finding(GOOD, "disk_calm", ", ".join(calm), sentence, "capacity"))
-    return found
+        result.append(Finding(GOOD, "disk_calm", ", ".join(calm), sentence, "capacity"))
+    return result
 
 
 def _missing(figures: Figures, gaps: Gaps) -> list[Finding]:
-    found = []
+    result = []
     if gaps.hours == len(figures.hours):
         return [Finding(BAD, "no_data", "", "There are no data of this period.", "gaps")]
     if gaps.hours or gaps.seconds:
@@ -141,7 +141,7 @@ def _missing(figures: Figures, gaps: Gaps) -> list[Finding]:
             f"Data of {text.duration(max(gaps.seconds, gaps.hours * HOUR))} of the period are missing{whole}; "
             "charts show whole missing hours in grey."
         )
-        found.append(Finding(WARN, "gaps", "", sentence, "gaps"))
+        result.append(Finding(WARN, "gaps", "", sentence, "gaps"))
     if gaps.damaged_files:
         many = len(gaps.damaged_files)
         verb = "file of the spool is" if many == 1 else "files of the spool are"
@@ -149,8 +149,8 @@ def _missing(figures: Figures, gaps: Gaps) -> list[Finding]:
         sentence = (
             f"{text.count(many)} {verb} damaged: {names}. The report skipped only the parts that it could not read."
         )
-        found.append(Finding(WARN, "damaged_files", "", sentence, "gaps"))
-    return found
+        result.append(Finding(WARN, "damaged_files", "", sentence, "gaps"))
+    return result
 
 
 def _lag(lag: pd.DataFrame) -> list[Finding]:
@@ -159,7 +159,7 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
     The members of a group are observed as readers too: a reader whose lag is not higher than that of a group with a finding on
     the same topic gets no finding.
     """
-    found = []
+    result = []
     groups: dict[str, float] = {}
     for row in lag.sort_values("kind", kind="stable").itertuples(index=False):  # groups before readers
         first, late = row.lag_first, row.lag_last
@@ -174,10 +174,10 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
             continue
         seconds = row.lag_seconds_max
         level = WARN if stalled or pd.isna(seconds) or seconds >= 300 else NOTE
-        found.append(
+        result.append(
             (behind, Finding(level, "lag_grows", f"{row.name} {row.topic}", _lag_sentence(row, stalled), "lag"))
         )
-    return [finding for _, finding in sorted(found, key=lambda entry: -entry[0])][:3]
+    return [finding for _, finding in sorted(result, key=lambda entry: -entry[0])][:3]
 
 
 def _lag_sentence(row: Any, stalled: bool) -> str:
@@ -196,13 +196,13 @@ def _lag_sentence(row: Any, stalled: bool) -> str:
 
 
 def _errors(figures: Figures) -> list[Finding]:
-    found = []
+    result = []
     inside = inside_period(figures)
     requests, errors = int(inside["requests"].sum()), int(inside["errors"].sum())
     if requests and errors / requests > 0.01:
         share = text.percent(errors / requests)
         sentence = f"{text.counted(errors, 'error')} in {text.counted(requests, 'request')} ({share})."
-        found.append(Finding(WARN, "errors", "", sentence, "errors"))
+        result.append(Finding(WARN, "errors", "", sentence, "errors"))
     throttled = figures.clients[figures.clients["throttle_ms"] > 0].sort_values("throttle_ms", ascending=False)
     if len(throttled):
         first = throttled.iloc[0]
@@ -210,8 +210,8 @@ def _errors(figures: Figures) -> list[Finding]:
             f"{text.counted(len(throttled), 'client was', 'clients were')} throttled. The longest total throttle time has "
             f"{first['client']} ({first['principal']}): {text.duration(first['throttle_ms'] / 1000)}."
         )
-        found.append(Finding(NOTE, "throttled", str(first["client"]), sentence, "errors"))
-    return found
+        result.append(Finding(NOTE, "throttled", str(first["client"]), sentence, "errors"))
+    return result
 
 
 def inside_period(figures: Figures) -> pd.DataFrame:
@@ -287,7 +287,7 @@ def _unread(figures: Figures) -> list[Finding]:
 
 
 def _skew(figures: Figures) -> list[Finding]:
-    found = []
+    result = []
     shares = worker_shares(figures.workers)
     if len(shares) > 1:
         first = shares.iloc[0]
@@ -296,7 +296,7 @@ def _skew(figures: Figures) -> list[Finding]:
                 f"Worker {int(first['worker'])} handled {text.percent(first['share'], 0)} of the traffic; "
                 f"an even share would be {text.percent(1 / len(shares), 0)}."
             )
-            found.append(Finding(NOTE, "worker_skew", str(int(first["worker"])), sentence, "skew"))
+            result.append(Finding(NOTE, "worker_skew", str(int(first["worker"])), sentence, "skew"))
     skewed = partition_skew(figures.states)
     heavy = skewed[
         (skewed["skew"] >= 2) & (skewed["largest_partition_bytes"] >= 0.02 * figures.states["stored_bytes"].sum())
@@ -307,8 +307,8 @@ def _skew(figures: Figures) -> list[Finding]:
             f"The largest partition of topic {first['topic']} is {first['skew']:.1f} times as large as the mean of its "
             f"{int(first['partitions'])} partitions."
         )
-        found.append(Finding(NOTE, "partition_skew", str(first["topic"]), sentence, "skew"))
-    return found
+        result.append(Finding(NOTE, "partition_skew", str(first["topic"]), sentence, "skew"))
+    return result
 
 
 def worker_shares(workers: pd.DataFrame) -> pd.DataFrame:

@@ -130,13 +130,13 @@ def first_passages(paths: Floats, start: float, capacity: float) -> Floats:
         return np.zeros(len(paths))
     whole = np.concatenate([np.full((len(paths), 1), start), paths], axis=1)
     reached = whole >= capacity
-    found = reached.any(axis=1)
-    at = np.where(found, reached.argmax(axis=1), 1)
+    reaches = reached.any(axis=1)
+    at = np.where(reaches, reached.argmax(axis=1), 1)
     rows = np.arange(len(paths))
     before, after = whole[rows, at - 1], whole[rows, at]
     with np.errstate(divide="ignore", invalid="ignore"):
         part = (capacity - before) / (after - before)
-    return np.where(found, at - 1 + part, np.inf)
+    return np.where(reaches, at - 1 + part, np.inf)
 
 
 def _quantile(days: Floats, q: float) -> float | None:

@@ -66,7 +66,7 @@ def find_gaps(
     :param damages: (boot, number of the interval before the damage, end of that interval, reason, source: file and byte)
     :param now_ms: times after it are not missing
     """
-    found: list[Gap] = []
+    result: list[Gap] = []
     to_ms = min(to_ms, now_ms)
     usual_ms = _usual_ms(spans)
     damages_by_place: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
@@ -77,31 +77,31 @@ def find_gaps(
         if covered_to is not None and boot_spans[0].from_ms > covered_to:
             reason = "the broker did not run, or did not write its usage spool"
             source = f"between boots, the later one is {boot_spans[0].boot}"
-            found.append(Gap(covered_to, boot_spans[0].from_ms, reason, source))
+            result.append(Gap(covered_to, boot_spans[0].from_ms, reason, source))
         for before, span in zip([None, *boot_spans], boot_spans, strict=False):
             if before is not None:
-                found += _between(before, span, damages_by_place)
+                result += _between(before, span, damages_by_place)
             if _is_long(span, usual_ms):
                 reason = f"an interval of {span.longest_ms / 1000:.0f} s: its counts belong to the hour of its end"
-                found.append(Gap(span.from_ms, span.end_ms, reason, span.source))
+                result.append(Gap(span.from_ms, span.end_ms, reason, span.source))
         latest = max(span.end_ms for span in boot_spans)
         covered_to = latest if covered_to is None else max(covered_to, latest)
     for unexplained in damages_by_place.values():
-        found += [Gap(end_ms, end_ms, reason, source) for end_ms, reason, source in unexplained]
+        result += [Gap(end_ms, end_ms, reason, source) for end_ms, reason, source in unexplained]
     inside = [span for span in spans if span.hour is not None]
     nothing = "there is no interval"
     if not inside and from_ms < to_ms:
-        found.append(Gap(from_ms, to_ms, nothing, "the whole period"))
+        result.append(Gap(from_ms, to_ms, nothing, "the whole period"))
     elif inside:
         first, last = min(span.from_ms for span in inside), max(span.end_ms for span in inside)
         before_it = [span.end_ms for span in spans if span.hour is None]
         if first > from_ms and not before_it:
-            found.append(Gap(from_ms, first, nothing, "before the first interval of the spool"))
+            result.append(Gap(from_ms, first, nothing, "before the first interval of the spool"))
         if (
             last + 2 * usual_ms + 1000 < to_ms
         ):  # the next interval, which belongs to the following hour, covers some of it
-            found.append(Gap(last, to_ms, nothing, "after the last interval of the spool"))
-    return clip(found, from_ms, to_ms)
+            result.append(Gap(last, to_ms, nothing, "after the last interval of the spool"))
+    return clip(result, from_ms, to_ms)
 
 
 def _between(before: Span, span: Span, damages: dict[tuple[str, int], list[tuple[int, str, str]]]) -> list[Gap]:
@@ -184,7 +184,7 @@ def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms:
 
     :param step_ms: time between samples; less than two steps at the ends of the period is not a gap
     """
-    found: list[Gap] = []
+    result: list[Gap] = []
     to_ms = min(to_ms, now_ms)
     by_instance: dict[str, list[Scraped]] = {}
     for span in spans:
@@ -193,16 +193,16 @@ def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms:
     for instance, scraped in by_instance.items():
         scraped.sort(key=lambda span: span.from_ms)
         if scraped[0].from_ms > from_ms + 2 * step_ms:
-            found.append(Gap(from_ms, scraped[0].from_ms, not_scraped, instance))
+            result.append(Gap(from_ms, scraped[0].from_ms, not_scraped, instance))
         for before, span in pairwise(scraped):
             if span.from_ms > before.end_ms:
-                found.append(Gap(before.end_ms, span.from_ms, not_scraped, instance))
+                result.append(Gap(before.end_ms, span.from_ms, not_scraped, instance))
             if span.boot != before.boot:
                 reason = "the broker was restarted: its counts after the last scrape before that are not known"
-                found.append(Gap(span.from_ms, span.from_ms, reason, instance))
+                result.append(Gap(span.from_ms, span.from_ms, reason, instance))
         if scraped[-1].end_ms + 2 * step_ms < to_ms:
-            found.append(Gap(scraped[-1].end_ms, to_ms, not_scraped, instance))
-    return clip(found, from_ms, to_ms)
+            result.append(Gap(scraped[-1].end_ms, to_ms, not_scraped, instance))
+    return clip(result, from_ms, to_ms)
 
 
 def scrape_coverage(spans: Iterable[Scraped]) -> list[Mapping[str, Any]]:

@@ -161,6 +161,6 @@ def _interval(rows: bytes, line: bytes, position: int) -> Iterator[Interval | Da
         yield Damage("has rows without an interval line", position)
         yield Interval(*place, [])
         return
-    found = len(lines) + bool(rest)
-    why = f"{found} row{'' if found == 1 else 's'} instead of {count}" if found != count else "a wrong checksum"
+    present = len(lines) + bool(rest)
+    why = f"{present} row{'' if present == 1 else 's'} instead of {count}" if present != count else "a wrong checksum"
     yield Damage(f"has an interval with {why}", position)

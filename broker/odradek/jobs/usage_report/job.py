@@ -138,9 +138,9 @@ def _check_source(job: Job) -> None:
     if source.spool is not None:
         from odradek.jobs.usage_report import spool
 
-        found = spool.find(source.spool)
-        if not spool.needed(found, from_ms, to_ms):
-            raise _nothing(job, from_ms, to_ms, found)
+        files = spool.find(source.spool)
+        if not spool.needed(files, from_ms, to_ms):
+            raise _nothing(job, from_ms, to_ms, files)
         return
     from odradek.jobs.usage_report.prometheus import BOOT
     from odradek.jobs.usage_report.prometheus_http import Prometheus
@@ -208,17 +208,17 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         for _, _, _, reason, source in sorted(damages, key=lambda damage: damage[4]):
             say(f"warning: skipped: {source}: {reason}")
         known_from = gaps.known_from(spans)
-        found = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
+        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
             began = counted(count, "counter")
             reason = f"{began} began before the oldest file of the spool; their counts before that file are not known"
-            found.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
+            gap_rows.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
         if not any(span.hour is not None for span in spans):
             raise _nothing(job, from_ms, to_ms, files)
         intervals = sum(span.intervals for span in spans if span.hour is not None)
         say(f"{counted(len(files), 'file')}, {counted(intervals, 'interval')}")
-        _write(job, from_ms, to_ms, tables.from_spool(facts, known_from), found, gaps.coverage(spans), say)
+        _write(job, from_ms, to_ms, tables.from_spool(facts, known_from), gap_rows, gaps.coverage(spans), say)
     finally:
         facts.unpersist()
 
@@ -261,23 +261,23 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     try:
         small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
         spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
-        found = gaps.find_scrape_gaps(spans, from_ms, to_ms, int(time.time() * 1000), source.step_s * 1000)
+        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, int(time.time() * 1000), source.step_s * 1000)
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
             lost = counted(row["count"], "sample")
             reason = f"{lost} of counters without an earlier sample; the increase of these counters is not known"
-            found.append(gaps.Gap(row["hour"], row["hour"], reason, server.url))
+            gap_rows.append(gaps.Gap(row["hour"], row["hour"], reason, server.url))
         brokers, samples = len({span.instance for span in spans}), sum(span.samples for span in spans)
         say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}")
         broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
         made = tables.from_prometheus(facts, broker)
-        _write(job, from_ms, to_ms, made, found, gaps.scrape_coverage(spans), say)
+        _write(job, from_ms, to_ms, made, gap_rows, gaps.scrape_coverage(spans), say)
     finally:
         facts.unpersist()
 
 
 def _write(
-    job: Job, from_ms: int, to_ms: int, new_tables: dict[str, "DataFrame"], found_gaps: list,
+    job: Job, from_ms: int, to_ms: int, new_tables: dict[str, "DataFrame"], new_gaps: list,
     covered: list, say: Say,
 ) -> None:  # fmt: skip
     """Replace the tables of the days, except days for which an earlier run had more data."""
@@ -298,9 +298,9 @@ def _write(
             share = f"{now.get(day, 0) / HOUR_MS:.1f} of the {covered_ms / HOUR_MS:.1f} hours"
             say(f"warning: the tables of {day} are kept: the source now has {share} from which they were written")
     coverage = [{**row, "source": kind} for row in covered]
-    table_files.write(directory, new_tables, found_gaps, coverage, [day for day in days if day not in kept])
-    if found_gaps:
-        say(f"{counted(len(found_gaps), 'gap')}, listed in the report")
+    table_files.write(directory, new_tables, new_gaps, coverage, [day for day in days if day not in kept])
+    if new_gaps:
+        say(f"{counted(len(new_gaps), 'gap')}, listed in the report")
 
 
 @contextmanager

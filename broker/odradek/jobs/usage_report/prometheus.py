@@ -194,10 +194,10 @@ def _instance(labels: Labels) -> tuple[str, str]:
 
 def boots(source: Prometheus, from_ms: int, to_ms: int) -> dict[tuple[str, str], dict[int, float]]:
     """Return {(job, instance): {time of a sample: start time of its broker}}."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    times: dict[tuple[str, str], dict[int, float]] = {}
     for labels, samples in source.samples(BOOT, _grid(source, from_ms - LOOK_BACK_MS), _grid(source, to_ms)):
-        found.setdefault(_instance(labels), {}).update(samples)
-    return found
+        times.setdefault(_instance(labels), {}).update(samples)
+    return times
 
 
 def spans(source: Prometheus, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
@@ -273,12 +273,12 @@ class _Counter:
 def gains(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
     """Yield the increase of each series of a counter in each hour."""
     started = boots(source, from_ms, to_ms)
-    found: dict[tuple[tuple[str, str], ...], _Counter] = {}
+    counters: dict[tuple[tuple[str, str], ...], _Counter] = {}
     query_from = _grid(source, from_ms - LOOK_BACK_MS)
     for labels, samples in source.samples(metric.query, query_from, _grid(source, to_ms)):
-        series = found.setdefault(tuple(sorted(labels.items())), _Counter())
+        series = counters.setdefault(tuple(sorted(labels.items())), _Counter())
         series.read(samples, metric.scale, started.get(_instance(labels), {}), from_ms, source.step_ms)
-    for key, series in found.items():
+    for key, series in counters.items():
         named = _named(dict(key))
         for hour, (gained, elapsed_ms, unknown) in series.hours.items():
             if gained or unknown or metric.kind == "worker":
@@ -289,9 +289,9 @@ def gains(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Itera
 def levels(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
     """Yield maximum, minimum, last value, sum and count of each gauge in each hour."""
     first = _grid(source, from_ms) + source.step_ms
-    found: dict[tuple[tuple[str, str], ...], dict[int, dict[str, Any]]] = {}
+    gauges: dict[tuple[tuple[str, str], ...], dict[int, dict[str, Any]]] = {}
     for labels, samples in source.samples(metric.query, first, _grid(source, to_ms)):
-        hours = found.setdefault(tuple(sorted(labels.items())), {})
+        hours = gauges.setdefault(tuple(sorted(labels.items())), {})
         for at_ms, value in samples:
             if value != value:  # NaN: unknown
                 continue
@@ -302,6 +302,6 @@ def levels(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iter
             hour["max"], hour["min"], hour["last"] = max(hour["max"], value), min(hour["min"], value), value
             hour["sum"] += value
             hour["count"] += 1
-    for key, hours in found.items():
+    for key, hours in gauges.items():
         for at_ms, stood in hours.items():
             yield {"kind": metric.kind, "column": metric.column, "hour": at_ms} | _named(dict(key)) | stood

@@ -105,7 +105,7 @@ class Prometheus:
 
     def _pieces(self, query: Query, start_ms: int, end_ms: int, values: Values) -> Iterator[tuple[Labels, Samples]]:
         try:
-            found = self._range(query, start_ms, end_ms, values)
+            series = self._range(query, start_ms, end_ms, values)
         except _TooLarge as error:
             points = (end_ms - start_ms) // self.step_ms + 1
             parts = self._count(query, end_ms, values) * points * _POINT_BYTES // self._most_bytes + 2
@@ -126,7 +126,7 @@ class Prometheus:
                     f"{self.about}: {query.metric} at {at}: {error}, even for one time of {least}"
                 ) from None
             return
-        yield from found
+        yield from series
 
     def _in_time(
         self, query: Query, start_ms: int, end_ms: int, parts: int, values: Values

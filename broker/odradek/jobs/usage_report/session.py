@@ -37,11 +37,11 @@ def check_java() -> None:
         raise ReportError(
             f"Spark needs Java {JAVA_AT_LEAST} or newer, but {command} fails ({error}): {_HOW_JAVA}"
         ) from None
-    found = re.search(r'version "(?:1\.)?(\d+)', version.stderr + version.stdout)
-    if version.returncode or found is None:
+    match = re.search(r'version "(?:1\.)?(\d+)', version.stderr + version.stdout)
+    if version.returncode or match is None:
         raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, but {command} -version fails: {_HOW_JAVA}")
-    if int(found[1]) < JAVA_AT_LEAST:
-        raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, {command} is version {found[1]}: {_HOW_JAVA}")
+    if int(match[1]) < JAVA_AT_LEAST:
+        raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, {command} is version {match[1]}: {_HOW_JAVA}")
 
 
 @contextmanager

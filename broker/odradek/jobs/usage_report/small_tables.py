@@ -23,9 +23,9 @@ def days(directory: Path, name: str, first: int, last: int) -> list[Path]:
     """Return the directories of a table's days from `first` to before `last`, in order; directories without a file
     are left out.
     """
-    wanted = {date.fromordinal(_EPOCH + day).isoformat() for day in range(first // DAY, -(-last // DAY))}
-    found = sorted((directory / name).glob("day=*"))
-    return [path for path in found if path.name.removeprefix("day=") in wanted and any(path.glob("*.parquet"))]
+    names = {date.fromordinal(_EPOCH + day).isoformat() for day in range(first // DAY, -(-last // DAY))}
+    paths = sorted((directory / name).glob("day=*"))
+    return [path for path in paths if path.name.removeprefix("day=") in names and any(path.glob("*.parquet"))]
 
 
 def day_number(path: Path) -> int:
@@ -35,11 +35,13 @@ def day_number(path: Path) -> int:
 
 def hours(path: Path, first: int, last: int) -> set[int]:
     """Return the hours from `first` to before `last` with a row in the day's directory."""
-    found: set[int] = set()
+    result: set[int] = set()
     for file in path.glob("*.parquet"):
         column = pq.ParquetFile(file).read(["hour"]).column("hour")
-        found.update(value for value in pc.unique(_seconds(column)).to_pylist() if first // HOUR * HOUR <= value < last)
-    return found
+        result.update(
+            value for value in pc.unique(_seconds(column)).to_pylist() if first // HOUR * HOUR <= value < last
+        )
+    return result
 
 
 def read(directory: Path, name: str, first: int, last: int) -> pd.DataFrame:
@@ -51,9 +53,11 @@ def read(directory: Path, name: str, first: int, last: int) -> pd.DataFrame:
     # a gap is stored with the day of its beginning and ends at midnight at the latest
     for day in days(directory, name, first, last):
         for file in sorted(day.glob("*.parquet")):
-            found = pq.ParquetFile(file).read()
+            content = pq.ParquetFile(file).read()
             columns = [
-                found.column(field.name) if field.name in found.column_names else pa.nulls(found.num_rows, field.type)
+                content.column(field.name)
+                if field.name in content.column_names
+                else pa.nulls(content.num_rows, field.type)
                 for field in schema
             ]
             tables.append(

@@ -103,10 +103,10 @@ def find(directory: Path) -> list[SpoolFile]:
     present = set(names)
     files = []
     for name in names:
-        found = _FILE.fullmatch(name)
-        if found is None or (found[4] and name.removesuffix(".gz") in present):
+        match = _FILE.fullmatch(name)
+        if match is None or (match[4] and name.removesuffix(".gz") in present):
             continue
-        day, hour, boot, _ = found.groups()
+        day, hour, boot, _ = match.groups()
         try:
             hour_ms = milliseconds(datetime.strptime(f"{day}{hour}+0000", "%Y%m%d%H%z"))
             size = (directory / name).stat().st_size

@@ -43,7 +43,7 @@ class Summary:
 
 
 def document(
-    figures: Figures, disks: Sequence[Disk], found: Sequence[Finding], gaps: Gaps, costs: Sequence[Cost],
+    figures: Figures, disks: Sequence[Disk], findings: Sequence[Finding], gaps: Gaps, costs: Sequence[Cost],
     prices: Prices | None, source: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the content of the JSON file. Sizes are bytes, times ISO in UTC, shares 0 to 1; null means unknown."""
@@ -54,10 +54,10 @@ def document(
         "from": _iso(figures.first),
         "to": _iso(figures.last),
         "source": source,
-        "worst": found[0].level if found else "good",
+        "worst": findings[0].level if findings else "good",
         "findings": [
             {"level": finding.level, "key": finding.key, "subject": finding.subject, "sentence": finding.sentence}
-            for finding in found
+            for finding in findings
         ],
         "traffic": {
             **{name: int(inside[name].sum()) for name in
@@ -130,11 +130,11 @@ def _iso(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def lines(title: str, found: Sequence[Finding], tables: Sequence[Table]) -> tuple[str, ...]:
+def lines(title: str, findings: Sequence[Finding], tables: Sequence[Table]) -> tuple[str, ...]:
     """Return the report for a terminal: the findings, then the first rows of the most important tables."""
     signs = {"bad": "!!", "warn": " !", "note": "  ", "good": "ok"}
     out = [title, ""]
-    out += [f"{signs[finding.level]} {finding.sentence}" for finding in found]
+    out += [f"{signs[finding.level]} {finding.sentence}" for finding in findings]
     for table in tables:
         if table.rows:
             out += ["", f"{table.title}:", *(f"  {line}" for line in table_lines(table, _ROWS.get(table.name, 5)))]

@@ -106,8 +106,8 @@ def _factor(text: str, value: str) -> float:
 def _duration_days(text: str, value: str) -> float:
     if value == "-1":
         return math.inf
-    found = _DURATION.fullmatch(value)
-    ms = int(found[1]) * _DURATION_MS[found[2] or "ms"] if found else 0
+    match = _DURATION.fullmatch(value)
+    ms = int(match[1]) * _DURATION_MS[match[2] or "ms"] if match else 0
     if not 0 < ms <= _LONGEST_MS:
         raise ReportError(
             f"--what-if {text}: retention.ms={value}: expected milliseconds, or a number with ms, s, m, h, d or w "
@@ -119,15 +119,15 @@ def _duration_days(text: str, value: str) -> float:
 def _size_bytes(text: str, value: str) -> float:
     if value == "-1":
         return math.inf
-    found = _SIZE.fullmatch(value)
-    if found is None:
+    match = _SIZE.fullmatch(value)
+    if match is None:
         raise ReportError(
             f"--what-if {text}: retention.bytes={value}: expected bytes per partition, or a number with kB, MB, GB, TB, "
             "KiB, MiB, GiB or TiB, or -1 for no limit"
         )
-    unit = found[2] or "B"
+    unit = match[2] or "B"
     factor = 1024 ** "KMGT".index(unit[0]) * 1024 if unit.endswith("iB") else _SIZE_BYTES[unit[0]]
-    return float(found[1]) * factor
+    return float(match[1]) * factor
 
 
 def stored_at(

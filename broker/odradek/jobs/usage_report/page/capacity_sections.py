@@ -195,10 +195,10 @@ def storage(figures: Figures) -> Section:
     lines = []
     known = set(daily["date"])
     rest = daily[daily["name"].isna()]
-    wanted = [(name, daily[daily["name"] == name]) for name in names]
+    series = [(name, daily[daily["name"] == name]) for name in names]
     if len(rest):
-        wanted.append(("all others", rest))
-    for name, rows in wanted:
+        series.append(("all others", rest))
+    for name, rows in series:
         by_day = dict(zip(rows["date"], rows["stored"], strict=True))
         values = tuple(float(by_day.get(day, 0)) if day in known else None for day in range(first, last + 1))
         lines.append(Line(name, values))
@@ -340,9 +340,9 @@ def gaps(figures: Figures, seconds: int, damaged: Sequence[str]) -> Section:
         )
         for row in figures.gaps.itertuples(index=False)
     )
-    wanted = len(figures.hours)
+    hours = len(figures.hours)
     lead = (
-        f"{text.count(wanted - figures.missing_hours)} of {text.counted(wanted, 'hour')} with data; "
+        f"{text.count(hours - figures.missing_hours)} of {text.counted(hours, 'hour')} with data; "
         f"{text.duration(seconds)} within gaps; {text.counted(len(damaged), 'damaged file')} of the spool."
     )
     if not rows:

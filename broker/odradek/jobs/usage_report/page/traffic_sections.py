@@ -152,10 +152,10 @@ def _heat(figures: Figures, inside: pd.DataFrame) -> HeatChart:
     rates = (inside["bytes_in"] + inside["bytes_out"]) / seconds_of(inside["hour"], figures)
     moved = {int(hour): float(value) for hour, value in zip(inside["hour"], rates, strict=True)}
     days = sorted({hour // 86400 for hour in figures.hours})[-28:]
-    wanted = set(figures.hours)
+    hours = set(figures.hours)
     cells = [
         tuple(
-            moved.get(at, 0.0) if at in figures.covered and at in wanted else None
+            moved.get(at, 0.0) if at in figures.covered and at in hours else None
             for at in range(day * 86400, (day + 1) * 86400, HOUR)
         )
         for day in days
