@@ -144,7 +144,7 @@ def test_a_throttled_compaction_of_a_removed_segment_ends(broker: OneBroker, cap
     try:
         until(lambda: cleaning._throttle._free_at > 0, "no pass waits with a segment open")
         aged(broker, log.slot)
-        until(lambda: "a segment went" in caplog.text, lambda: caplog.text)
+        until(lambda: "a segment was removed" in caplog.text, lambda: caplog.text)
         sweep_append_files()
         until(lambda: unlinked(broker.path) == [], lambda: f"{unlinked(broker.path)}")
     finally:

@@ -307,7 +307,7 @@ def test_a_stale_index_is_rebuilt_after_a_clean_stop_too(tmp_path, kind, which, 
         extra = {"torn": b"x", "beyond": b"\x7f" * (8 if kind == ".index" else 12), "zeros": bytes(480)}[fault]
         path.write_bytes(path.read_bytes() + extra)
     loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
-    assert any("anew" in event.message and event.file[:20] == path.name[:20] for event in loaded.events)
+    assert any("rebuilt the indexes" in event.message and event.file[:20] == path.name[:20] for event in loaded.events)
     assert_matches(loaded, writer)
     assert contents(tmp_path / "t-0") == sound
 
