@@ -157,7 +157,7 @@ cdef class ForwardTable:
         cdef int64_t now_us
         if self.full(size):
             connection.close_reason = (
-                f"cannot answer a {route.name} request: {self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
+                f"cannot answer the {route.name} request: {self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
             return FRAME_CLOSE
         context = self.context_of(connection, client_id, client_id_bytes)
         request = ForwardedRequest.__new__(ForwardedRequest)
@@ -454,5 +454,5 @@ cdef class ForwardTable:
 
     cdef int refuse(self, ForwardedRequest request, reason) except -1:
         cdef Connection connection = request.pending.connection
-        connection.data_loop.close(connection, f"cannot answer a {request.route.name} request: {reason}")
+        connection.data_loop.close(connection, f"cannot answer the {request.route.name} request: {reason}")
         return 0

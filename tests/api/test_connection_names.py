@@ -33,7 +33,9 @@ def test_a_line_about_a_connection_names_address_and_client_id(worker, caplog):
     worker.turn()
     record = closed_by(worker, wire, caplog)
     assert record.levelname == "WARNING"
-    assert record.getMessage().startswith("connection 1 from client-1 (client id wire) closed: frame of 1 bytes")
+    assert record.getMessage().startswith(
+        "connection 1 from client-1 (client id wire) closed: the client sent a frame of 1 bytes"
+    )
     assert (record.connection_id, record.client_address, record.client_id) == (1, "client-1", "wire")
 
 

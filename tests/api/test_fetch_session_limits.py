@@ -79,7 +79,7 @@ def test_the_ids_of_workers_do_not_overlap(tmp_path):
         finally:
             worker.close()
         assert {(one - 1) * 3 // (2**31 - 2) for one in ids} == {ordinal}
-    with pytest.raises(ValueError, match="worker 3 of 3"):
+    with pytest.raises(ValueError, match="worker number 3 is not in 0 to 2"):
         FetchSessions(3, 3, max_sessions=1, max_partitions=1)
 
 

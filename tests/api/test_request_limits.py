@@ -89,7 +89,7 @@ def test_the_elements_of_all_arrays_of_a_request_count_together(small_broker, wi
     topics += [make.ListOffsetsTopic(name="t")] * (limit % 10 + 1)
     wire.send(make(replica_id=-1, topics=topics), row.key, row.max_version)
     assert wire.closed_by_broker()
-    until(lambda: f"more than {limit} elements in its arrays" in small_broker.log_tail(), "the reason is in the log")
+    until(lambda: f"its arrays have more than {limit} elements" in small_broker.log_tail(), "the reason is in the log")
 
 
 @pytest.mark.parametrize("key", [3, 9, 1])
@@ -98,7 +98,9 @@ def test_a_request_with_more_bytes_than_others_than_produce_may_have_closes_its_
     wire.socket.sendall(len(frame).to_bytes(4, "big") + frame)
     assert wire.closed_by_broker()
     until(
-        lambda: f"API key {key} has {len(frame)} bytes, at most {MAX_REQUEST_BYTES} are" in small_broker.log_tail(),
+        lambda: (
+            f"API key {key} has {len(frame)} bytes, allowed are at most {MAX_REQUEST_BYTES}" in small_broker.log_tail()
+        ),
         "the reason is in the log",
     )
 

@@ -194,7 +194,7 @@ def test_an_ordered_stop_answers_what_was_begun_and_reads_no_more(driver):
 def test_a_connection_id_is_used_once(driver):
     driver.connect()
     a, b = socket.socketpair()
-    with pytest.raises(ValueError, match="connection 1"):
+    with pytest.raises(ValueError, match="connection id 1"):
         driver.loop.add(a.detach(), 1, 0, "twice")
     assert b.recv(1) == b""
     b.close()

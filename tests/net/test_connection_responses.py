@@ -345,7 +345,7 @@ def test_a_file_that_ends_early_closes_the_connection(segment, caplog):
     driver.until(lambda: driver.gone)
     assert driver.receive_all(client) == b"head" + content[-100_000:]
     assert driver.loop.closes["file"] == 1
-    assert "a file ended before the length promised" in caplog.text
+    assert "a file ended before the length announced" in caplog.text
     driver.close()
 
 

@@ -143,7 +143,7 @@ def test_a_request_that_was_not_served_costs_its_connection_alone(run, status, c
         assert await bench.receive(other) == b"fine"
 
     run(test)
-    assert f"cannot answer a Heartbeat request: {status.name.lower()}" in caplog.text
+    assert f"cannot answer the Heartbeat request: {status.name.lower()}" in caplog.text
 
 
 def test_an_answer_that_rests_on_newer_metadata_waits_until_that_was_taken_over(run):
@@ -195,7 +195,7 @@ def test_a_lost_coordinator_costs_the_connections_that_wait_and_no_other(run, ca
         assert await bench.receive(other) == b"x"
 
     run(test)
-    assert "cannot answer a OffsetCommit request: the coordinator ended before it answered" in caplog.text
+    assert "cannot answer the OffsetCommit request: the coordinator ended before it answered" in caplog.text
 
 
 def test_a_deadline_that_passes_costs_the_connection(run, caplog):
@@ -210,7 +210,7 @@ def test_a_deadline_that_passes_costs_the_connection(run, caplog):
         assert bench.client.waiting == 0
 
     run(test, routes={**ROUTES, HEARTBEAT: Route("Heartbeat", 0.05, 8, False)})
-    assert "cannot answer a Heartbeat request: the coordinator did not answer in time" in caplog.text
+    assert "cannot answer the Heartbeat request: the coordinator did not answer in time" in caplog.text
 
 
 def test_a_full_queue_costs_the_connection_that_asks_for_more(run, caplog):
@@ -230,7 +230,7 @@ def test_a_full_queue_costs_the_connection_that_asks_for_more(run, caplog):
         assert [await bench.receive(sock) for sock in socks[:2]] == [b"x", b"x"]
 
     run(test, serving=False, max_queued=2)
-    assert "cannot answer a OffsetCommit request: 2 requests of" in caplog.text
+    assert "cannot answer the OffsetCommit request: 2 requests of" in caplog.text
 
 
 def test_the_turns_requests_leave_in_one_write(run):
