@@ -80,7 +80,7 @@ def test_an_offset_of_an_open_transaction_does_not_count_and_the_log_says_so(cap
     assert offsets(office) == {0: 1}
     assert offsets(office, "other") == {}
     (line,) = (line.getMessage() for line in caplog.records if "transactions" in line.getMessage())
-    assert "3 offset(s) of g, other" in line and "continue from the offsets committed before" in line
+    assert "3 offset(s) of group(s) g, other" in line and "continue from the offsets committed before" in line
 
 
 def test_the_newest_record_counts_whatever_the_order_of_the_ends():

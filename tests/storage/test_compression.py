@@ -143,7 +143,7 @@ def test_gzip_members_are_read_in_time_that_is_linear_in_their_bytes(monkeypatch
 def test_gzip_members_that_end_early_are_corrupt(cut):
     member = gzip.compress(b"content" * 100)
     for data in (member[:-cut], member * 3 + member[:-cut]):
-        with pytest.raises(CorruptCompressedDataError, match="middle"):
+        with pytest.raises(CorruptCompressedDataError, match="truncated"):
             compression.decompress(1, data, 1 << 20)
 
 

@@ -109,10 +109,10 @@ def test_processes_find_what_one_finds(log_dir, monkeypatch):
     path, writer = log_dir
     monkeypatch.setattr(verify_module, "GROUP_SEGMENTS", 10)
     shared_out = []
-    in_parallel = verify_module._in_parallel
+    in_parallel = verify_module._run_in_parallel
     monkeypatch.setattr(
         verify_module,
-        "_in_parallel",
+        "_run_in_parallel",
         lambda groups, count, *rest: (shared_out.append((len(groups), count)), in_parallel(groups, count, *rest)),
     )
     for number in range(1, 30):
@@ -266,7 +266,7 @@ def test_epochs_that_go_back_and_a_checkpoint_that_lies(log_dir):
     write_leader_epochs(checkpoint, true[:1] + true[2:])
     assert [one.offset for one in errors_of(path)] == [true[1][1]]
     write_leader_epochs(checkpoint, [true[0], (1, true[1][1] + 3), true[2]])
-    assert "begin at" in errors_of(path)[0].what
+    assert "starts at" in errors_of(path)[0].what
     write_leader_epochs(checkpoint, [*true, (9, writer.end + 5)])
     assert "after the log end offset" in errors_of(path)[0].what
     write_leader_epochs(checkpoint, true)
@@ -288,7 +288,7 @@ def test_records_that_are_not_as_many_as_stated(log_dir):
     batch[57:61] = struct.pack(">i", last - base + 2)
     patch(log, position, fixed_crc(batch))
     (finding,) = errors_of(path)
-    assert "cannot be" in finding.what
+    assert "impossible record count" in finding.what
 
 
 def test_compressed_rubbish_is_found_when_batches_are_opened(tmp_path):
@@ -310,7 +310,10 @@ def test_compressed_rubbish_is_found_when_batches_are_opened(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "entry", "word"),
-    [(".index", struct.pack(">ii", 3, 77), "does not point at a batch"), (".timeindex", struct.pack(">qi", 9, 2), "largest")],
+    [
+        (".index", struct.pack(">ii", 3, 77), "does not point at a batch"),
+        (".timeindex", struct.pack(">qi", 9, 2), "largest"),
+    ],
 )
 def test_an_index_that_lies_is_found(log_dir, kind, entry, word):
     path, writer = log_dir

@@ -122,7 +122,7 @@ def list_directory(path: str | os.PathLike[str]) -> DirectoryFiles:
     Raises NotALogDirectoryError, OSError.
     """
     if not Path(path).is_dir():
-        raise NotALogDirectoryError(f"{path} is not a directory: use a log directory or a partition directory")
+        raise NotALogDirectoryError(f"{path} is not a directory")
     if any(name.suffix == LOG for name in Path(path).iterdir()):
         return _single(Path(path))
     files = DirectoryFiles(str(path), is_locked(path), Path(path, CLEAN_SHUTDOWN).exists())
