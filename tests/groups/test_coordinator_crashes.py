@@ -140,7 +140,7 @@ class Client:
         """The connection ends; the answer will not come."""
         if self.call is not None:
             self.call = None
-            self.machine.groups.join_gone("g", self.answered)
+            self.machine.groups.join_disconnected("g", self.answered)
             self.lost()
             self.beats_at = self.machine.timers.now_ms() + TURN_MS
 

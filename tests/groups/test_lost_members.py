@@ -154,7 +154,7 @@ def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
     office = GroupsUnderTest()
     stays = office.classic_member()
     gone = join(office)
-    office.groups.join_gone("g", gone)
+    office.groups.join_disconnected("g", gone)
     office.timers.advance(SESSION_MS - 1)
     assert office.heartbeat(stays, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert len(office.group().classic.members) == 2
@@ -167,7 +167,7 @@ def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
     office = GroupsUnderTest()
     stays = office.classic_member()
     gone = join(office)
-    office.groups.join_gone("g", gone)
+    office.groups.join_disconnected("g", gone)
     office.timers.advance(SESSION_MS // 2)
     again = join(office, stays)
     assert gone.answer.error is again.answer.error is NONE
@@ -181,7 +181,7 @@ def test_one_that_comes_back_is_waited_for_as_any_other():
     stays = office.classic_member()
     gone = join(office)
     member_id = next(one for one in office.group().classic.members if one != stays)
-    office.groups.join_gone("g", gone)
+    office.groups.join_disconnected("g", gone)
     back = join(office, member_id)
     assert gone.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(3):
@@ -193,11 +193,11 @@ def test_one_that_comes_back_is_waited_for_as_any_other():
 
 def test_whoever_is_not_waited_for_may_go_away():
     office = GroupsUnderTest()
-    office.groups.join_gone("g", Once())
+    office.groups.join_disconnected("g", Once())
     stays = office.classic_member()
-    office.groups.join_gone("g", Once())
+    office.groups.join_disconnected("g", Once())
     office.groups.beat(
         "h", HeartbeatRequest("m", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset()), Once()
     )
-    office.groups.join_gone("h", Once())
+    office.groups.join_disconnected("h", Once())
     assert office.heartbeat(stays, 1) is NONE
