@@ -3,8 +3,8 @@
 While applications are upgraded one by one, consumers of both protocols share a group. The first member of the consumer
 protocol upgrades the classic group to a consumer group (`upgrade`). Classic members keep using JoinGroup, SyncGroup and
 Heartbeat, which are translated: a generation is the member epoch, and REBALANCE_IN_PROGRESS makes a member rejoin and
-report its partitions. When the last member of the consumer protocol leaves, the group is downgraded (`downgrade`). Pure
-functions, used in the coordinator's loop.
+report its partitions. When the last member of the consumer protocol leaves, the group is downgraded (`downgrade`).
+Functions on groups, used in the coordinator's loop.
 """
 
 from __future__ import annotations
