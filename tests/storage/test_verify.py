@@ -1,4 +1,4 @@
-"""`odradek.storage.verify`: a sound log has nothing wrong, and every kind of damage is found where it is."""
+"""`odradek.storage.verify`: an intact log has no findings, and every kind of damage is found at its place."""
 
 import fcntl
 import os
