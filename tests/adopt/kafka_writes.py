@@ -1,4 +1,4 @@
-"""What a real Kafka is given to write before it is taken over, and how everything is read back from any broker."""
+"""Writes data with a real Kafka before its adoption, and reads everything back from any broker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write(servers: str) -> None:
 
 
 def append(servers: str, word: str, codec: str) -> None:
-    """RECORDS more in each of three topics, by an idempotent producer."""
+    """Write RECORDS more to each of three topics with an idempotent producer."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "compression.type": codec})
     for number in range(RECORDS):
         for topic in ("plain", "compacted", "deleted"):
@@ -69,7 +69,7 @@ def append(servers: str, word: str, codec: str) -> None:
 
 
 def read(servers: str, isolation: str = "read_committed") -> Contents:
-    """All records of all topics of TOPICS that are there."""
+    """All records of the existing topics of TOPICS."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

@@ -64,7 +64,7 @@ def producer_ids(following):
 def write_log(
     directory: Path, records: Sequence[bytes], *, snapshot_at: int | None = None, segment_records: int = 1000
 ) -> None:
-    """A record an offset, from 0 on; a snapshot of those before `snapshot_at`, without their segment."""
+    """Write one record per offset from 0 on; records before `snapshot_at` go to a snapshot, without their segment."""
     directory.mkdir(parents=True, exist_ok=True)
     if snapshot_at is not None:
         inside = [Record(None, value, 1) for value in records[:snapshot_at]]

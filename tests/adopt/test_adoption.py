@@ -1,4 +1,4 @@
-"""Taking over without a Kafka at hand: ZooKeeper mode, several directories, obstacles, crashes, the command's errors."""
+"""Adoption without a real Kafka: ZooKeeper mode, several directories, obstacles, crashes, errors of the command."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_of_zookeeper_mode_topics_come_from_names_and_keep_everything(tmp_path):
 
 @pytest.mark.parametrize("ran", [True, False], ids=["since the boot", "before the boot"])
 def test_the_first_start_can_tell_whether_the_machine_went_down_since_kafka_ran(tmp_path, ran):
-    """Else it has to take a Kafka that was killed for one that lost what it had not synced."""
+    """Otherwise a killed Kafka would have to count as one that lost unsynced records."""
     path = make_zookeeper(tmp_path / "data")
     make_log(path, "a", 0)
     write_offset_checkpoint(path / "replication-offset-checkpoint", {("a", 0): 3})

@@ -1,4 +1,4 @@
-"""Directories of old brokers, taken over and served: messages of format v0 and v1, several directories, gaps, a crash."""
+"""Adopted directories of old brokers are served: messages of format v0 and v1, several directories, gaps, a crash."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_old_zookeeper_broker_in_two_directories_is_served_and_written_to(tmp
 
 
 def test_a_directory_in_use_is_verified_while_it_is_written_to(tmp_path):
-    """Segments roll, are appended to and deleted under the verification's feet: nothing of that is an error."""
+    """Segments are rolled, appended to and deleted during the verification: none of that is an error."""
     config = {"log.segment.bytes": 1 << 20, "log.index.interval.bytes": 256, "log.retention.check.interval.ms": 50}
     topic = {"partitions": "2", "retention.bytes": str(2 << 20), "file.delete.delay.ms": "0"}
     with Broker(config, {"busy": topic}, directory=tmp_path) as broker:

@@ -1,4 +1,4 @@
-"""Offsets that a real Kafka's transactional producers committed, after its directory was taken over."""
+"""Offsets that a real Kafka's transactional producers committed, after the adoption of its directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""There and back: a real Kafka's directory is taken over, read, written to, and opened by that Kafka again."""
+"""Adoption and return: a real Kafka's directory is adopted, read and written, and opened by that Kafka again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def odradek(*arguments):
 
 
 def same(one, other):
-    """Contents must be equal; compaction may have gone on in between, so of a compacted log the newest values."""
+    """Contents must be equal; for compacted logs only the newest values, because compaction may have run in between."""
     assert one.keys() == other.keys()
     for place in one:
         if place[0] == "compacted":

@@ -1,4 +1,4 @@
-"""What clients ask besides records: topics created, described, grown and deleted; offsets; names unknown and invalid."""
+"""Admin requests of clients: topics are created, described, extended and deleted; offsets; unknown and invalid names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _now_ms() -> int:
 
 
 def _until(met: Callable[[], bool]) -> None:
-    """Ask again until `met`: a broker hears of the controller's deeds a moment after the client."""
+    """Repeat a request until `met`: a broker learns of the controller's changes a moment after the client."""
     deadline = time.monotonic() + TIMEOUT_S
     while not met():
         assert time.monotonic() < deadline

@@ -22,7 +22,7 @@ VIEW = View(
 
 
 class FakeResponse:
-    """A connection to a broker that told these APIs and features."""
+    """A connection to a broker with these APIs and features."""
 
     def __init__(self, apis=(), **features):
         self.apis = dict.fromkeys(apis, (0, 2))

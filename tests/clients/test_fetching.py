@@ -1,4 +1,4 @@
-"""How the command's own reader treats silent leaders, missing topics, and batches larger than a request allows."""
+"""The command's reader with leaders that do not answer, missing topics, and batches larger than a request allows."""
 
 import select
 import socket
@@ -124,7 +124,7 @@ def test_a_topic_that_is_missing_for_a_moment_is_waited_for_and_then_counts_as_d
 
 
 def test_a_partition_whose_batch_was_cut_off_comes_first_until_it_is_read(members):
-    """Only the first partition of a request is sent a batch that is larger than the request allows."""
+    """Only the first partition of a request may return a batch that is larger than the request allows."""
     leader = members.leaders[1]
     leader.answers += [[(0, b"whole"), (1, b"cut off"), (2, b"whole")], [(1, b"whole")], []]
     fetcher = fetcher_of(members, [])

@@ -1,4 +1,4 @@
-"""Members of mixed libraries in one group: records are read by somebody, and committed to the end, whoever dies meanwhile.
+"""Members of several libraries in one group: every record is read and committed, whichever process is killed meanwhile.
 
 The members are processes; what each read is in a file. Ended by process id, in order (SIGTERM) or not (SIGKILL); so is the
 coordinator process of the broker.
@@ -59,7 +59,7 @@ class Member:
             self.process = subprocess.Popen(command, stdout=output, stderr=errors, cwd=toolchains.REPOSITORY)
 
     def read(self) -> Iterator[tuple[int, int, int]]:
-        """What it has read so far: partition, first and last offset."""
+        """The records that it has read so far: partition, first and last offset."""
         for line in self.output.read_text().splitlines():
             try:
                 told = json.loads(line)
@@ -72,12 +72,12 @@ class Member:
                     yield one["partition"], one["minOffset"], one["maxOffset"]
 
     def leave(self) -> None:
-        """End in order."""
+        """Stop the member in order."""
         self.process.terminate()
         self.process.wait(120)
 
     def kill(self) -> None:
-        """End without a word."""
+        """Kill the member."""
         self.process.kill()
         self.process.wait(120)
 
@@ -101,13 +101,13 @@ class Room:
                 member.kill()
 
     def enter(self, *names: str) -> list[Member]:
-        """Have members join."""
+        """Let members join."""
         found = [Member(name, self.broker.bootstrap_servers, self.group, self.topic, self._directory) for name in names]
         self.members += found
         return found
 
     def write(self, count: int) -> None:
-        """So many records more in each partition."""
+        """Write more records to each partition."""
         failed: list[object] = []
         for number in range(count):
             for partition in self.ends:
@@ -123,7 +123,7 @@ class Room:
             self.ends[partition] += count
 
     def unread(self) -> dict[int, int]:
-        """How many records of each partition nobody has read."""
+        """The number of unread records of each partition."""
         read: dict[int, set[int]] = {partition: set() for partition in self.ends}
         for member in self.members:
             for partition, first, last in member.read():
@@ -139,7 +139,7 @@ class Room:
         )
 
     def committed(self) -> dict[int, int]:
-        """What the group has committed, by partition; nothing while there is no coordinator to say so."""
+        """The committed offsets by partition; empty while no coordinator answers."""
         try:
             with GroupTalk(self.broker.host, self.broker.port) as wire:
                 answer = wire.fetch_offsets(self.group, None)
@@ -148,7 +148,7 @@ class Room:
         return {one.partition_index: one.committed_offset for topic in answer.topics for one in topic.partitions}
 
     def complaints(self) -> str:
-        """The end of what each member said."""
+        """The last output of each member."""
         return "\n".join(
             f"{member.name} ({member.process.poll()}): {member.output.with_suffix('.err').read_text()[-600:]}"
             for member in self.members
@@ -165,7 +165,7 @@ class Room:
         until(all_have, lambda: f"not all members get records\n{self.complaints()}", PATIENCE_S)
 
     def kill_coordinator(self) -> None:
-        """SIGKILL to the coordinator process; its successor is another."""
+        """Kill the coordinator process and wait for its successor."""
         (old,) = [one["pid"] for one in self.broker.processes() if one["kind"] == "coordinator"]
         os.kill(old, signal.SIGKILL)
         until(
@@ -178,7 +178,7 @@ class Room:
 
 @pytest.fixture
 def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
-    """A broker of its own for each test, because its coordinator is killed."""
+    """A separate broker for each test, because the test kills its coordinator."""
     with ExitStack() as stack:
         config = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.num.partitions": 5}
         broker = stack.enter_context(Broker(config, directory=tmp_path / "broker"))
@@ -232,7 +232,7 @@ def test_members_of_both_protocols_share_a_group(room: Room) -> None:
 
 
 def test_no_committed_offset_is_lost_when_the_coordinator_dies_amid_commits(room: Room) -> None:
-    """What was acknowledged is there afterwards, and a reader without a group goes on all the time."""
+    """Acknowledged commits survive, and a reader without a group continues all the time."""
     room.write(1)
     acknowledged: dict[str, int] = {}
     groups = [f"committer-{number}" for number in range(10)]
@@ -253,7 +253,7 @@ def test_no_committed_offset_is_lost_when_the_coordinator_dies_amid_commits(room
 
 
 def _commit(room: Room, group: str, offset: int, acknowledged: dict[str, int]) -> None:
-    """Commit until it is acknowledged; a coordinator may be about to die or have just come."""
+    """Commit until it is acknowledged, because a coordinator may just be ending or starting."""
 
     def done() -> bool:
         try:

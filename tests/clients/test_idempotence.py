@@ -1,4 +1,4 @@
-"""A burst of small batches, as many under way as the client will: every record is there once, in order."""
+"""A burst of small batches with as many requests in flight as the client allows: every record is stored once, in order."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_client_reads_what_a_client_wrote(
 
 
 def _assert_same(found: list[Record], expected: list[Record]) -> None:
-    """Compare record by record: a difference is told by its first record, not by megabytes."""
+    """Compare record by record: report the first difference, not megabytes."""
     for record, wanted in zip(found, expected, strict=False):
         if record != wanted:
             pytest.fail(f"read    {_short(record)}\nwritten {_short(wanted)}", pytrace=False)

@@ -29,7 +29,7 @@ CODECS = ("none", "gzip", "snappy", "lz4")
 
 @dataclass(frozen=True)
 class Client:
-    """A client and what of a record it can tell and be told."""
+    """A client and the fields of a record that it can write and read."""
 
     name: str
     command: Callable[[], list[str]]

@@ -1,4 +1,4 @@
-"""Logs that an old broker left, in messages v0 and v1: today's clients read every record, and Kafka's tool finds them sound.
+"""Logs of an old broker, in messages v0 and v1: today's clients read every record, and Kafka's tool reports no errors.
 
 The log is planted in the directory of a topic of a stopped broker, without indexes or checkpoints, as after a crash.
 """
@@ -61,7 +61,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, 
 
 
 def plant(directory: Path, sets: list[bytes]) -> None:
-    """Three segments, and a torn message behind the last."""
+    """Three segments, and a torn message after the last."""
     for path in directory.iterdir():
         if path.name != "partition.metadata":
             path.unlink()

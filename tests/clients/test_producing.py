@@ -1,4 +1,4 @@
-"""The command's own producer and reader over connections that break: nothing is lost, doubled or reordered."""
+"""The command's producer and reader over connections that break: no record is lost, duplicated or reordered."""
 
 import time
 from collections import deque
@@ -176,7 +176,7 @@ def batch(value):
 
 
 def drive(sender, leader):
-    """Until all is acknowledged."""
+    """Send until all batches are acknowledged."""
     while sender.waiting_records:
         pause = sender.send()
         if sender.connections:

@@ -1,4 +1,4 @@
-"""A batch with bad records: Kafka's Java client and librdkafka fail those by their own error and the others by another.
+"""A batch with bad records: Kafka's Java client and librdkafka report a specific error for those and another for the rest.
 
 `ODRADEK_TEST_PEER=kafka` checks that the clients do the same with Kafka.
 """
@@ -27,7 +27,7 @@ KEYS = ("a", None, "b", "c")
 
 @pytest.fixture(scope="module")
 def topics(cluster: Cluster) -> tuple[str, str]:
-    """One that refuses records without a key, and one that refuses old timestamps."""
+    """Topics: one refuses records without a key, one refuses old timestamps."""
     names = "refuses-without-key", "refuses-old"
     configs: list[dict[str, str]] = [{"cleanup.policy": "compact"}, {"message.timestamp.before.max.ms": str(HOUR_MS)}]
     new = [NewTopic(name, 1, 1, config=config) for name, config in zip(names, configs, strict=True)]

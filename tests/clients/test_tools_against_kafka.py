@@ -51,7 +51,7 @@ UNCOMPARED = (
     (re.compile(r"^  min\.insync\.replicas=1 .*\n", re.MULTILINE), ""),
     (re.compile(r" +"), " "),  # columns are as wide as what is in them
 )
-"""What is each broker's own, and messages for people: whose error it is, and of which kind, is compared."""
+"""Parts that differ between the brokers, and messages for people: only the kind of error is compared."""
 
 
 class Side:
@@ -66,7 +66,7 @@ class Side:
         self.wire.until_coordinated("any")
 
     def told(self, tool: str, arguments: tuple[str, ...]) -> ToolResult:
-        """What a tool says, to be compared."""
+        """The output of a tool, normalized for the comparison."""
         told = self.tools.run(tool, *arguments) if tool not in ALONE else self.tools.run_alone(tool, *arguments)
         return ToolResult(told.code, self._comparable(told.out), self._comparable(told.err))
 
@@ -130,7 +130,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
 
 
 def lines(text: str) -> list[str]:
-    """Where the tool prints in the order of a hash table."""
+    """Sort output that the tool prints in the order of a hash table."""
     return sorted(text.splitlines())
 
 
@@ -179,7 +179,7 @@ def test_topics_are_created_changed_and_deleted(sides: Sides) -> None:
 OF_ONE_ONLY = re.compile(
     r" (message\.(downconversion\.enable|format\.version|timestamp\.difference\.max\.ms)|share\.|streams\.|odradek\.).*"
 )
-"""Keys of topics for old clients, which Kafka 4 serves no more; keys of kinds of groups that only Kafka has; Odradek's own."""
+"""Keys for old clients, which Kafka 4 no longer serves; keys for kinds of groups that only Kafka has; keys of Odradek only."""
 
 
 def of_both(text: str) -> list[str]:
@@ -230,7 +230,7 @@ OWN_VALUES = {
     "sasl.oauthbearer.jwt.validator.class",
     "socket.receive.buffer.bytes",
 }
-"""Keys whose default is another one: by what the machine has, or a class of Java's."""
+"""Keys with another default: values that depend on the machine, and Java classes."""
 
 
 def test_a_broker_has_all_of_kafkas_keys_with_kafkas_defaults(sides: Sides) -> None:

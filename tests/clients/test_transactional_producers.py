@@ -1,4 +1,4 @@
-"""Transactions are not supported: a transactional producer of every client library stops at once, with a reason.
+"""Transactions are not supported: transactional producers of all client libraries fail at once with a reason.
 
 Each client would otherwise go on asking until a time-out of its own, which is longer than the tests wait.
 """
@@ -22,13 +22,13 @@ from tests.clients.kafka_tools import KafkaTools
 pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(300)]
 
 AT_ONCE_S = 60
-"""Far more than an answer takes on a busy machine, and less than the clients' own time-outs, which are set to twice as much."""
+"""Far longer than a response takes on a busy machine; the clients' timeouts are twice as long."""
 OWN_TIMEOUT_S = 2 * AT_ONCE_S
 REASON = "this broker does not support transactions"
 
 
 def run(command: list[str], given: str = "") -> str:
-    """What a program prints that must end at once."""
+    """The output of a program that must end at once."""
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=AT_ONCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

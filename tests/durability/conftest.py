@@ -1,4 +1,4 @@
-"""A broker whose syncs are seen, held up and made to fail by the test."""
+"""A broker whose syncs the test can observe, delay and fail."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from odradek.testing import Broker
 
 
 class Syncs:
-    """The syncs of a broker under `environment`: what was asked of the device, and what it answers."""
+    """The syncs of a broker that runs under `environment`, and control over their results."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -29,29 +29,29 @@ class Syncs:
         return made
 
     def hold(self, part: str = ".log") -> None:
-        """From now on a sync of a file with `part` in its path does not end before `release`."""
+        """Block syncs of files with `part` in their path until `release`."""
         (self.directory / "new").write_text(part)
         (self.directory / "new").rename(self.directory / "part")
         os.mkfifo(self.directory / "held")
         (self.directory / "held").rename(self.directory / "gate")
 
     def release(self) -> None:
-        """Let the syncs under way end, and no other be held. There must be one."""
+        """Release the blocked syncs, of which there must be at least one, and block no more."""
         self._writer = os.open(self.directory / "gate", os.O_WRONLY)  # stays open: who comes by the old name passes
         (self.directory / "gate").unlink()
 
     def close(self) -> None:
-        """Let everything pass, also what a failed test left waiting."""
+        """Release everything, including syncs that a failed test left blocked."""
         if (self.directory / "gate").exists():
             self._writer = os.open(self.directory / "gate", os.O_RDWR)
             (self.directory / "gate").unlink()
 
     def ask_who_comes(self) -> None:
-        """The next process that comes to sync what `hold` named tells its id, before it looks for the gate."""
+        """Make the next process that syncs a file of `hold` report its id before it blocks."""
         os.mkfifo(self.directory / "came")
 
     def who_came(self) -> int:
-        """Wait until a process came since `ask_who_comes`; its id."""
+        """Wait for a process to report its id after `ask_who_comes`; return the id."""
         came = self.directory / "came"
         with came.open() as reader:
             pid = int(reader.read())
@@ -59,7 +59,7 @@ class Syncs:
         return pid
 
     def fail(self, text: str) -> None:
-        """From now on the device fails whenever a file with `text` in its path is synced."""
+        """Fail all syncs of files with `text` in their path."""
         (self.directory / "new").write_text(text)
         (self.directory / "new").rename(self.directory / "broken")
 
@@ -78,7 +78,7 @@ class Syncs:
         return Counter(pid for said, file, _, pid in self._lines() if said == "begin" and part in file)
 
     def bytes_on_device(self, part: str) -> int:
-        """How much of the log file with `part` in its path was there at the begin of a sync that has ended."""
+        """The size of the log file with `part` in its path at the start of a completed sync."""
         sizes = (n for said, file, n, _ in self._lines() if said == "end" and part in file and file.endswith(".log"))
         return max(sizes, default=0)
 

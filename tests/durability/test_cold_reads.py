@@ -1,4 +1,4 @@
-"""A fetch that must read what is not in the page cache leaves the loop to the others, index look-ups included."""
+"""A fetch of records outside of the page cache does not block the event loop, including index look-ups."""
 
 import os
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ TRIES = 100
 
 
 class Reader:
-    """The worker's cold reader, whose jobs are done when the test says so."""
+    """The worker's cold reader, whose jobs run when the test says so."""
 
     def __init__(self):
         self.look_ups, self.slices = [], []
@@ -28,7 +28,7 @@ class Reader:
         self.look_ups.append((work, callback))
 
     def work(self):
-        """Whatever is asked for, until nothing more is."""
+        """Run jobs until no more are requested."""
         while self.look_ups or self.slices:
             if self.look_ups:
                 work, callback = self.look_ups.pop(0)
@@ -48,7 +48,7 @@ def worker(tmp_path):
 
 
 def make_cold(worker, slot):
-    """Put the partition's records and indexes out of the page cache."""
+    """Evict the partition's records and indexes from the page cache."""
     flushing.flush(slot, True)
     with ExitStack() as ends:
         for path in worker.broker.table.path(slot).glob("0*.*"):

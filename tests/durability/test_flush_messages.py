@@ -30,7 +30,7 @@ def send(connection, topic=TOPIC, acks=1, batch=BATCH, partition=0, timeout_ms=3
 
 
 def told(connection, sent):
-    """(error, base offset) of the answer."""
+    """(error, base offset) of the response."""
     one = connection.receive(produce.API_KEY, PRODUCE_VERSION, sent).responses[0].partition_responses[0]
     return one.error_code, one.base_offset
 

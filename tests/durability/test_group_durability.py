@@ -1,4 +1,4 @@
-"""Where `__consumer_offsets` has flush.messages, the coordinator acknowledges nothing that a loss of power could take back."""
+"""If `__consumer_offsets` has flush.messages, the coordinator acknowledges nothing that a power loss could remove."""
 
 import os
 import select
@@ -77,11 +77,11 @@ def waits_for_its_sync(broker, syncs, wire, ask):
 
 
 class Sent(Exception):
-    """Instead of an answer."""
+    """A placeholder for a missing response."""
 
 
 def sent(wire, verb, *arguments, **fields):
-    """Have a verb of GroupTalk send its request only."""
+    """Make a method of GroupTalk only send its request."""
 
     def send_only(request, api_key, version):
         wire.send(request, api_key, version)
@@ -163,7 +163,7 @@ def coordinator(broker):
 
 
 def test_a_successor_serves_what_its_predecessor_appended_when_that_is_synced(broker, syncs, talk):
-    """It could be lost otherwise after members were told of it."""
+    """Otherwise it could be lost after members received it."""
     assert talk.commit("g", {("topic", 0): 5}).topics[0].partitions[0].error_code == NONE
     with Ends(broker) as ends:
         before = ends.log_end()

@@ -1,4 +1,4 @@
-"""Where a topic has flush.messages, consumers see no record that a loss of power could take back."""
+"""If a topic has flush.messages, consumers see no record that a power loss could remove."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def send_fetch(connection, offset, topic=TOPIC):
 
 
 def fetched(connection, sent):
-    """(high watermark, bytes of records) of its answer."""
+    """(high watermark, bytes of records) of its response."""
     part = connection.receive(fetch.API_KEY, FETCH_VERSION, sent).responses[0].partitions[0]
     assert part.error_code == 0
     return part.high_watermark, len(part.records or b"")
@@ -104,7 +104,7 @@ def test_a_topic_without_flush_messages_is_read_at_once_beside_one_that_has_it(s
 
 
 def test_readers_need_not_wait_for_a_worker_that_died_amid_the_sync(start, syncs):
-    """Nobody is left who asked for it: the cleaner has it done."""
+    """No request waits for the sync any more: the cleaner runs it."""
     broker = start({TOPIC: SYNCED})
     connections = [WireConnection(broker) for _ in range(8)]
     syncs.hold()

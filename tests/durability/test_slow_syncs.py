@@ -1,4 +1,4 @@
-"""A device that takes long: whoever waits for it is not taken for stuck."""
+"""A slow device: the supervisor does not treat processes that wait for it as stuck."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What may be found in the partitions after faults, given what was acknowledged: nothing lost, doubled or skipped.
+"""Checks the partitions after faults against the acknowledgements: no record is lost, duplicated or skipped.
 
 Pure but for `read_partitions`, which reads a topic with a consumer by assignment.
 """
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 RecordId = tuple[str, int]
-"""Which producer wrote a record, and as its how-manieth."""
+"""The producer of a record, and the number of the record."""
 
 
 def encode_id(record: RecordId) -> bytes:
@@ -28,7 +28,7 @@ def faults(
     acknowledged: Mapping[RecordId, tuple[int, int]],
     idempotent: Collection[str],
 ) -> list[str]:
-    """What is wrong, a line each; empty if all is well.
+    """The errors, one line each; empty if there are none.
 
     :param partitions: the log end offset of each, and (offset, record) in the order read.
     :param acknowledged: (partition, offset) that the producer was told, by record; offset -1 if it was told none.

@@ -13,7 +13,7 @@ NUMBERS = struct.Struct("QQQQqqq")
 
 
 def missing() -> str:
-    """Why it cannot be built here; empty if it can."""
+    """The reason why it cannot be built here; empty if it can."""
     return "" if shutil.which(os.environ.get("CC", "cc").split()[-1]) else "needs a C compiler"
 
 
@@ -37,7 +37,7 @@ class FailingCalls:
             self._map = mmap.mmap(file.fileno(), CONTROL.size)
 
     def environment(self, library: Path) -> dict[str, str]:
-        """What a process needs in its environment."""
+        """The environment variables for a process."""
         return {"LD_PRELOAD": str(library), "FAILING_CALLS": str(self.path)}
 
     def watch(self, prefix: Path, *, no_sync: bool = False) -> None:
@@ -55,12 +55,12 @@ class FailingCalls:
 
     @property
     def failed(self) -> int:
-        """How many of them failed since `arm`."""
+        """Number of calls that failed since `arm`."""
         return int(NUMBERS.unpack_from(self._map)[3])
 
     @property
     def missed(self) -> bool:
-        """Whether the calls that were to fail came and went before they were known to: between two steps of `arm`."""
+        """Whether the calls that should fail happened between two steps of `arm`, and succeeded."""
         seen, first, count, failed = NUMBERS.unpack_from(self._map)[:4]
         return bool(first and not failed and seen >= first + count)
 
@@ -78,5 +78,5 @@ class FailingCalls:
         struct.pack_into("Q", self._map, 8, self.seen + number)
 
     def disarm(self) -> None:
-        """Nothing fails any more."""
+        """Let all calls succeed again."""
         struct.pack_into("Q", self._map, 8, 0)

@@ -1,4 +1,4 @@
-"""A log at work while one call after the other fails: `python -m tests.faults.failing_writes DIRECTORY CONTROL SEED`.
+"""A log in use while calls fail one after the other: `python -m tests.faults.failing_writes DIRECTORY CONTROL SEED`.
 
 Run with `failing_calls` preloaded. Prints a JSON object: how often what was done; ends with an error at the first turn
 after which an acknowledged record is lost, doubled or misplaced.
@@ -119,7 +119,7 @@ class Turn:
         return all(known[one][1][0][1] == self.sequences[one] - 1 for one in PRODUCERS)
 
     def _start_again(self) -> None:
-        """What the next start finds: everything acknowledged, nothing twice, no gap."""
+        """Check the next start: every acknowledged record once, without gaps."""
         clean = (self.path / file_names.CLEAN_SHUTDOWN).exists()
         points = read_offset_checkpoint(self.path / file_names.RECOVERY_POINT_CHECKPOINT)
         directory = self.path / "t-0"

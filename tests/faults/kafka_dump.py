@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments over what this broker wrote and recovered: it has nothing to complain of."""
+"""Kafka's DumpLogSegments reads the files that this broker wrote and recovered without errors."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def missing() -> str:
-    """Why it cannot be run here; empty if it can."""
+    """The reason why it cannot run here; empty if it can."""
     return "" if PEER.exists() and shutil.which("java") else f"no Kafka at {PEER}, or no java"
 
 
 def complaints(directories: Sequence[Path]) -> tuple[int, list[str]]:
-    """How many files of these partitions were looked at, records and all, and the lines that tell of something wrong."""
+    """The number of checked files of these partitions, including records, and the lines with errors."""
     files = [path for one in directories for path in sorted(one.glob("0*")) if path.suffix in SUFFIXES]
     found = []
     for at in range(0, len(files), 400):  # one command line takes no more

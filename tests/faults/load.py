@@ -1,4 +1,4 @@
-"""Producers that go on through whatever happens to the broker, and remember what they were told."""
+"""Producers that continue through all faults of the broker, and record the responses."""
 
 import threading
 import time
@@ -49,13 +49,13 @@ class LoadProducer:
         self._thread.start()
 
     def finish(self, timeout_s: float = 120.0) -> int:
-        """Send no more, wait for what is under way; how many records got no answer at all."""
+        """Send no more and wait for requests in flight; return the number of records without response."""
         self._ending.set()
         self._thread.join(timeout_s)
         return int(self._producer.flush(timeout_s))
 
     def abandon(self, timeout_s: float = 30.0) -> None:
-        """Send no more and give up what is under way: its fate is not known, and nothing will be sent again."""
+        """Send no more and abandon requests in flight: their outcome is unknown, and they are not retried."""
         self._ending.set()
         self._thread.join(timeout_s)
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
@@ -122,12 +122,12 @@ class Load:
         return time.monotonic() - began
 
     def abandon(self) -> None:
-        """No more records; what is not acknowledged by now may be there or not."""
+        """Stop; unacknowledged records may be stored or not."""
         for producer in self.producers:
             producer.abandon()
 
     def finish(self) -> None:
-        """No more records; every one under way is answered."""
+        """Stop after all requests in flight are answered."""
         for producer in self.producers:
             left = producer.finish()
             assert left == 0, f"{left} records of {producer.name} were never answered"

@@ -1,4 +1,4 @@
-"""A small ext4 file system on a loop device whose power can be cut: what was not synced is gone after `cut_power`.
+"""A small ext4 file system on a loop device whose power can be cut: `cut_power` loses unsynced data.
 
 Needs root, loop devices and mkfs.ext4: `missing()` says what of that is not there.
 """
@@ -19,7 +19,7 @@ OPTIONS = "loop,noatime,commit=300"  # the kernel's own commits, every 5 s, woul
 
 
 def missing() -> str:
-    """Why there can be no such disk here; empty if there can."""
+    """The reason why such a disk is not possible here; empty if it is."""
     if os.geteuid() != 0:
         return "needs root to mount a file system"
     absent = [tool for tool in ("mkfs.ext4", "mount", "umount") if not shutil.which(tool)]
@@ -54,12 +54,12 @@ class LossyDisk:
         _run("mount", "-o", OPTIONS, str(self._image), str(self.path))
 
     def unmount(self) -> None:
-        """No process of the test may have a file on it open; whoever else looks at it is waited for. Raises AssertionError."""
+        """Check that no process of the test has a file on it open; wait for other processes. Raises AssertionError."""
         if os.path.ismount(self.path):
             until(lambda: not _run("umount", str(self.path), must=False), f"{self.path} is not in use any more")
 
     def cut_power(self) -> None:
-        """From now on every call on it fails with EIO, and what was not synced will not be there."""
+        """Fail all further calls with EIO, and lose unsynced data."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, WITHOUT_FLUSH)
@@ -73,7 +73,7 @@ class LossyDisk:
 
 
 def _run(*command: str, must: bool = True) -> int:
-    """Its exit code; one that `must` succeed raises RuntimeError."""
+    """Run a command and return its exit code; raise RuntimeError if a command that `must` succeed fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if must and done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

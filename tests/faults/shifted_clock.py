@@ -23,7 +23,7 @@ class ShiftedClock:
 
     @classmethod
     def attached(cls) -> "ShiftedClock":
-        """The one under whose environment this process runs."""
+        """The clock in whose environment this process runs."""
         made = cls.__new__(cls)
         made._open(Path(os.environ["SHIFTED_CLOCK"]))
         return made
@@ -33,5 +33,5 @@ class ShiftedClock:
             self._map = mmap.mmap(file.fileno(), SECONDS.size)
 
     def set(self, seconds: int) -> None:
-        """From now on the wall clock is that many seconds ahead of the true time; below zero: behind."""
+        """Shift the wall clock by this many seconds from the true time; negative: back."""
         SECONDS.pack_into(self._map, 0, seconds)

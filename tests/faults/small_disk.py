@@ -1,4 +1,4 @@
-"""A small file system of a test's own: tmpfs, of which the test alone knows how full it is."""
+"""A small separate tmpfs, on which only the test controls the free space."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import pytest
 
 
 class SmallDisk:
-    """`size` bytes mounted at `path`, as a context; lazily taken away at the end, whoever still uses it."""
+    """A tmpfs of `size` bytes at `path`, as a context; lazily unmounted at the end, even if it is in use."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class SmallDisk:
         self.take_away()
 
     def take_away(self) -> None:
-        """Unmount it under whoever uses it: from now on the path leads elsewhere."""
+        """Unmount it even if it is in use: the path then leads elsewhere."""
         if self._mounted:
             self._mounted = False
             subprocess.run(["umount", "-l", str(self.path)], check=True)
@@ -46,7 +46,7 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, leave: int = 0) -> Path:
-        """Take all but `leave` bytes by a file of somebody else; the file. Others may write meanwhile."""
+        """Fill the disk up to `leave` bytes with a foreign file and return it. Other processes may write meanwhile."""
         path = self.path / "somebody-elses"
         with path.open("wb") as out:
             while (more := self.free() - leave) > 0:
@@ -55,7 +55,7 @@ class SmallDisk:
         return path
 
     def fill_up(self) -> Path:
-        """Take every block that is left, by another file of somebody else, or by more of it; the file."""
+        """Fill all remaining blocks with another foreign file, or by extending it; return the file."""
         path = self.path / "somebody-elses-too"
         with path.open("ab", buffering=0) as out, contextlib.suppress(OSError):
             while True:

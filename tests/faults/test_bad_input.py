@@ -1,4 +1,6 @@
-"""Whatever a stranger sends: Kafka's error code or a closed connection, the reason in the log, everyone else undisturbed."""
+"""Malformed input: the client gets Kafka's error code or a closed connection, the log has the reason, others are not
+affected.
+"""
 
 import os
 import random
@@ -91,7 +93,7 @@ class Bystander:
 
 
 def coordinated(connection):
-    """Whether the coordinator knows of no such member: before, it is not the coordinator, or has its log to read."""
+    """Whether the coordinator reports an unknown member; before that it is not the coordinator, or loads its log."""
     connection.ask(find_coordinator.API_KEY, 0, find_coordinator.Request(key="fuzz"))
     asked = sync_group.Request(group_id="fuzz", generation_id=1, member_id="nobody")
     return connection.ask(sync_group.API_KEY, 0, asked).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -99,7 +101,7 @@ def coordinated(connection):
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory):
-    """The shared broker with its bystander; at the end every process is the one it was."""
+    """The shared broker with its bystander; at the end no process has been restarted."""
     directory = tmp_path_factory.mktemp("bad-input")
     with Broker(CONFIG, {TOPIC: 1, QUIET: 1}, directory=directory) as broker:
         before = [(one["kind"], one["ordinal"], one["pid"]) for one in broker.processes()]
@@ -177,7 +179,7 @@ CLOSED = {
         ["Fetch", "names more than 65536"],
     ),
 }
-"""What is sent, and what the broker's log says of the close; None where the sender closes first."""
+"""The bytes to send, and the words in the broker's log line about the close; None if the sender closes first."""
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -219,14 +221,14 @@ def wrong_crc():
 
 
 def relabelled(**fields):
-    """A batch whose header says something else, under a right CRC."""
+    """A batch with a wrong header and a correct CRC."""
     batch, _ = read_batch(batch_of(b"one", b"two"))
     values = {name: getattr(batch, name) for name in RecordBatch.__dataclass_fields__}
     return bytes(RecordBatch(**(values | fields)))
 
 
 def shortened(batch):
-    """It claims more bytes than there are."""
+    """A header that states more bytes than the batch has."""
     return batch[:8] + struct.pack(">i", len(batch) + 100) + batch[12:]
 
 
@@ -271,7 +273,7 @@ def test_a_compressed_batch_of_noise_is_refused(broker):
 
 
 def sound_frames():
-    """One of each that the fuzzer damages; none may create, delete or wait for anything."""
+    """One request of each API for the fuzzer; none may create, delete or wait for anything."""
     partition = list_offsets.Request.ListOffsetsPartition(partition_index=0, timestamp=-1)
     offsets = list_offsets.Request(
         topics=[list_offsets.Request.ListOffsetsTopic(name=TOPIC, partitions=[partition])], replica_id=-1

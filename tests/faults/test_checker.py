@@ -1,4 +1,4 @@
-"""The checker finds what it is there to find."""
+"""The checker finds each kind of error."""
 
 from tests.faults.checker import decode_id, encode_id, faults
 

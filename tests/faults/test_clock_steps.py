@@ -1,4 +1,4 @@
-"""The wall clock is set by hours, forward and back: what takes a time takes that time."""
+"""The wall clock is set forward and back by hours: durations do not change."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Compaction under the load of producers and readers, the cleaner killed now and then: each key's newest record is there."""
+"""Compaction under the load of producers and readers with kills of the cleaner: each key keeps its newest record."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read(broker: Broker, offset: int = 0) -> tuple[dict[bytes, tuple[int, bytes]
 
 
 def kill_cleaner(broker: Broker) -> None:
-    """End it with SIGKILL, once it is there: the supervisor starts another one."""
+    """Kill it as soon as it runs: the supervisor starts another one."""
     found: list[int] = []
     while not found:
         found = [one["pid"] for one in broker.processes() if one["kind"] == "cleaner" and one["pid"]]

@@ -1,4 +1,4 @@
-"""A real broker on a small disk that runs full: producers wait, everything else goes on, nothing acknowledged is lost."""
+"""A real broker on a small disk that fills up: producers wait, everything else continues, no acknowledged record is lost."""
 
 import json
 import os
@@ -34,7 +34,7 @@ CONFIG = {
 
 
 def wait_for(what: str, holds: Callable[[], Any]) -> Any:
-    """Until `holds()` is true: the broker tells of itself by its status and its log alone, so that it is asked again."""
+    """Poll until `holds()` is true: the broker reports its state only by its status and its log."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := holds()):
         if time.monotonic() > deadline:
@@ -61,7 +61,7 @@ def broker(disk: SmallDisk, tmp_path: Path) -> Iterator[Broker]:
 
 
 class Acknowledged:
-    """What a librdkafka producer was told of its records, by value."""
+    """The delivery reports of a librdkafka producer, by value."""
 
     def __init__(self, broker: Broker, **settings: Any) -> None:
         self.records: dict[bytes, tuple[int, int]] = {}
@@ -173,7 +173,7 @@ def test_kafka_python_waits_as_well(broker: Broker, disk: SmallDisk) -> None:
 def test_a_write_that_finds_no_room_is_refused_names_its_file_and_leaves_nothing(
     broker: Broker, disk: SmallDisk
 ) -> None:
-    """Somebody else takes the last byte between two looks of the cleaner."""
+    """Another process fills the disk between two checks of the cleaner."""
     (cleaner,) = [one["pid"] for one in broker.processes() if one["kind"] == "cleaner"]
     with WireConnection(broker) as connection:
         assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
@@ -231,7 +231,7 @@ def test_a_partition_made_without_room_is_opened_when_there_is_some(broker: Brok
 
 
 def fill_to_the_last_byte(broker: Broker, disk: SmallDisk) -> None:
-    """Also the blocks that the reserve gives back."""
+    """Also fill the blocks that the reserve frees."""
     disk.fill()
     wait_for("the disk is full", lambda: disk_of(broker) == "full")
     wait_for("the reserve is given back", lambda: not (disk.path / "data" / RESERVE).exists())

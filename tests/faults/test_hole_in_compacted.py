@@ -1,4 +1,4 @@
-"""A loss of power keeps a later segment and not the one before it: the hole ends a compacted log as it ends any other."""
+"""A power loss keeps a later segment but not the one before it: the log ends at the hole, also if it is compacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of a real broker killed and stopped, calls on files that fail, under load: nothing acknowledged is lost.
+"""Kills and stops of processes and failing file calls of a real broker under load: no acknowledged record is lost.
 
 ODRADEK_FAULT_SEED repeats a run's choice of faults and victims (the seed is printed), ODRADEK_FAULT_ROUNDS makes a longer one.
 """
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.timeout(600 + 4 * ROUNDS)]
 
 
 def let_calls_fail(broker, rng, error, count):
-    """Some calls that change files fail, whichever process makes them; waits until the first did."""
+    """Fail some calls that change files, in any process; wait for the first failure."""
     calls = FailingCalls(broker.directory / CONTROL)
     number, halves = rng.randrange(1, 300), rng.random() < 0.5
     calls.arm(number, error, count, halves=halves)
@@ -60,7 +60,7 @@ def fill_device_for_a_moment(broker, rng):
 
 
 def break_device(broker, rng):
-    """EIO once: the log directory goes out of use, until the next start finds it well."""
+    """EIO once: the log directory goes offline until the next start."""
     told = let_calls_fail(broker, rng, errno.EIO, 1)
     return f"{told}; {kill_group(broker, rng)}"
 
@@ -137,7 +137,7 @@ def test_every_acknowledged_record_survives_faults_at_random_moments(tmp_path, c
 
 @pytest.fixture
 def two_workers(tmp_path):
-    """A broker, and one connection for each of its two workers, by ordinal; whoever is stopped is left to stand still."""
+    """A broker and one connection to each of its two workers, by ordinal; stopped processes are not restarted."""
     with (
         Broker(CONFIG | LONG_STILL, {TOPIC: PARTITIONS}, directory=tmp_path) as broker,
         WireConnection(broker) as first,
@@ -187,7 +187,7 @@ def busy(connection, partition):
 
 
 def append_and_fetch(connection, partition):
-    """One record, there and back; the seconds it took."""
+    """Write and read one record; return the seconds that it took."""
     began = time.monotonic()
     result = connection.produce(TOPIC, partition, batch_of(b"of the other worker"))
     assert result.error_code == 0, result

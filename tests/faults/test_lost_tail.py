@@ -47,7 +47,7 @@ def log_of(broker: Broker, topic: str = "t") -> Path:
 
 
 def empty_by_hand(path: Path) -> None:
-    """Its segments go, as somebody in need of room may remove them."""
+    """Remove its segments, as an operator who needs space might."""
     for file in path.iterdir():
         if re.match(r"\d{20}\.", file.name):
             file.unlink()
@@ -169,7 +169,7 @@ def test_a_consumer_of_librdkafka_that_lives_on_gets_every_record_behind_a_lost_
 def test_where_nothing_was_lost_such_a_consumer_goes_on_without_a_gap_or_a_repetition(
     broker: Broker, consumer: Consumer
 ) -> None:
-    """The epoch is a new one also where all processes start again because a worker crashed."""
+    """The epoch is new also if all processes restart because a worker crashed."""
     write(broker, "first", 10)
     consume(consumer, 10)
     for number in range(2):
@@ -217,7 +217,7 @@ def test_a_group_of_the_java_consumer_begins_at_the_gap(broker: Broker) -> None:
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_what_a_loss_of_power_took_is_not_skipped(tmp_path: Path) -> None:
-    """And the new epoch outlives the next loss."""
+    """The new epoch survives the next loss."""
     (tmp_path / "broker").mkdir()
     with (
         LossyDisk(tmp_path) as disk,

@@ -1,4 +1,4 @@
-"""The power is cut under load, again and again: what the stated durability covers is there, the rest has no holes.
+"""Repeated power cuts under load: all records that the stated durability covers survive, the rest has no holes.
 
 A topic with `flush.messages=1` keeps every record that was acknowledged or read; one with the defaults keeps a beginning
 of each log, whole batches in order; topics whose creation or deletion was acknowledged are there or gone. The metadata too.
@@ -44,7 +44,7 @@ pytestmark = [
 
 
 class Known:
-    """What the clients were told so far."""
+    """The responses of the clients so far."""
 
     def __init__(self):
         self.acknowledged = {topic: {} for topic in TOPICS}
@@ -55,7 +55,7 @@ class Known:
 
 
 def change_topics(broker, rng, known, number):
-    """Create some topics, perhaps delete one: what is acknowledged has to last."""
+    """Create some topics, perhaps delete one: acknowledged changes must survive."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     names = [f"round-{number}-{i}" for i in range(rng.randrange(1, 4))]
     for future in admin.create_topics([NewTopic(name, 2, 1) for name in names]).values():
@@ -102,7 +102,7 @@ class Reader:
 
 
 def run_until_the_cut(broker, disk, rng, known, number):
-    """Load on all topics, then the power goes; what was acknowledged before."""
+    """Load all topics, then cut the power; return the acknowledgements before the cut."""
     reader = Reader(broker, known)
     loads = {
         topic: Load(broker.bootstrap_servers, topic, PARTITIONS, idempotent=1, plain=1, prefix=f"{number}-{topic}-")
@@ -134,7 +134,7 @@ def run_until_the_cut(broker, disk, rng, known, number):
 
 
 def check(broker, known, in_order):
-    """Everything that has to be there is, and nothing is there that must not; how many records were not synced."""
+    """Check that all required records survive, and no others; return the number of unsynced records."""
     wrong, lost = [], 0
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     found_topics = {name for name in admin.list_topics(timeout=90).topics if not name.startswith("__")}

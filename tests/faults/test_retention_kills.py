@@ -1,4 +1,4 @@
-"""Segments that go under load: readers of them finish, and whatever is killed meanwhile, nothing goes that was to stay.
+"""Segments are deleted under load: their readers finish, and kills never delete more than the segments to delete.
 
 ODRADEK_FAULT_SEED and ODRADEK_FAULT_ROUNDS as in test_kills.
 """
@@ -47,7 +47,7 @@ FAULTS = {
 
 
 def kill_when_there(broker: Broker, rng: random.Random, kind: str) -> str:
-    """One that died the round before may not have been started again yet."""
+    """A process killed in the previous round may not be restarted yet."""
     return kill_one(broker, rng, kind)
 
 
@@ -63,7 +63,7 @@ def bounds_of(consumer: Consumer, partition: int) -> tuple[int, int]:
 
 
 def delete_some(admin: AdminClient, rng: random.Random, low: int, high: int, partition: int) -> int | None:
-    """The log start offset that the broker told, None if the request was lost in a fault."""
+    """The log start offset that the broker returned; None if a fault lost the request."""
     place = TopicPartition(TOPIC, partition, rng.randint(low, high))
     try:
         return admin.delete_records([place], request_timeout=10)[place].result(90).low_watermark
@@ -76,7 +76,7 @@ def delete_some(admin: AdminClient, rng: random.Random, low: int, high: int, par
 def read_what_is_left(
     consumer: Consumer, timeout_s: float = 120.0
 ) -> dict[int, tuple[int, int, list[tuple[int, RecordId]]]]:
-    """(log start, log end, records) of each partition; again, if segments went meanwhile."""
+    """(log start, log end, records) of each partition; retried if segments were deleted meanwhile."""
     deadline = time.monotonic() + timeout_s
     while True:
         assert time.monotonic() < deadline, "the log start never came to rest"
@@ -173,7 +173,7 @@ def test_nothing_goes_that_was_to_stay_whoever_is_killed(tmp_path):
 
 
 def kept_bytes(directory: Path) -> int:
-    """Of segments that stay; one may go meanwhile."""
+    """The files of remaining segments; one may be deleted meanwhile."""
     kept = 0
     for path in directory.glob("*.log"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A bit that flips in the middle of a log, long after it was synced.
+"""A bit flips in the middle of a log, long after it was synced.
 
 No start looks there: it would have to read everything. The batch's CRC tells whoever reads it: clients that check CRCs,
 as they do unless told otherwise, and `odradek log verify`. The other batches are served as before.

@@ -90,7 +90,7 @@ def names(broker: Broker, topic: str) -> set[str]:
 
 
 def nothing_is_kept(broker: Broker) -> None:
-    """No deleted file is open in any process; soon after the last name is gone, and without a request that would help."""
+    """No process has a deleted file open, soon after the last name is removed and without any request."""
     until(lambda: not unlinked_files(broker), lambda: f"still open: {unlinked_files(broker)}", SOON_S)
 
 

@@ -1,4 +1,4 @@
-"""Starts that cannot work, beyond those of tests/cli and tests/processes: one line names what is wrong, and no traceback."""
+"""Failing starts, besides those of tests/cli and tests/processes: one line names the error, without traceback."""
 
 import re
 import subprocess

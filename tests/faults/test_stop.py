@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.timeout(300)]
 
 
 def append(broker, count, partition=0):
-    """That many records, a batch each; the last offset."""
+    """Write records, one per batch; return the last offset."""
     with WireConnection(broker) as connection:
         for _ in range(count):
             result = connection.produce(TOPIC, partition, batch_of(b"kept" * 50))
@@ -112,7 +112,7 @@ def test_a_start_after_a_kill_recovers(tmp_path, way):
 
 
 def batches_end(path, count):
-    """The position behind the first `count` batches of a segment."""
+    """The position after the first `count` batches of a segment."""
     data, at = path.read_bytes(), 0
     for _ in range(count):
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")

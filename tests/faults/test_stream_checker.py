@@ -1,4 +1,4 @@
-"""The checker of chaos runs finds each kind of fault, and nothing in a sound run."""
+"""The checker of chaos runs finds each kind of error, and none in a correct run."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What groups are handed, stepped by the test: a clock that moves when told, a log that acknowledges when told."""
+"""Simulated dependencies of groups: a clock that the test moves, and a log that acknowledges when the test says so."""
 
 import heapq
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class HandTimers:
         return timer
 
     def advance(self, by_ms: int) -> None:
-        """Let time pass, and what is due happen in its order."""
+        """Advance the clock and run due timers in order."""
         until = self.time_ms + by_ms
         while self._due and self._due[0][0] <= until:
             when_ms, _, timer = heapq.heappop(self._due)
@@ -69,7 +69,7 @@ class HandLog:
             self.acknowledge()
 
     def acknowledge(self) -> None:
-        """All that waits is in the log, or fails."""
+        """Complete all pending appends, successfully or with `error`."""
         while self.waiting:
             records, then = self.waiting.pop(0)
             if self.failing is None:
@@ -78,7 +78,7 @@ class HandLog:
         self.late.clear()
 
     def dawdle(self) -> None:
-        """What waits, waits for too long."""
+        """Report all pending appends as late."""
         late, self.late = self.late, []
         for tell in late:
             tell()

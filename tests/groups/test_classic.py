@@ -48,7 +48,7 @@ class Room:
         return once
 
     def settled(self, count=2, **options):
-        """A stable group of so many members; their ids, the leader first."""
+        """Build a stable group; return the member ids, the leader first."""
         joins = [self.join(**options) for _ in range(count)]
         self.timers.advance(2 * DELAY_MS)
         answers = [one.answer for one in joins]

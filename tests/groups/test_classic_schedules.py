@@ -1,4 +1,4 @@
-"""A classic group under random schedules: members join, sync, beat, fall silent, leave; time passes and appends fail."""
+"""A classic group under random schedules: members join, sync, send heartbeats, stop, leave; time passes and appends fail."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ PROTOCOLS = [["range"], ["range", "sticky"], ["sticky", "range"], ["sticky"], ["
 
 
 class Client:
-    """A consumer as it behaves: it joins, the leader assigns, it syncs, it beats; what it holds it holds in a generation."""
+    """A simulated consumer: it joins, assigns as leader, syncs and sends heartbeats; its assignment belongs to a generation."""
 
     def __init__(self, instance_id):
         self.instance_id = instance_id
@@ -81,7 +81,7 @@ class Schedule(RuleBasedStateMachine):
         self.look(client)
 
     def look(self, client):
-        """Take over what came."""
+        """Process the received results."""
         if client.join is not None and not client.join.waits:
             answer, client.join = client.join.answer, None
             if answer.error is ErrorCode.NONE:
@@ -161,7 +161,7 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def what_is_counted_is_what_there_is(self):
-        """Joins are decided by counts of members, not by looking at each."""
+        """A join uses counts and does not scan all members."""
         members = self.group.members.values()
         assert self.group._joining == sum(member.joining is not None for member in members)
         supporters = Counter(name for member in members for name in {name for name, _ in member.protocols})
@@ -173,7 +173,7 @@ class Schedule(RuleBasedStateMachine):
             assert self.group._rebalance.when_ms is not None or self.pending or self.group.state is State.STABLE
 
     def teardown(self):
-        """Whatever happened, everything asked is answered once nobody comes any more."""
+        """Every request is answered after the last client has stopped."""
         self.group.die(ErrorCode.NOT_COORDINATOR)
         assert not [one for one in self.asked if one.waits]
 

@@ -1,4 +1,4 @@
-"""Groups of KIP-848: event by event, and under random schedules with lost answers and replays of the log."""
+"""Consumer groups (KIP-848): event by event, and under random schedules with lost responses and replays of the log."""
 
 from dataclasses import replace
 
@@ -59,11 +59,11 @@ class Room:
         return once.answer
 
     def commits(self, member_id, epoch, *partitions, topic="orders"):
-        """What a commit is answered."""
+        """The result of a commit."""
         return self.group.commit_error(member_id, epoch, True, lambda: [(topic, p) for p in partitions])
 
     def restart(self):
-        """The coordinator dies; its successor replays the log."""
+        """Replace the coordinator by one that replays the log."""
         self.group.die(ErrorCode.NOT_COORDINATOR)
         self.group = self.new()
         newest = {}
@@ -171,7 +171,7 @@ def test_assignors_are_chosen_among_those_offered():
 
 
 class Schedule(RuleBasedStateMachine):
-    """Members hold what they were told, give up what they are not told any more, and may miss an answer."""
+    """Members own the assigned partitions, release partitions that are no longer assigned, and may miss responses."""
 
     def __init__(self):
         super().__init__()
@@ -195,7 +195,7 @@ class Schedule(RuleBasedStateMachine):
         assert error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
     def beat(self, member_id, lost=False):
-        """As clients do: who misses an answer says everything with the next heartbeat."""
+        """Send a full heartbeat after a lost response, as clients do."""
         epoch, held = self.held[member_id]
         full = {"topics": ("orders",), "rebalance_timeout_ms": 30_000} if member_id in self.unsure else {}
         told = self.room.beat(member_id, epoch, owned=held, **full)
@@ -234,7 +234,7 @@ class Schedule(RuleBasedStateMachine):
         assert len(places) == len(set(places))
 
     def teardown(self):
-        """Once all members that are left beat, the group settles and everything is read."""
+        """When all remaining members send heartbeats, the group becomes stable and every partition has an owner."""
         for _ in range(4 * len(self.held) + 4):
             for member_id in sorted(self.held):
                 self.beat(member_id)
@@ -253,7 +253,7 @@ test_random_schedules = Schedule.TestCase
 
 
 class Unwalked(dict):
-    """Members and partitions that may be looked up, but not gone through."""
+    """A dict that allows look-ups but no iteration."""
 
     def refuse(self, *_):
         raise AssertionError("a heartbeat without news goes through all of them")
@@ -372,7 +372,7 @@ def test_an_instance_id_that_is_not_known_cannot_leave():
 
 
 def test_who_lags_behind_its_epoch_may_commit_what_it_has_had_since():
-    """KIP-1251: the answer that told the newer epoch may be on its way while the client commits."""
+    """KIP-1251: a client may commit before it receives the response with its newer epoch."""
     none, stale = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH
     room = Room()
     everything = room.beat("a", 0).assignment
@@ -398,7 +398,7 @@ def test_who_lags_behind_its_epoch_may_commit_what_it_has_had_since():
 
 
 def test_names_of_topics_that_are_not_there_cost_heartbeats_nothing():
-    """A member may name tens of thousands; each heartbeat that changes a subscription looked up all of all members."""
+    """A member may name tens of thousands of topics; a heartbeat must not look up the topics of all members."""
     room = Room()
     many = [f"none-{number:05}" for number in range(20_000)]
     for member_id, topics in (("a", [*many, "orders"]), ("b", ["other", *many]), ("c", [*many, "orders", "other"])):

@@ -1,4 +1,4 @@
-"""Coordinators that crash, and lose the unsynced end of their log: every client comes back, every partition is read again.
+"""Coordinators that crash and lose the unsynced end of their log: every client rejoins, every partition is consumed again.
 
 The simulated clients react to errors as Kafka's Java clients do. Answers get lost, too.
 """
@@ -33,7 +33,7 @@ AGAIN = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCo
 
 
 class Machine:
-    """The coordinator and its log; `power_cut` takes what is not synced of it.
+    """The coordinator and its log; `power_cut` removes the unsynced end of the log.
 
     :param synced: flush.messages=1: what was acknowledged is on the device.
     """
@@ -79,7 +79,7 @@ class Machine:
             self.on_device = len(self.records)
 
     def crash(self):
-        """Its process dies: the log stays, whatever was acknowledged of it."""
+        """Kill the process: the log stays, including unacknowledged records."""
         self.start()
 
     def power_cut(self):
@@ -90,7 +90,7 @@ class Machine:
         self.start()
 
     def caller(self, client):
-        """A callback that reaches the client unless the coordinator, or the connection, is another one by then."""
+        """A callback that reaches the client only while the coordinator and the connection are still the same."""
         life, call = self.lives, object()
         client.call, client.answers = call, []
 
@@ -103,7 +103,7 @@ class Machine:
 
 
 class Log:
-    """The machine's log as one life of the coordinator has it: the timers of a dead one write nothing."""
+    """The machine's log for one coordinator process: a dead process can no longer write."""
 
     def __init__(self, machine):
         self.machine, self.life = machine, machine.lives
@@ -114,7 +114,7 @@ class Log:
 
 
 class Client:
-    """:ivar call: the request under way. :ivar fatal: the error that ended it."""
+    """A simulated client. :ivar call: its pending request. :ivar fatal: the error that ended it."""
 
     def __init__(self, machine, name, static):
         self.machine = machine
@@ -137,10 +137,10 @@ class Client:
             self.ask()
 
     def lose(self):
-        """The connection ends; the answer will not come."""
+        """Close the connection; the response is lost."""
         if self.call is not None:
             self.call = None
-            self.machine.groups.join_gone("g", self.answered)
+            self.machine.groups.join_disconnected("g", self.answered)
             self.lost()
             self.beats_at = self.machine.timers.now_ms() + TURN_MS
 
@@ -233,7 +233,7 @@ class NewClient(Client):
 
 
 def run(machine, clients, rng, turns, disturbed):
-    """Let time pass. :param disturbed: whether answers get lost, and appends take their time."""
+    """Let time pass. :param disturbed: whether responses are lost and appends are slow."""
     for _ in range(turns):
         machine.timers.advance(TURN_MS)
         rng.shuffle(clients)
@@ -246,7 +246,7 @@ def run(machine, clients, rng, turns, disturbed):
 
 
 def restart(machine, clients, rng):
-    """The application of a client ends and begins again: without a word, where its protocol takes that for no mistake."""
+    """Restart the application of a client, without leaving the group if its protocol allows that."""
     number = rng.randrange(len(clients))
     old = clients[number]
     old.lose()
@@ -277,7 +277,7 @@ def test_every_client_comes_back_and_every_partition_is_read(kinds, synced):
                 restart(machine, clients, rng)
             else:
                 rng.choice([machine.crash, machine.power_cut])()
-        # Whoever is in the log and has no client any more is gone after a session, or with the rebalance that waits for it.
+        # Members in the log without client are removed after a session timeout, or by the rebalance that waits for them.
         run(machine, clients, rng, (SESSION_MS + REBALANCE_MS + 10_000) // TURN_MS, disturbed=False)
         assert {one.fatal for one in clients} == {None}, f"seed {seed}"
         held = Counter(partition for one in clients for partition in one.held)

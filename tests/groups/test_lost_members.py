@@ -1,4 +1,4 @@
-"""Members that a restarted coordinator does not find in its log: they are sent to join again, and not ended."""
+"""Members that are missing in the log of a restarted coordinator: they must rejoin and are not fenced."""
 
 import pytest
 
@@ -13,34 +13,34 @@ from tests.groups.test_migration import SESSION_MS, GroupsUnderTest, assignment,
 NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 
 
-def successor(office, count=None):
-    """A coordinator that has read the first `count` records of another's log."""
+def successor(coordinator, count=None):
+    """A coordinator that has loaded the first `count` records of another one's log."""
     after = GroupsUnderTest()
     after.groups.begin(0, after.log)
-    after.groups.replay(0, office.log.records[:count])
+    after.groups.replay(0, coordinator.log.records[:count])
     after.groups.loaded(0)
     return after
 
 
-def join(office, member_id="", instance_id=None):
+def join(coordinator, member_id="", instance_id=None):
     once = Once()
     protocols = [("range", subscription())]
     join = JoinRequest(member_id, SESSION_MS, 30_000, "consumer", protocols, "c", "/h", instance_id, id_required=False)
-    office.groups.join("g", join, once)
+    coordinator.groups.join("g", join, once)
     return once
 
 
-def sync(office, joined, instance_id=None):
+def sync(coordinator, joined, instance_id=None):
     once = Once()
     told = {one: assignment(0) for one, _, _ in joined.members}
-    office.groups.sync("g", SyncRequest(joined.member_id, joined.generation_id, told, instance_id), once)
+    coordinator.groups.sync("g", SyncRequest(joined.member_id, joined.generation_id, told, instance_id), once)
     return once.answer
 
 
-def commit(office, member_id, epoch, instance_id=None, knows_epochs=True):
+def commit(coordinator, member_id, epoch, instance_id=None, knows_epochs=True):
     once = Once()
     place = {("orders", 0): Committed(5)}
-    office.groups.commit(Commit("g", member_id, epoch, instance_id, place, knows_epochs), once)
+    coordinator.groups.commit(Commit("g", member_id, epoch, instance_id, place, knows_epochs), once)
     return once.answer
 
 
@@ -49,19 +49,19 @@ def commit(office, member_id, epoch, instance_id=None, knows_epochs=True):
 
 @pytest.mark.parametrize("epoch", [3, -1, -2])
 def test_a_member_whose_group_is_not_known_is_sent_to_join_again(epoch):
-    office = GroupsUnderTest()
-    assert office.beat("m", epoch).error is UNKNOWN
-    assert office.group() is None
-    told = office.beat("m", 0)
+    coordinator = GroupsUnderTest()
+    assert coordinator.beat("m", epoch).error is UNKNOWN
+    assert coordinator.group() is None
+    told = coordinator.beat("m", 0)
     assert (told.error, len(told.assignment)) == (NONE, 4)
 
 
 def test_a_member_of_a_group_that_is_a_classic_one_now_is_sent_to_join_again():
-    office = GroupsUnderTest()
-    office.classic_member()
-    assert office.beat("m", 3).error is UNKNOWN
-    assert office.group().type_name == "classic"
-    assert office.beat("m", 0).error is NONE
+    coordinator = GroupsUnderTest()
+    coordinator.classic_member()
+    assert coordinator.beat("m", 3).error is UNKNOWN
+    assert coordinator.group().type_name == "classic"
+    assert coordinator.beat("m", 0).error is NONE
 
 
 @pytest.mark.parametrize(("knows_epochs", "error"), [(True, UNKNOWN), (False, ErrorCode.ILLEGAL_GENERATION)])
@@ -69,57 +69,57 @@ def test_a_commit_of_a_member_whose_group_is_not_known_says_so_in_words_that_cli
     assert commit(GroupsUnderTest(), "m", 3, knows_epochs=knows_epochs) is error
 
 
-def static_beat(office, member_id, epoch, **fields):
-    return office.beat(member_id, epoch, instance_id="i", **fields)
+def static_beat(coordinator, member_id, epoch, **fields):
+    return coordinator.beat(member_id, epoch, instance_id="i", **fields)
 
 
 def left_and_came_back():
-    """A static member left for a while and came back as another, whose join a loss of power took: (office, successor)."""
-    office = GroupsUnderTest()
-    assert static_beat(office, "before", 0).error is NONE
-    joined = len(office.log.records)
-    assert static_beat(office, "before", -2).error is NONE
-    left = len(office.log.records)
-    assert static_beat(office, "after", 0).error is NONE
-    return successor(office, joined), successor(office, left)
+    """A static member left for a while and rejoined; a power loss removed that join. Returns (coordinator, successor)."""
+    coordinator = GroupsUnderTest()
+    assert static_beat(coordinator, "before", 0).error is NONE
+    joined = len(coordinator.log.records)
+    assert static_beat(coordinator, "before", -2).error is NONE
+    left = len(coordinator.log.records)
+    assert static_beat(coordinator, "after", 0).error is NONE
+    return successor(coordinator, joined), successor(coordinator, left)
 
 
 def test_a_static_member_whose_join_was_lost_takes_the_place_of_the_one_that_it_was():
-    for office in left_and_came_back():
-        assert static_beat(office, "after", 1).error is UNKNOWN
-        told = static_beat(office, "after", 0)
+    for coordinator in left_and_came_back():
+        assert static_beat(coordinator, "after", 1).error is UNKNOWN
+        told = static_beat(coordinator, "after", 0)
         assert (told.error, len(told.assignment)) == (NONE, 4)
-        assert static_beat(office, "before", 1).error is FENCED
+        assert static_beat(coordinator, "before", 1).error is FENCED
 
 
 def test_a_static_member_that_was_heard_keeps_its_instance_id():
-    office, _ = left_and_came_back()
-    assert static_beat(office, "before", 1).error is NONE
-    assert static_beat(office, "after", 1).error is FENCED
-    assert static_beat(office, "after", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert static_beat(office, "before", 1).error is NONE
+    coordinator, _ = left_and_came_back()
+    assert static_beat(coordinator, "before", 1).error is NONE
+    assert static_beat(coordinator, "after", 1).error is FENCED
+    assert static_beat(coordinator, "after", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert static_beat(coordinator, "before", 1).error is NONE
 
 
 def test_one_that_never_was_a_member_does_not_take_an_instance_id_after_a_restart():
-    office, _ = left_and_came_back()
-    assert static_beat(office, "other", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert static_beat(office, "before", 1).error is NONE
+    coordinator, _ = left_and_came_back()
+    assert static_beat(coordinator, "other", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert static_beat(coordinator, "before", 1).error is NONE
 
 
 # -- classic groups -------------------------------------------------------------------------------------------------------
 
 
 def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_not_fenced():
-    office = GroupsUnderTest()
-    first, other = join(office, instance_id="i").answer, join(office)
-    join(office, first.member_id, "i")
-    assert sync(office, join(office, first.member_id, "i").answer, "i").error is NONE
-    stored = len(office.log.records)
-    join(office, other.answer.member_id)
-    again = join(office, instance_id="i").answer  # the application began anew amid a rebalance
+    coordinator = GroupsUnderTest()
+    first, other = join(coordinator, instance_id="i").answer, join(coordinator)
+    join(coordinator, first.member_id, "i")
+    assert sync(coordinator, join(coordinator, first.member_id, "i").answer, "i").error is NONE
+    stored = len(coordinator.log.records)
+    join(coordinator, other.answer.member_id)
+    again = join(coordinator, instance_id="i").answer  # the application began anew amid a rebalance
     assert again.member_id != first.member_id
 
-    after = successor(office, stored)
+    after = successor(coordinator, stored)
     assert sync(after, again, "i").error is UNKNOWN
     assert after.groups.heartbeat("g", again.member_id, again.generation_id, "i") is UNKNOWN
     assert commit(after, again.member_id, again.generation_id, "i") is UNKNOWN
@@ -132,73 +132,73 @@ def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_n
 
 
 def test_of_two_that_have_one_instance_id_the_one_that_is_not_in_the_log_is_fenced_once_the_other_was_heard():
-    office = GroupsUnderTest()
-    joined = join(office, instance_id="i").answer
-    sync(office, joined, "i")
-    after = successor(office)
+    coordinator = GroupsUnderTest()
+    joined = join(coordinator, instance_id="i").answer
+    sync(coordinator, joined, "i")
+    after = successor(coordinator)
     assert after.groups.heartbeat("g", joined.member_id, joined.generation_id, "i") is NONE
     assert after.groups.heartbeat("g", "other", joined.generation_id, "i") is FENCED
 
 
 def test_a_static_member_that_no_log_was_read_for_is_fenced_as_ever():
-    office = GroupsUnderTest()
-    old = join(office, instance_id="i").answer
-    sync(office, old, "i")
-    assert join(office, instance_id="i").answer.error is NONE
-    assert office.groups.heartbeat("g", old.member_id, old.generation_id, "i") is FENCED
+    coordinator = GroupsUnderTest()
+    old = join(coordinator, instance_id="i").answer
+    sync(coordinator, old, "i")
+    assert join(coordinator, instance_id="i").answer.error is NONE
+    assert coordinator.groups.heartbeat("g", old.member_id, old.generation_id, "i") is FENCED
 
 
-# -- clients that go away while they join ---------------------------------------------------------------------------------
+# -- clients that disconnect while they join-------------------------------------------------------------------------------
 
 
 def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
-    office = GroupsUnderTest()
-    stays = office.classic_member()
-    gone = join(office)
-    office.groups.join_gone("g", gone)
-    office.timers.advance(SESSION_MS - 1)
-    assert office.heartbeat(stays, 1) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert len(office.group().classic.members) == 2
-    office.timers.advance(1)
-    assert list(office.group().classic.members) == [stays]
-    assert join(office, stays).answer.error is NONE
+    coordinator = GroupsUnderTest()
+    stays = coordinator.classic_member()
+    gone = join(coordinator)
+    coordinator.groups.join_disconnected("g", gone)
+    coordinator.timers.advance(SESSION_MS - 1)
+    assert coordinator.heartbeat(stays, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(coordinator.group().classic.members) == 2
+    coordinator.timers.advance(1)
+    assert list(coordinator.group().classic.members) == [stays]
+    assert join(coordinator, stays).answer.error is NONE
 
 
 def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
-    office = GroupsUnderTest()
-    stays = office.classic_member()
-    gone = join(office)
-    office.groups.join_gone("g", gone)
-    office.timers.advance(SESSION_MS // 2)
-    again = join(office, stays)
+    coordinator = GroupsUnderTest()
+    stays = coordinator.classic_member()
+    gone = join(coordinator)
+    coordinator.groups.join_disconnected("g", gone)
+    coordinator.timers.advance(SESSION_MS // 2)
+    again = join(coordinator, stays)
     assert gone.answer.error is again.answer.error is NONE
-    assert sync(office, again.answer).error is NONE
-    office.timers.advance(SESSION_MS // 2)
-    assert list(office.group().classic.members) == [stays]
+    assert sync(coordinator, again.answer).error is NONE
+    coordinator.timers.advance(SESSION_MS // 2)
+    assert list(coordinator.group().classic.members) == [stays]
 
 
 def test_one_that_comes_back_is_waited_for_as_any_other():
-    office = GroupsUnderTest()
-    stays = office.classic_member()
-    gone = join(office)
-    member_id = next(one for one in office.group().classic.members if one != stays)
-    office.groups.join_gone("g", gone)
-    back = join(office, member_id)
+    coordinator = GroupsUnderTest()
+    stays = coordinator.classic_member()
+    gone = join(coordinator)
+    member_id = next(one for one in coordinator.group().classic.members if one != stays)
+    coordinator.groups.join_disconnected("g", gone)
+    back = join(coordinator, member_id)
     assert gone.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(3):
-        office.timers.advance(SESSION_MS // 2)
-        office.heartbeat(stays, 1)
-    join(office, stays)
+        coordinator.timers.advance(SESSION_MS // 2)
+        coordinator.heartbeat(stays, 1)
+    join(coordinator, stays)
     assert back.answer.error is NONE
 
 
 def test_whoever_is_not_waited_for_may_go_away():
-    office = GroupsUnderTest()
-    office.groups.join_gone("g", Once())
-    stays = office.classic_member()
-    office.groups.join_gone("g", Once())
-    office.groups.beat(
+    coordinator = GroupsUnderTest()
+    coordinator.groups.join_disconnected("g", Once())
+    stays = coordinator.classic_member()
+    coordinator.groups.join_disconnected("g", Once())
+    coordinator.groups.beat(
         "h", HeartbeatRequest("m", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset()), Once()
     )
-    office.groups.join_gone("h", Once())
-    assert office.heartbeat(stays, 1) is NONE
+    coordinator.groups.join_disconnected("h", Once())
+    assert coordinator.heartbeat(stays, 1) is NONE

@@ -1,4 +1,4 @@
-"""Members of both protocols in one living group: upgrade, translation, downgrade; and what the log says afterwards."""
+"""Members of both protocols in one group: upgrade, translation, downgrade, and the resulting log."""
 
 import struct
 from dataclasses import replace
@@ -87,7 +87,7 @@ class GroupsUnderTest:
         return joined.member_id
 
     def both(self):
-        """That member, and one of the new protocol, each with half; (classic id, its generation)."""
+        """Add a member of the consumer protocol; each owns half. Returns (classic member id, its generation)."""
         old = self.classic_member()
         assert self.beat("new", 0).error is ErrorCode.NONE
         assert self.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -102,43 +102,43 @@ class GroupsUnderTest:
 
 
 def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
-    office = GroupsUnderTest()
-    office.both()
-    told = office.beat("new", office.group().consumer.members["new"].epoch)
+    coordinator = GroupsUnderTest()
+    coordinator.both()
+    told = coordinator.beat("new", coordinator.group().consumer.members["new"].epoch)
     assert len(told.assignment) == 2
-    assert office.group().type_name == "consumer"
-    assert office.group().state_name == "Stable"
+    assert coordinator.group().type_name == "consumer"
+    assert coordinator.group().state_name == "Stable"
 
 
 def test_the_group_turns_back_when_the_last_new_member_leaves():
-    office = GroupsUnderTest()
-    old, generation = office.both()
-    assert office.beat("new", -1).error is ErrorCode.NONE
-    assert office.group().type_name == "classic"
-    assert office.heartbeat(old, generation) in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
-    joined = office.join(old, [("orders", range(2))]).answer
+    coordinator = GroupsUnderTest()
+    old, generation = coordinator.both()
+    assert coordinator.beat("new", -1).error is ErrorCode.NONE
+    assert coordinator.group().type_name == "classic"
+    assert coordinator.heartbeat(old, generation) in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
+    joined = coordinator.join(old, [("orders", range(2))]).answer
     assert joined.error is ErrorCode.NONE
     assert joined.leader == old
-    told = office.sync(old, joined.generation_id, {old: assignment(0, 1, 2, 3)})
+    told = coordinator.sync(old, joined.generation_id, {old: assignment(0, 1, 2, 3)})
     assert partitions_in(told.assignment) == [0, 1, 2, 3]
 
 
 def test_the_group_turns_back_when_the_last_new_member_falls_silent():
-    office = GroupsUnderTest()
-    old, generation = office.both()
+    coordinator = GroupsUnderTest()
+    old, generation = coordinator.both()
     for _ in range(3):
-        office.timers.advance(SESSION_MS // 2)
-        office.heartbeat(old, generation)
-    assert office.group().type_name == "classic"
+        coordinator.timers.advance(SESSION_MS // 2)
+        coordinator.heartbeat(old, generation)
+    assert coordinator.group().type_name == "classic"
 
 
 def test_a_successor_finds_the_group_as_it_was():
-    office = GroupsUnderTest()
-    office.both()
-    before = office.group().consumer
+    coordinator = GroupsUnderTest()
+    coordinator.both()
+    before = coordinator.group().consumer
     after = GroupsUnderTest()
     after.groups.begin(0, after.log)
-    after.groups.replay(0, office.log.records)
+    after.groups.replay(0, coordinator.log.records)
     after.groups.loaded(0)
     found = after.group().consumer
     assert found.members.keys() == before.members.keys()
@@ -146,9 +146,9 @@ def test_a_successor_finds_the_group_as_it_was():
         old = before.members[member_id]
         assert (member.epoch, member.assigned, member.classic) == (old.epoch, old.assigned, old.classic)
     turned = GroupsUnderTest()
-    assert office.beat("new", -1).error is ErrorCode.NONE
+    assert coordinator.beat("new", -1).error is ErrorCode.NONE
     turned.groups.begin(0, turned.log)
-    turned.groups.replay(0, office.log.records)
+    turned.groups.replay(0, coordinator.log.records)
     turned.groups.loaded(0)
     assert turned.group().type_name == "classic"
     assert len(turned.group().classic.members) == 1
@@ -156,29 +156,29 @@ def test_a_successor_finds_the_group_as_it_was():
 
 @pytest.mark.parametrize("options", [{"upgrade": False}, {"upgrade": False, "downgrade": False}])
 def test_without_leave_to_upgrade_the_new_member_is_refused(options):
-    office = GroupsUnderTest(**options)
-    old = office.classic_member()
-    assert office.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
-    assert office.heartbeat(old, 1) is ErrorCode.NONE
+    coordinator = GroupsUnderTest(**options)
+    old = coordinator.classic_member()
+    assert coordinator.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert coordinator.heartbeat(old, 1) is ErrorCode.NONE
 
 
 def test_groups_without_members_change_their_protocol_freely():
-    office = GroupsUnderTest()
-    office.beat("a", 0)
-    office.beat("a", -1)
-    joined = office.join().answer
+    coordinator = GroupsUnderTest()
+    coordinator.beat("a", 0)
+    coordinator.beat("a", -1)
+    joined = coordinator.join().answer
     assert joined.error is ErrorCode.NONE
-    assert office.group().type_name == "classic"
-    office.groups.leave("g", [(joined.member_id, None, "")], Once())
-    assert office.beat("b", 0).error is ErrorCode.NONE
-    assert office.group().type_name == "consumer"
+    assert coordinator.group().type_name == "classic"
+    coordinator.groups.leave("g", [(joined.member_id, None, "")], Once())
+    assert coordinator.beat("b", 0).error is ErrorCode.NONE
+    assert coordinator.group().type_name == "consumer"
 
 
 def test_an_append_that_fails_has_the_groups_loaded_anew():
-    office = GroupsUnderTest()
-    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert office.beat("a", 0).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert office.diverged == [0]
+    coordinator = GroupsUnderTest()
+    coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.beat("a", 0).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.diverged == [0]
 
 
 def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
@@ -192,247 +192,249 @@ def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
 
 
 def test_a_static_member_that_comes_with_the_new_protocol_takes_the_place_of_its_classic_self():
-    office = GroupsUnderTest()
-    first = office.join(instance_id="i").answer
-    office.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
-    told = office.beat("new", 0, instance_id="i")
+    coordinator = GroupsUnderTest()
+    first = coordinator.join(instance_id="i").answer
+    coordinator.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
+    told = coordinator.beat("new", 0, instance_id="i")
     assert (told.error, len(told.assignment)) == (ErrorCode.NONE, 4)
-    assert office.group().type_name == "consumer"
-    assert office.groups.heartbeat("g", first.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
-    assert office.beat("newer", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert office.group().consumer.members.keys() == {"new"}
+    assert coordinator.group().type_name == "consumer"
+    assert coordinator.groups.heartbeat("g", first.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert coordinator.beat("newer", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert coordinator.group().consumer.members.keys() == {"new"}
 
 
 def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
-    office = GroupsUnderTest(max_size=1)
-    joins = [office.join(), office.join()]
-    again = office.join(joins[0].answer.member_id)
-    assert len(office.group().classic.members) == 2
-    assert office.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
-    assert office.group().type_name == "classic"
-    office = GroupsUnderTest()
-    office.both()
-    office.groups.settings = replace(office.groups.settings, max_size=0)
-    assert office.beat("new", -1).error is ErrorCode.NONE
-    assert office.group().type_name == "consumer"
+    coordinator = GroupsUnderTest(max_size=1)
+    joins = [coordinator.join(), coordinator.join()]
+    again = coordinator.join(joins[0].answer.member_id)
+    assert len(coordinator.group().classic.members) == 2
+    assert coordinator.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert coordinator.group().type_name == "classic"
+    coordinator = GroupsUnderTest()
+    coordinator.both()
+    coordinator.groups.settings = replace(coordinator.groups.settings, max_size=0)
+    assert coordinator.beat("new", -1).error is ErrorCode.NONE
+    assert coordinator.group().type_name == "consumer"
     assert again is not None
 
 
 def test_a_member_that_was_told_an_id_only_keeps_no_other_protocol_out():
-    office = GroupsUnderTest()
-    pending = office.join(id_required=True).answer
+    coordinator = GroupsUnderTest()
+    pending = coordinator.join(id_required=True).answer
     assert pending.error is ErrorCode.MEMBER_ID_REQUIRED
-    assert office.beat("new", 0).error is ErrorCode.NONE
-    assert office.group().type_name == "consumer"
-    joined = office.join(pending.member_id, id_required=True).answer
+    assert coordinator.beat("new", 0).error is ErrorCode.NONE
+    assert coordinator.group().type_name == "consumer"
+    joined = coordinator.join(pending.member_id, id_required=True).answer
     assert (joined.error, joined.member_id) == (ErrorCode.NONE, pending.member_id)
 
 
 def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
-    office = GroupsUnderTest()
-    assert office.beat("new", 0, instance_id="i").error is ErrorCode.NONE
+    coordinator = GroupsUnderTest()
+    assert coordinator.beat("new", 0, instance_id="i").error is ErrorCode.NONE
     once = Once()
     spoiled = JoinRequest(
         "", SESSION_MS, 30_000, "consumer", [("range", b"")], "c", "/h", instance_id="i", id_required=False
     )
-    office.groups.join("g", spoiled, once)
+    coordinator.groups.join("g", spoiled, once)
     assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    large = subscription() + bytes(office.groups.settings.max_member_bytes - 40)
+    large = subscription() + bytes(coordinator.groups.settings.max_member_bytes - 40)
     once = Once()
-    office.groups.join("g", spoiled._replace(protocols=[("range", large)]), once)
+    coordinator.groups.join("g", spoiled._replace(protocols=[("range", large)]), once)
     assert once.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert office.beat("new", 1, instance_id="i").error is ErrorCode.NONE
+    assert coordinator.beat("new", 1, instance_id="i").error is ErrorCode.NONE
 
 
 def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_changes():
-    office = GroupsUnderTest()
+    coordinator = GroupsUnderTest()
     names = tuple(f"{number:08d}" + "x" * 240 for number in range(5000))
-    assert office.beat("a", 0, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert office.group() is None
-    assert office.beat("a", 0).error is ErrorCode.NONE
-    assert office.beat("a", 1, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert office.group().consumer.members["a"].topics == ("orders",)
+    assert coordinator.beat("a", 0, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert coordinator.group() is None
+    assert coordinator.beat("a", 0).error is ErrorCode.NONE
+    assert coordinator.beat("a", 1, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert coordinator.group().consumer.members["a"].topics == ("orders",)
 
 
 def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_is_told_to_make():
-    office = GroupsUnderTest()
-    old = office.classic_member()
-    assert office.beat("new", 0).error is ErrorCode.NONE
-    assert office.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    coordinator = GroupsUnderTest()
+    old = coordinator.classic_member()
+    assert coordinator.beat("new", 0).error is ErrorCode.NONE
+    assert coordinator.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
     def pass_time(generation):
         for _ in range(5):
-            office.timers.advance(SESSION_MS // 2)
-            assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-            office.beat("new", office.group().consumer.members["new"].epoch)
+            coordinator.timers.advance(SESSION_MS // 2)
+            assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+            coordinator.beat("new", coordinator.group().consumer.members["new"].epoch)
 
     pass_time(1)
-    joined = office.join(old, [("orders", range(4))]).answer
+    joined = coordinator.join(old, [("orders", range(4))]).answer
     assert joined.error is ErrorCode.NONE
-    assert office.heartbeat(old, joined.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.heartbeat(old, joined.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
     pass_time(joined.generation_id)
-    assert old in office.group().consumer.members
-    office.timers.advance(SESSION_MS // 2)
-    assert old not in office.group().consumer.members, "30 s after it was told the second time"
+    assert old in coordinator.group().consumer.members
+    coordinator.timers.advance(SESSION_MS // 2)
+    assert old not in coordinator.group().consumer.members, "30 s after it was told the second time"
 
 
 def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
-    office = GroupsUnderTest()
-    office.beat("a", 0)
-    office.beat("a", -1)
-    written = len(office.log.records)
-    assert office.join("who").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    coordinator = GroupsUnderTest()
+    coordinator.beat("a", 0)
+    coordinator.beat("a", -1)
+    written = len(coordinator.log.records)
+    assert coordinator.join("who").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     once = Once()
-    office.groups.join("g", JoinRequest("", SESSION_MS, 30_000, "consumer", []), once)
+    coordinator.groups.join("g", JoinRequest("", SESSION_MS, 30_000, "consumer", []), once)
     assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert office.group().type_name == "consumer"
-    assert len(office.log.records) == written
+    assert coordinator.group().type_name == "consumer"
+    assert len(coordinator.log.records) == written
 
 
 @pytest.mark.parametrize("partitions, texts", [(2000, 1), (4, 3000)])
 def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partitions, texts):
-    office, once = GroupsUnderTest(), Once()
-    office.topics.counts["orders"] = partitions
+    coordinator, once = GroupsUnderTest(), Once()
+    coordinator.topics.counts["orders"] = partitions
     protocols = [("range", subscription())]
-    office.groups.join(
+    coordinator.groups.join(
         "g", JoinRequest("", SESSION_MS, 30_000, "consumer", protocols, "c" * texts, "h" * texts, "i"), once
     )
     told = {once.answer.member_id: assignment(*range(partitions))}
-    office.sync(once.answer.member_id, once.answer.generation_id, told)
-    classic = office.group().classic
+    coordinator.sync(once.answer.member_id, once.answer.generation_id, told)
+    classic = coordinator.group().classic
     thought = next(most for most in range(100_000) if upgrade_obstacle(classic, 1, most) is None)
-    office.log.held = True
-    office.groups.beat("g", HeartbeatRequest("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once())
-    records, _ = office.log.waiting[0]
+    coordinator.log.held = True
+    coordinator.groups.beat(
+        "g", HeartbeatRequest("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once()
+    )
+    records, _ = coordinator.log.waiting[0]
     assert sum(len(key) + len(value or b"") for key, value in records) <= thought
 
 
 def test_a_classic_member_joins_again_when_there_is_a_new_target_for_it_and_not_before():
-    office = GroupsUnderTest(assignment_interval_ms=1000)
-    old, generation = office.both()
-    assert office.beat("newer", 0).member_epoch == generation
-    group = office.group().consumer
+    coordinator = GroupsUnderTest(assignment_interval_ms=1000)
+    old, generation = coordinator.both()
+    assert coordinator.beat("newer", 0).member_epoch == generation
+    group = coordinator.group().consumer
     assert group.epoch > group.assignment_epoch == generation
-    assert office.heartbeat(old, generation) is ErrorCode.NONE
-    told = office.join(old, [("orders", range(2))]).answer
+    assert coordinator.heartbeat(old, generation) is ErrorCode.NONE
+    told = coordinator.join(old, [("orders", range(2))]).answer
     assert (told.error, told.generation_id) == (ErrorCode.NONE, generation)
-    assert office.sync(old, generation).error is ErrorCode.NONE
-    office.timers.advance(999)
-    assert office.heartbeat(old, generation) is ErrorCode.NONE
-    office.timers.advance(1)
-    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert office.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
-    told = office.join(old, [("orders", range(2))]).answer
-    office.sync(old, told.generation_id)
-    told = office.join(old, [("orders", range(1))]).answer
+    assert coordinator.sync(old, generation).error is ErrorCode.NONE
+    coordinator.timers.advance(999)
+    assert coordinator.heartbeat(old, generation) is ErrorCode.NONE
+    coordinator.timers.advance(1)
+    assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
+    told = coordinator.join(old, [("orders", range(2))]).answer
+    coordinator.sync(old, told.generation_id)
+    told = coordinator.join(old, [("orders", range(1))]).answer
     assert told.generation_id == group.assignment_epoch == group.epoch > generation
-    assert office.sync(old, told.generation_id).error is ErrorCode.NONE
-    assert office.heartbeat(old, told.generation_id) is ErrorCode.NONE
+    assert coordinator.sync(old, told.generation_id).error is ErrorCode.NONE
+    assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.NONE
 
 
 def test_classic_members_that_stay_in_a_consumer_group_have_its_target_computed_themselves():
-    office = GroupsUnderTest(assignment_interval_ms=1000, downgrade=False)
-    old, _ = office.both()
-    office.timers.advance(1000)
-    other = office.join().answer
-    assert office.beat("new", -1).error is ErrorCode.NONE
-    told = office.join(old, [("orders", range(2))]).answer
-    assert office.sync(old, told.generation_id).error is ErrorCode.NONE
-    group = office.group().consumer
+    coordinator = GroupsUnderTest(assignment_interval_ms=1000, downgrade=False)
+    old, _ = coordinator.both()
+    coordinator.timers.advance(1000)
+    other = coordinator.join().answer
+    assert coordinator.beat("new", -1).error is ErrorCode.NONE
+    told = coordinator.join(old, [("orders", range(2))]).answer
+    assert coordinator.sync(old, told.generation_id).error is ErrorCode.NONE
+    group = coordinator.group().consumer
     assert group.all_classic
     assert group.epoch > group.assignment_epoch
-    assert office.heartbeat(old, told.generation_id) is ErrorCode.NONE
-    office.timers.advance(1000)
-    assert office.heartbeat(old, told.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
-    office.join(old, [("orders", range(2))])
+    assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.NONE
+    coordinator.timers.advance(1000)
+    assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    coordinator.join(old, [("orders", range(2))])
     assert group.epoch == group.assignment_epoch
     assert other.error is ErrorCode.NONE
 
 
 def test_a_classic_member_that_is_told_to_join_again_by_its_sync_and_does_not_is_out():
-    office = GroupsUnderTest()
-    old, generation = office.both()
-    assert office.beat("newer", 0).error is ErrorCode.NONE
-    assert office.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
+    coordinator = GroupsUnderTest()
+    old, generation = coordinator.both()
+    assert coordinator.beat("newer", 0).error is ErrorCode.NONE
+    assert coordinator.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(6):
-        assert old in office.group().consumer.members
-        office.group().consumer.extend_session(office.group().consumer.members[old])
-        office.timers.advance(SESSION_MS // 2)
-    assert old not in office.group().consumer.members
+        assert old in coordinator.group().consumer.members
+        coordinator.group().consumer.extend_session(coordinator.group().consumer.members[old])
+        coordinator.timers.advance(SESSION_MS // 2)
+    assert old not in coordinator.group().consumer.members
 
 
-def loaded_anew(office):
-    """As when the office was told that it diverged; the type of its group."""
-    assert office.diverged == [0]
-    assert office.heartbeat("who", 1) is ErrorCode.NONE, "nobody is served, or expelled, before"
-    office.groups.begin(0, office.log)
-    office.groups.replay(0, office.log.records)
-    office.groups.loaded(0)
-    return office.group().type_name
+def loaded_anew(coordinator):
+    """Reload the groups as after a failed append; return the type of the group."""
+    assert coordinator.diverged == [0]
+    assert coordinator.heartbeat("who", 1) is ErrorCode.NONE, "nobody is served, or expelled, before"
+    coordinator.groups.begin(0, coordinator.log)
+    coordinator.groups.replay(0, coordinator.log.records)
+    coordinator.groups.loaded(0)
+    return coordinator.group().type_name
 
 
 def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goes_it_again():
-    office = GroupsUnderTest()
-    old, generation = office.both()
-    office.log.held = True
+    coordinator = GroupsUnderTest()
+    old, generation = coordinator.both()
+    coordinator.log.held = True
     gone = Once()
-    office.groups.beat("g", HeartbeatRequest("new", -1), gone)
-    (records, then), (_, failed) = office.log.waiting
-    assert office.group().type_name == "classic"
-    office.log.records += records
+    coordinator.groups.beat("g", HeartbeatRequest("new", -1), gone)
+    (records, then), (_, failed) = coordinator.log.waiting
+    assert coordinator.group().type_name == "classic"
+    coordinator.log.records += records
     then(ErrorCode.NONE)
     failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    office.log.waiting.clear()
-    office.log.held = False
+    coordinator.log.waiting.clear()
+    coordinator.log.held = False
     assert gone.answer.error is ErrorCode.NONE
-    assert loaded_anew(office) == "consumer"
-    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert office.group().type_name == "classic"
-    office.diverged.clear()
+    assert loaded_anew(coordinator) == "consumer"
+    assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.group().type_name == "classic"
+    coordinator.diverged.clear()
     after = GroupsUnderTest()
     after.groups.begin(0, after.log)
-    after.groups.replay(0, office.log.records)
+    after.groups.replay(0, coordinator.log.records)
     after.groups.loaded(0)
     assert after.group().type_name == "classic"
 
 
 def test_a_group_without_members_whose_other_protocol_could_not_be_stored_is_what_the_log_says():
-    office = GroupsUnderTest()
-    office.beat("a", 0)
-    office.beat("a", -1)
-    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    office.join(id_required=True)
-    office.log.failing = None
-    assert loaded_anew(office) == "consumer"
+    coordinator = GroupsUnderTest()
+    coordinator.beat("a", 0)
+    coordinator.beat("a", -1)
+    coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    coordinator.join(id_required=True)
+    coordinator.log.failing = None
+    assert loaded_anew(coordinator) == "consumer"
 
 
 def test_a_group_that_could_not_be_deleted_is_what_the_log_says():
-    office = GroupsUnderTest()
-    office.beat("a", 0)
-    office.beat("a", -1)
-    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    coordinator = GroupsUnderTest()
+    coordinator.beat("a", 0)
+    coordinator.beat("a", -1)
+    coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     deleted = Once()
-    office.groups.delete("g", deleted)
+    coordinator.groups.delete("g", deleted)
     assert deleted.answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    office.log.failing = None
-    assert loaded_anew(office) == "consumer"
+    coordinator.log.failing = None
+    assert loaded_anew(coordinator) == "consumer"
 
 
 def test_a_group_whose_way_back_no_batch_can_hold_stays_and_tries_again_when_it_has_changed():
-    office = GroupsUnderTest()
-    old, generation = office.both()
-    settings = office.groups.settings
-    office.groups.settings = replace(settings, max_member_bytes=300)
-    assert office.beat("new", -1).error is ErrorCode.NONE
-    written = len(office.log.records)
-    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert office.group().type_name == "consumer"
-    assert len(office.log.records) == written
-    office.groups.settings = settings
-    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert office.group().type_name == "consumer", "it is as large as it was"
-    assert office.group().downgrade_refused_at == office.group().consumer.epoch
-    assert office.join(old, [("orders", range(2))]).answer.error is ErrorCode.NONE
-    assert office.join().answer.error is ErrorCode.NONE
-    assert office.group().type_name == "classic"
-    assert office.diverged == []
+    coordinator = GroupsUnderTest()
+    old, generation = coordinator.both()
+    settings = coordinator.groups.settings
+    coordinator.groups.settings = replace(settings, max_member_bytes=300)
+    assert coordinator.beat("new", -1).error is ErrorCode.NONE
+    written = len(coordinator.log.records)
+    assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.group().type_name == "consumer"
+    assert len(coordinator.log.records) == written
+    coordinator.groups.settings = settings
+    assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.group().type_name == "consumer", "it is as large as it was"
+    assert coordinator.group().downgrade_refused_at == coordinator.group().consumer.epoch
+    assert coordinator.join(old, [("orders", range(2))]).answer.error is ErrorCode.NONE
+    assert coordinator.join().answer.error is ErrorCode.NONE
+    assert coordinator.group().type_name == "classic"
+    assert coordinator.diverged == []

@@ -1,4 +1,4 @@
-"""The native OffsetCommit against schema, handler and batch builder in Python: same judgement, records and answer."""
+"""The native OffsetCommit compared with schema, handler and batch builder in Python: equal decisions, records and responses."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ def topics(tmp_path_factory):
 
 
 class Recorder:
-    """Groups that only note what they are asked. :param outcome: what every commit is answered."""
+    """Groups that record requests. :param outcome: the result of every commit."""
 
     settings = GroupSettings(offset_metadata_max_bytes=LONGEST_NOTE)
 
@@ -116,7 +116,7 @@ def check_same(frame, topics, outcome):
 
 
 def check_same_answer(frame, topics):
-    """As `check_same`, where a partition may come twice: the last one counts."""
+    """Like `check_same`, for requests that name a partition twice: the last one counts."""
     by_hand, answer = natively(frame, view_of(topics))
     wanted, wanted_answer = reference(frame, view_of(topics))
     assert answer == wanted_answer
@@ -177,18 +177,18 @@ def full_request():
 
 
 def test_a_commit_that_takes_too_long_is_refused_at_once_and_counts_once_it_is_there(topics):
-    office = GroupsUnderTest()
-    office.log.held = True
+    coordinator = GroupsUnderTest()
+    coordinator.log.held = True
     request = full_request()
     request.generation_id_or_member_epoch, request.member_id = -1, ""
     commit, answers = read(frame_of(request, 9), topics, LONGEST_NOTE, NOW_MS), []
-    office.groups.commit(commit, lambda outcome: answers.append(commit.response(outcome)))
-    office.log.dawdle()
+    coordinator.groups.commit(commit, lambda outcome: answers.append(commit.response(outcome)))
+    coordinator.log.dawdle()
     assert answers == [commit.response(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
-    assert office.groups.fetch("g\u00fc")[1].get("orders", 2) is None
-    office.log.acknowledge()
+    assert coordinator.groups.fetch("g\u00fc")[1].get("orders", 2) is None
+    coordinator.log.acknowledge()
     assert len(answers) == 1
-    assert office.groups.fetch("g\u00fc")[1].get("orders", 2).offset == 5
+    assert coordinator.groups.fetch("g\u00fc")[1].get("orders", 2).offset == 5
 
 
 @pytest.mark.parametrize("version", NATIVE)
@@ -281,7 +281,7 @@ def test_batches_are_compressed_as_by_the_builder_in_python(codec):
 
 
 def java_hash(text):
-    """As Java's String.hashCode."""
+    """Java's String.hashCode."""
     units = text.encode("utf-16-be", "surrogatepass")
     total = 0
     for at in range(0, len(units), 2):

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup and Heartbeat natively against schema and handler: the same is asked of the group, and answered."""
+"""Native JoinGroup, SyncGroup and Heartbeat compared with schema and handler: equal calls of the group, equal responses."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ ASKER = ForwardContext(7, 0, "[::1]:4711", "caf\u00e9")
 
 
 class Recorder:
-    """Groups that note what they are asked, and answer `outcome`."""
+    """Groups that record requests and return `outcome`."""
 
     def __init__(self, outcome):
         self.outcome = outcome
@@ -54,7 +54,7 @@ def frame_of(request, key, version):
 
 
 def reference(frame, outcome):
-    """What the group is asked, and the response, by schema and handler."""
+    """The calls of the group, and the response, by schema and handler."""
     header, body = decode_request_header(frame)
     row, version = BY_KEY[header.request_api_key], header.request_api_version
     message, _ = decode(by_key(row.key).request, version, frame, body)
@@ -76,7 +76,7 @@ def asked(frame, answers):
 
 
 def natively(frame, key, outcome):
-    """Likewise at once; None if it is left to the handler."""
+    """The calls and the response of the native code; None if it leaves the request to the handler."""
     groups, answers = Recorder(outcome), []
     serve = function_named(BY_KEY[key].at_once)
     if not serve(asked(frame, answers), SimpleNamespace(groups=groups)):
@@ -137,7 +137,7 @@ OUTCOMES = {JOIN: JOINED, BEAT: ERRORS, SYNC: SYNCED}
 
 
 def fit(request, outcome, key, version):
-    """What a client of that version can say, and be told."""
+    """The fields that exist in a version."""
     if key == JOIN and version < 1:
         request.rebalance_timeout_ms = -1
     if version < {JOIN: 5, BEAT: 3, SYNC: 3}[key]:
@@ -159,7 +159,7 @@ def test_every_version_is_read_and_answered_as_the_schema_says(key, version, dat
 
 @pytest.mark.parametrize(("key", "version"), ALL)
 def test_what_is_cut_or_lies_is_left_to_the_schema(key, version):
-    """Nothing but whole requests is served at once; a byte that is changed gives what the schema makes of it, or nothing."""
+    """The native code serves only complete requests; after a changed byte it behaves as the schema, or not at all."""
     fields = {"group_id": "g", "member_id": "m"}
     if key == JOIN:
         protocol = join_group.Request.JoinGroupRequestProtocol(name="range", metadata=b"abc")
@@ -215,7 +215,7 @@ def test_versions_that_are_not_served_are_left_alone(key):
     ],
 )
 def test_an_answer_that_cannot_be_told_fails_its_own_request_alone(key, outcome):
-    """The group answers many members in one go: what is wrong with one answer must not keep the others waiting."""
+    """The group answers many members together: an error in one response must not block the others."""
     assert FAILED == Status.FAILED
     request = {JOIN: join_group, SYNC: sync_group}[key].Request(group_id="g", protocol_type="c")
     if key == SYNC:

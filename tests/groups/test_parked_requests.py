@@ -1,4 +1,4 @@
-"""JoinGroups and SyncGroups that wait for other members hold no bytes of those that the coordinator may have in hand."""
+"""Waiting JoinGroups and SyncGroups do not count towards the coordinator's limit of bytes in progress."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ MEMBERS = 10
 
 
 class Bench:
-    """A worker's end and a coordinator's, with real groups whose time stands still.
+    """A worker's and a coordinator's end of the forwarding, with real groups and a stopped clock.
 
     :param natively: requests are served at once.
     """
@@ -70,7 +70,7 @@ class Bench:
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
     def ask(self, request, key):
-        """The future of the response, each on a connection of its own."""
+        """Send a request on a new connection; return the future of its response."""
         self.connections += 1
         version = VERSIONS[key]
         header = RequestHeader(
@@ -112,7 +112,7 @@ class Bench:
         return self.ask(request, SYNC)
 
     async def is_served(self):
-        """Somebody else's request is answered."""
+        """Check that another client's request is answered."""
         beat = heartbeat.Request(group_id="other", generation_id=1, member_id="m")
         answer = await asyncio.wait_for(self.ask(beat, BEAT), PATIENCE_S)
         assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -147,7 +147,7 @@ def test_members_that_wait_for_a_rebalance_keep_nobody_else_from_being_served(tm
     before = requests()  # of other tests; kept, so that nothing comes to lie where one of them lay
 
     def held():
-        """How many have been added."""
+        """The number of added objects."""
         known = {id(one) for one in before}
         return sum(id(one) not in known for one in requests())
 

@@ -1,4 +1,4 @@
-"""Patterns of subscriptions against topics: in slices, each once, and what a member of a group sees of it meanwhile."""
+"""Subscription patterns: matched once and in slices, and the effect on members meanwhile."""
 
 import pytest
 
@@ -19,7 +19,7 @@ class Topics:
 
 
 class Slices(list):
-    """Steps that are due; `finish` takes them in turn."""
+    """Pending slices; `finish` runs them in turn."""
 
     def __call__(self, step):
         self.append(step)

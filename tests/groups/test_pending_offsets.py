@@ -1,4 +1,4 @@
-"""Offsets that Kafka's transactional producers committed, as a load of `__consumer_offsets` takes them over."""
+"""Offsets that Kafka's transactional producers committed, in a load of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ T, U = 7, 8
 
 
 class Loader:
-    """Batches of a log, numbered as they are written, and what groups become of them."""
+    """Builds the batches of a log and loads groups from them."""
 
     def __init__(self) -> None:
         self.batches: list[LogBatch] = []
 
     def add(self, batch: LogBatch) -> Loader:
-        """One that takes one offset."""
+        """Add a record that uses one offset."""
         self.batches.append(batch)
         return self
 
     def plain(self, partition: int, offset: int | None, group: str = "g", topic: str = "orders") -> Loader:
-        """A commit outside of transactions, or a tombstone."""
+        """Add a commit outside of transactions, or a tombstone."""
         return self.add(LogBatch([record(group, topic, partition, offset)]))
 
     def within(
         self, producer_id: int, partition: int, offset: int | None, group: str = "g", topic: str = "orders"
     ) -> Loader:
-        """A commit within a producer's transaction."""
+        """Add a commit in a producer's transaction."""
         made = record(group, topic, partition, offset)
         return self.add(LogBatch([made], producer_id, [len(self.batches)]))
 
     def end(self, producer_id: int, commits: bool) -> Loader:
-        """The marker that ends a producer's transaction."""
+        """Add the end marker of a producer's transaction."""
         return self.add(LogBatch([], producer_id, commits=commits))
 
     def load(self) -> GroupsUnderTest:
-        office = GroupsUnderTest()
-        office.groups.begin(0, office.log)
-        office.groups.replay_batches(0, self.batches)
-        office.groups.loaded(0)
-        return office
+        coordinator = GroupsUnderTest()
+        coordinator.groups.begin(0, coordinator.log)
+        coordinator.groups.replay_batches(0, self.batches)
+        coordinator.groups.loaded(0)
+        return coordinator
 
 
 def record(group: str, topic: str, partition: int, offset: int | None) -> tuple[bytes, bytes | None]:
     return offset_record(group, topic, partition, None if offset is None else Committed(offset, commit_timestamp_ms=1))
 
 
-def offsets(office: GroupsUnderTest, group: str = "g") -> dict[int, int]:
-    """Of each partition, what a client that asks gets."""
-    error, found = office.groups.fetch(group)
+def offsets(coordinator: GroupsUnderTest, group: str = "g") -> dict[int, int]:
+    """The committed offset that OffsetFetch returns, by partition."""
+    error, found = coordinator.groups.fetch(group)
     assert error is ErrorCode.NONE
     return {partition: committed.offset for _, partition, committed in found}
 
@@ -77,11 +77,11 @@ def test_an_offset_of_an_aborted_transaction_never_counts():
 def test_an_offset_of_an_open_transaction_does_not_count_and_the_log_says_so(caplog):
     log = Loader().plain(0, 1).within(T, 0, 5).within(T, 1, 6).within(U, 2, 7, group="other")
     with caplog.at_level(logging.WARNING):
-        office = log.load()
-    assert offsets(office) == {0: 1}
-    assert offsets(office, "other") == {}
+        coordinator = log.load()
+    assert offsets(coordinator) == {0: 1}
+    assert offsets(coordinator, "other") == {}
     (line,) = (line.getMessage() for line in caplog.records if "transactions" in line.getMessage())
-    assert "3 offset(s) of g, other" in line and "continue from the offsets committed before" in line
+    assert "3 offset(s) of group(s) g, other" in line and "continue from the offsets committed before" in line
 
 
 def test_the_newest_record_counts_whatever_the_order_of_the_ends():
@@ -109,42 +109,42 @@ def test_an_end_without_records_changes_nothing():
 @pytest.mark.parametrize("verb", ["group", "offset", "topic"])
 def test_what_is_deleted_does_not_come_back_when_the_transaction_ends_later(verb):
     log = Loader().plain(1, 1).within(T, 0, 5)
-    office = log.load()
+    coordinator = log.load()
     if verb == "group":
         then = Once()
-        office.groups.delete("g", then)
+        coordinator.groups.delete("g", then)
         assert then.answer is ErrorCode.NONE
     elif verb == "offset":
         outcome: list[Any] = []
-        office.groups.delete_offsets("g", [("orders", 0), ("orders", 1)], lambda *answer: outcome.append(answer))
+        coordinator.groups.delete_offsets("g", [("orders", 0), ("orders", 1)], lambda *answer: outcome.append(answer))
         assert outcome == [(ErrorCode.NONE, {("orders", 0): ErrorCode.NONE, ("orders", 1): ErrorCode.NONE})]
     else:
-        office.groups.topics_deleted(["orders"])
-    for tombstone in office.log.records:
+        coordinator.groups.topics_deleted(["orders"])
+    for tombstone in coordinator.log.records:
         log.add(LogBatch([tombstone]))
     assert offsets(log.end(T, commits=True).load()) == {}
 
 
 def test_open_offsets_expire_as_others_do_and_a_group_that_has_nothing_else_goes_with_them():
     log = Loader().within(T, 0, 5)
-    office = log.load()
-    assert [group.group_id for group in office.groups.groups()] == ["g"]
-    office.timers.advance(office.groups.settings.offsets_retention_ms)
-    assert office.groups.expire() == 1
-    assert list(office.groups.groups()) == []
-    for tombstone in office.log.records:
+    coordinator = log.load()
+    assert [group.group_id for group in coordinator.groups.groups()] == ["g"]
+    coordinator.timers.advance(coordinator.groups.settings.offsets_retention_ms)
+    assert coordinator.groups.expire() == 1
+    assert list(coordinator.groups.groups()) == []
+    for tombstone in coordinator.log.records:
         log.add(LogBatch([tombstone]))
     assert offsets(log.end(T, commits=True).load()) == {}
 
 
 def test_the_expiry_of_an_open_offset_spares_what_was_committed_since():
-    office = Loader().within(T, 0, 5).load()
-    office.timers.advance(office.groups.settings.offsets_retention_ms - 1)
+    coordinator = Loader().within(T, 0, 5).load()
+    coordinator.timers.advance(coordinator.groups.settings.offsets_retention_ms - 1)
     then = Once()
-    office.groups.commit(
-        Commit("g", "", -1, None, {("orders", 0): Committed(9, commit_timestamp_ms=office.timers.wall_ms())}), then
+    coordinator.groups.commit(
+        Commit("g", "", -1, None, {("orders", 0): Committed(9, commit_timestamp_ms=coordinator.timers.wall_ms())}), then
     )
     assert then.answer is ErrorCode.NONE
-    office.timers.advance(1)
-    assert office.groups.expire() == 0
-    assert offsets(office) == {0: 9}
+    coordinator.timers.advance(1)
+    assert coordinator.groups.expire() == 0
+    assert offsets(coordinator) == {0: 9}

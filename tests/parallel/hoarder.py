@@ -1,4 +1,4 @@
-"""A ParallelConsumer in a process of its own whose handlers are stuck at first: ``python -m tests.parallel.hoarder SETTINGS``.
+"""A ParallelConsumer in a separate process whose handlers block at first: ``python -m tests.parallel.hoarder SETTINGS``.
 
 SETTINGS is JSON. Handlers wait until every partition is paused; then all records are processed. Prints as JSON by how many
 bytes the process grew at its peak, and two counters.
@@ -22,7 +22,7 @@ def status(name):
 
 
 class WhenAllArePaused(Counters):
-    """Counters that set an event once so many partitions are paused."""
+    """Counters that set an event when enough partitions are paused."""
 
     partitions = 0
     event = threading.Event()

@@ -1,4 +1,4 @@
-"""A member of a group in a process of its own, to be killed: ``python -m tests.parallel.member``, settings as JSON in argv.
+"""A group member in a separate process that tests kill: ``python -m tests.parallel.member``, settings as JSON in argv.
 
 Each processed record becomes one line of a file, written with one system call before the record counts as processed.
 Ends in good order on SIGTERM, once there is a file named after it and its process.

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Running:
-    """A consumer whose poll thread is ours to end; `counters` as its own."""
+    """Runs a consumer in a thread that the test ends; `counters` are those of the consumer."""
 
     broker = None  # whose log tells why one does not end
 
@@ -47,7 +47,7 @@ class Running:
             raise self.failure
 
     def _where(self):
-        """What keeps it: the poll thread's stack, what was counted, and what the broker says of the group and at all."""
+        """Diagnostics: the stack of the poll thread, the counters, the group's state and the broker's status."""
         command = [sys.executable, "-m", "odradek.cli.main", "group", "explain", self.group]
         command += ["--bootstrap-server", self.broker.bootstrap_servers]
         told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,7 +69,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """One a test process: tests of this file may run in different ones, so each has a topic and a group of its own."""
+    """One broker per test process. Tests of this file may run in different processes, so each uses its own topic and group."""
     directory = tmp_path_factory.mktemp("parallel")
     names = ("ordered-key", "ordered-partition", "retried", "letters", "stuck", "stuck-letters", "slow", "shared")
     names += ("stopped", "bounded", "range")
@@ -79,12 +79,12 @@ def broker(tmp_path_factory):
 
 
 def config(broker, group, **more):
-    """With a session that outlasts whatever keeps this process or the broker from running for some seconds."""
+    """A configuration with a session timeout that is longer than pauses of the test machine."""
     return {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "session.timeout.ms": 60_000, **more}
 
 
 def produce(broker, topic, count, keys=20, partition=None):
-    """Values are "key number", numbers rising."""
+    """Write records with values "key number" and ascending numbers."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     where = {} if partition is None else {"partition": partition}
     for number in range(count):
@@ -112,7 +112,7 @@ def ends(broker, topic, partitions=4):
 
 
 class Seen:
-    """What a handler got, and a wait for a condition on it."""
+    """Records the messages of a handler and waits for conditions on them."""
 
     def __init__(self):
         self.changed = threading.Condition()
@@ -274,7 +274,7 @@ def test_no_more_is_held_than_allowed(broker):
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_members_come_and_go_without_a_repeat(broker, assignor):
-    """In good order nothing is repeated: what is worked on is finished and committed before the partition goes."""
+    """An orderly rebalance repeats no record: records in flight are finished and committed before the revocation."""
     topic = "shared" if assignor == "cooperative-sticky" else "range"
     seen, total = Seen(), 0
 
@@ -284,7 +284,7 @@ def test_members_come_and_go_without_a_repeat(broker, assignor):
         total += 1000
 
     def has_some(consumer):
-        """However long a member takes to join: there is work left for it."""
+        """Keep enough records for a member that takes long to join."""
         if total - len(seen.records) < 1000:
             more()
         return consumer.counters.processed > 100

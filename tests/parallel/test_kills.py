@@ -1,4 +1,4 @@
-"""Members killed at random under load, with others coming and going: nothing lost, nothing repeated that was committed."""
+"""Members are killed at random under load while others join and leave: no record is lost, no committed record is repeated."""
 
 import json
 import random
@@ -19,11 +19,11 @@ PARTITIONS, RECORDS, KILLS = 4, 6000, 5
 MAX_UNCOMMITTED = 60
 GROUP, TOPIC = "killed", "load"
 PACE = {"work_s": 0.004, "slow_s": 0.3, "slow_every": 50}
-"""Most of the time some record is slow and was overtaken by others: a kill then finds a gap below what was processed."""
+"""Slow records are usually overtaken by others, so that a kill finds unprocessed offsets below processed ones."""
 
 
 class Record:
-    """What the members wrote, read again and again."""
+    """Follows the files that the members write."""
 
     def __init__(self, path):
         self.path = path
@@ -34,7 +34,7 @@ class Record:
         return [tuple(map(int, line.split())) for line in self.path.read_text().splitlines()]
 
     def wait_for(self, condition, members):
-        """Looks until the condition holds, at the pace of a group's answers; fails if a member ended by itself."""
+        """Wait until the condition holds; fail if a member ended by itself."""
         while not condition(lines := self.lines()):
             for one in members:
                 assert one.poll() is None, f"a member ended with {one.returncode}"
@@ -78,11 +78,11 @@ def test_kills_at_random_lose_nothing_and_repeat_only_what_was_not_committed(tmp
             return process
 
         def stays(name):
-            """A member that comes back without waiting for the session's end."""
+            """Restart a member before its session timeout."""
             return member(**{"group.instance.id": name})
 
         def leave(process):
-            """In good order, however slowly it started."""
+            """Stop a member in order, however slowly it started."""
             until(lambda: (tmp_path / f"seen.{process.pid}").exists() or process.poll() is not None, "the member")
             process.send_signal(signal.SIGTERM)
 
@@ -119,7 +119,7 @@ def test_kills_at_random_lose_nothing_and_repeat_only_what_was_not_committed(tmp
             lengths = [0]
 
             def through(lines):
-                """All was processed; or nothing more comes, because all was committed: then some is lost."""
+                """All records are processed, or all are committed and no more will be processed: then some are lost."""
                 lengths.append(len(lines))
                 still = lengths[-1] == lengths[-2]
                 return len({line[1:] for line in lines}) >= RECORDS or (still and committed() == whole)

@@ -1,4 +1,4 @@
-"""Turns of partitions, lanes that stay closed, what is forgotten and what is held: WorkQueues without a broker."""
+"""WorkQueues without a broker: turns of partitions, closed lanes, dropped and held records."""
 
 from collections import defaultdict
 
@@ -13,7 +13,7 @@ LONG_S = 3600.0
 
 
 class Room:
-    """Queues of two partitions, and a worker that takes only when it would not wait."""
+    """Queues of two partitions, and a worker that never waits."""
 
     def __init__(self, order):
         self.queues = WorkQueues(order)
@@ -25,12 +25,12 @@ class Room:
         return work
 
     def release(self):
-        """The time of all that is to be tried again has come."""
+        """Make all pending retries due."""
         with self.queues._changed:
             self.queues._release(float("inf"))
 
     def take_all(self):
-        """Everything that may be begun now."""
+        """Take all records that may be started now."""
         taken = []
         while any(buffer.ready for buffer in self.queues._buffers.values()):
             taken.append(self.queues.take())

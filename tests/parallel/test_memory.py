@@ -1,4 +1,4 @@
-"""How much memory a ParallelConsumer uses: how it is divided, and the peak of a process whose handlers are stuck."""
+"""The memory of a ParallelConsumer: its division, and the peak of a process whose handlers block."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
 
 class Record:
-    """As much of a `confluent_kafka.Message` as is measured."""
+    """The measured part of a `confluent_kafka.Message`."""
 
     def __init__(self, key, value, headers):
         self.key, self.headers = lambda: key, lambda: headers

@@ -1,4 +1,4 @@
-"""Every sequence of taking, finishing, committing and rewinding of one partition, against a model that looks at all of it."""
+"""Random sequences of take, done, commit and rewind on one partition, compared with a simple model."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from odradek.clients.offset_manager import OffsetManager
 
 
 class Model(RuleBasedStateMachine):
-    """The model is the list of [offset, processed] of all that was taken, and what the coordinator has."""
+    """The model: a list of [offset, processed] of all taken records, and the committed offset."""
 
     def __init__(self):
         super().__init__()
@@ -23,7 +23,7 @@ class Model(RuleBasedStateMachine):
         self.coordinator = None
 
     def safe(self):
-        """What follows the last record before the first that is not processed."""
+        """The offset below which all records are processed."""
         processed = list(itertools.takewhile(lambda record: record[1], self.records))
         if processed:
             return processed[-1][0] + 1

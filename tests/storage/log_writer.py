@@ -1,4 +1,4 @@
-"""A plain writer of logs in Kafka's format, in Python: what the tests of loading and recovery compare with.
+"""A simple writer of logs in Kafka's format, with which the tests of loading and recovery compare.
 
 It keeps in memory everything that a reader of its files should find.
 """
@@ -16,7 +16,7 @@ from odradek.storage.producer_snapshot import ProducerBatch, ProducerState, writ
 
 
 def read_old(data: bytes) -> tuple[RecordBatch, int]:
-    """A message of format v0 or v1 as the batch that a log takes it for: its stated offset is its last one."""
+    """A message of format v0 or v1, which a log treats as a batch: its offset is the last offset."""
     message, size = read_message(data)
     return RecordBatch(message.offset, -1, 0, 0, -1, message.timestamp, -1, -1, -1, 1, b""), size
 
@@ -117,7 +117,7 @@ class LogWriter:
         self.segments.append(SegmentWriter(self.end))
 
     def close(self) -> None:
-        """As a clean stop leaves the log."""
+        """Write the files as after a clean stop."""
         self.segments[-1].add_time()
         self.snapshot()
         self.write()

@@ -1,4 +1,4 @@
-"""Kafka itself as the oracle: it reads every file written here, and what it wrote opens here with equal numbers."""
+"""Kafka as the oracle: it reads every file written here, and its files load here with equal values."""
 
 import os
 import shutil
@@ -99,7 +99,7 @@ def produce(port):
 
 
 def ends(server):
-    """{topic: log end offset}, asked for again while a starting broker does not lead the partition yet."""
+    """{topic: log end offset}; retries while a starting broker does not lead the partition yet."""
     consumer = Consumer(server | {"group.id": "g"})
     found = {}
     deadline = time.monotonic() + 90
@@ -180,7 +180,7 @@ def test_what_kafka_left_open_is_recovered_to_what_it_would_have_closed(kafka_di
 
 
 def test_kafka_goes_on_with_files_written_here(kafka_directory):
-    """Small files rewritten, indexes and snapshots made anew: Kafka starts on them without recovery or complaint."""
+    """Rewritten small files, rebuilt indexes and snapshots: Kafka starts on them without recovery or error."""
     broker, _, found = kafka_directory
     data = broker / "data"
     for name in ("recovery-point", "log-start", "replication"):

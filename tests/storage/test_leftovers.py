@@ -1,4 +1,4 @@
-"""What interrupted deletions, cleanings and swaps leave is finished when the log is opened, at any crash in between."""
+"""Opening a log completes interrupted deletions, cleanings and swaps, after a crash at any point."""
 
 import errno
 import shutil

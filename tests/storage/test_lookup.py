@@ -206,7 +206,7 @@ def test_records_that_are_not_those_of_their_batch_are_corrupt():
 
 
 def test_a_search_in_a_batch_of_a_million_records_makes_no_object_for_each():
-    """A few kilobytes open to as many; a worker that makes objects of them runs out of memory."""
+    """A few kilobytes decompress to millions of records; objects for all of them would exhaust the memory."""
     record = bytes([2 * 6, 0, 0, 0, 1, 1, 0])  # without key and value, at the batch's own time and offset
     count = 1_000_000
     plain = record * count

@@ -1,4 +1,4 @@
-"""Message sets of formats v0 and v1: what is refused, round trips through record batches, and Kafka's rules of conversion."""
+"""Message sets of formats v0 and v1: errors, round trips through record batches, and Kafka's conversion rules."""
 
 import os
 import random
@@ -36,7 +36,7 @@ def wrap(inner, codec, magic, offset=0, timestamp=-1, attributes=0):
 
 
 def up(data, codec=AS_SENT, level=0, limit=LIMIT, max_message_bytes=1 << 20):
-    """(error, what was found, the batch) of a producer's message set."""
+    """(error, properties, batch) of a producer's message set."""
     error, found, made, size = prepare(data, True, codec, level, limit, max_message_bytes)
     if size == LIMIT_REACHED:
         return TOO_LARGE, None, None
@@ -44,7 +44,7 @@ def up(data, codec=AS_SENT, level=0, limit=LIMIT, max_message_bytes=1 << 20):
 
 
 def down(path, data, magic, offset=0, *, limit=1 << 20, position=0, at_least_one=True, may_convert=True):
-    """(error, the messages, the offset from which to go on) of a log file's content."""
+    """(error, messages, next fetch offset) of the content of a log file."""
     path.write_bytes(data)
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Logs of messages v0 and v1, mixed with batches v2 behind: opened, recovered, cut and looked up like any other."""
+"""Logs of messages v0 and v1 followed by batches v2: opened, recovered, truncated and looked up like others."""
 
 import errno
 import os

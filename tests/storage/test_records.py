@@ -1,4 +1,4 @@
-"""A batch from a client is accepted exactly when it is sound; what is found in it equals what a plain reader finds."""
+"""A batch from a client is accepted exactly when it is valid; its properties equal those of a simple reader."""
 
 import struct
 
@@ -147,7 +147,7 @@ def test_a_producer_id_needs_epoch_and_sequence(epoch, sequence, expected):
 
 
 def test_without_a_producer_id_epoch_and_sequence_may_be_zero():
-    """kafkajs and sarama send zeros there."""
+    """kafkajs and sarama send zeros in this field."""
     assert records.check(build_batch([Record(b"k")], producer_epoch=0, base_sequence=0))[0] == 0
 
 

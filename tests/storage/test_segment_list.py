@@ -20,7 +20,7 @@ def make(directory, bases, txn=()):
 
 
 def is_open(descriptor, path):
-    """Whether it is that of the file: its number may be another file's by now, which a thread of an earlier test opened."""
+    """Whether the descriptor belongs to the file: a thread of an earlier test may have reused its number."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:

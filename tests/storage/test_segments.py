@@ -1,4 +1,4 @@
-"""A log that was closed in order opens unread; one that was not is cut at its first bad batch, at any crash."""
+"""A cleanly closed log opens without a scan; others are truncated at the first corrupt batch, after any crash."""
 
 import errno
 import random
@@ -72,7 +72,7 @@ def last_batch_only(producers):
 
 
 def assert_matches(loaded, writer):
-    """The numbers of a loaded log are those of the writer that wrote it."""
+    """The values of a loaded log equal those of its writer."""
     active = writer.segments[-1]
     assert loaded.log_end_offset == writer.end
     assert loaded.segment_base_offsets == [segment.base_offset for segment in writer.segments]
@@ -367,7 +367,7 @@ def test_snapshots_that_no_start_needs_are_removed(tmp_path, clean):
 
 
 def test_the_newest_snapshot_of_before_the_first_segment_stays(tmp_path):
-    """It tells of producers whose records are deleted."""
+    """The snapshot contains producers whose records are deleted."""
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 40, seed=3)
     writer.write()
     path, bases = tmp_path / "t-0", [segment.base_offset for segment in writer.segments]
@@ -489,7 +489,7 @@ def test_a_gap_is_kept_below_the_gap_limit_and_ends_the_log_above_it(tmp_path, l
 
 @pytest.mark.parametrize(("cleaner", "end"), [(-1, 2), (0, 17), (3, 17), (ANY_GAP, 17)])
 def test_a_log_that_another_broker_compacted_keeps_all_gaps(tmp_path, cleaner, end):
-    """Or an older version, which wrote where compaction had got to and not how far it might have."""
+    """Or an older version, which stored the progress of compaction and not its limit."""
     loaded = load_log(two_gaps(tmp_path), cleaner_offset=cleaner)
     assert loaded.log_end_offset == end
     assert loaded.gap_limit == (ANY_GAP if cleaner >= 0 else 0)
@@ -518,7 +518,7 @@ def test_a_gap_limit_behind_the_end_of_the_log_does_not_cover_what_is_appended_n
 
 
 def test_a_log_that_ends_before_its_recovery_point_is_read_from_its_beginning(tmp_path):
-    """The point is of a deleted topic of that name, or somebody took segments away: it says nothing of what is there."""
+    """The recovery point belongs to a deleted topic with this name, or segments were removed: it does not apply."""
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 27, seed=4, roll_every=9)
     writer.close()
     first = writer.path(writer.segments[0], ".log")
@@ -556,7 +556,7 @@ def test_leader_epochs_that_the_checkpoint_lost_are_read_from_the_batches(tmp_pa
 
 @pytest.mark.parametrize("bit", [0, 7, 30, 33, 40, 62])
 def test_a_flipped_bit_in_the_last_batch_s_offset_costs_that_batch_only(tmp_path, bit):
-    """No CRC covers the base offset: only that nothing may be missing in between tells."""
+    """No CRC covers the base offset: only the missing offsets reveal the damage."""
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 8, seed=3, roll_every=99)
     writer.append(build_batch([Record(None, b"v", 5)], base_offset=writer.end, partition_leader_epoch=9))
     writer.write()

@@ -1,4 +1,4 @@
-"""`odradek.storage.verify`: a sound log has nothing wrong, and every kind of damage is found where it is."""
+"""`odradek.storage.verify`: an intact log has no findings, and every kind of damage is found at its place."""
 
 import fcntl
 import os
@@ -109,10 +109,10 @@ def test_processes_find_what_one_finds(log_dir, monkeypatch):
     path, writer = log_dir
     monkeypatch.setattr(verify_module, "GROUP_SEGMENTS", 10)
     shared_out = []
-    in_parallel = verify_module._in_parallel
+    in_parallel = verify_module._run_in_parallel
     monkeypatch.setattr(
         verify_module,
-        "_in_parallel",
+        "_run_in_parallel",
         lambda groups, count, *rest: (shared_out.append((len(groups), count)), in_parallel(groups, count, *rest)),
     )
     for number in range(1, 30):
@@ -173,7 +173,7 @@ def test_lost_framing_in_the_middle_is_resumed_at_the_next_entry_of_the_index(lo
     segment = writer.segments[0]
     base, _, position, _ = segment.positions[3]
     patch(log_file(writer), position, random.Random(6).randbytes(12) + b"\xee" * 40)
-    (finding,) = [one for one in errors_of(path) if "no batch begins" in one.what]
+    (finding,) = [one for one in errors_of(path) if "invalid batch header" in one.what]
     assert (finding.offset, finding.position) == (base, position)
     resumed = min(at for _, at in segment.index if at > position)
     assert str(resumed) in finding.what
@@ -185,7 +185,7 @@ def test_a_middle_that_rots_is_an_error_of_an_unclean_directory_too(log_dir):
     path, writer = log_dir
     unclean(path, 0)
     patch(log_file(writer), writer.segments[0].positions[3][2], b"\xee" * 40)
-    assert any("no batch begins" in finding.what for finding in errors_of(path))
+    assert any("invalid batch header" in finding.what for finding in errors_of(path))
 
 
 @pytest.mark.parametrize("cut", [1, 30, 70])
@@ -207,7 +207,7 @@ def test_a_torn_end_is_for_the_recovery_of_an_unclean_directory_only(log_dir, cu
 
 def test_offsets_that_go_back_repeat_or_leave_gaps(tmp_path):
     (tmp_path / CLEAN_SHUTDOWN).touch()
-    for number, (second, word) in enumerate([(5, "missing"), (0, "comes next"), (1, "comes next")]):
+    for number, (second, word) in enumerate([(5, "missing"), (0, "expected at least"), (1, "expected at least")]):
         directory = tmp_path / f"t-{number}"
         writer = LogWriter(directory)
         writer.append(build_batch([Record(b"a", b"b", 1)] * 2, partition_leader_epoch=0))
@@ -266,9 +266,9 @@ def test_epochs_that_go_back_and_a_checkpoint_that_lies(log_dir):
     write_leader_epochs(checkpoint, true[:1] + true[2:])
     assert [one.offset for one in errors_of(path)] == [true[1][1]]
     write_leader_epochs(checkpoint, [true[0], (1, true[1][1] + 3), true[2]])
-    assert "begin at" in errors_of(path)[0].what
+    assert "starts at" in errors_of(path)[0].what
     write_leader_epochs(checkpoint, [*true, (9, writer.end + 5)])
-    assert "behind the log's end" in errors_of(path)[0].what
+    assert "after the log end offset" in errors_of(path)[0].what
     write_leader_epochs(checkpoint, true)
     base, _, position, _ = writer.segments[2].positions[-2]
     patch(log_file(writer, 2), position + 12, struct.pack(">i", 0))
@@ -288,7 +288,7 @@ def test_records_that_are_not_as_many_as_stated(log_dir):
     batch[57:61] = struct.pack(">i", last - base + 2)
     patch(log, position, fixed_crc(batch))
     (finding,) = errors_of(path)
-    assert "cannot be" in finding.what
+    assert "impossible record count" in finding.what
 
 
 def test_compressed_rubbish_is_found_when_batches_are_opened(tmp_path):
@@ -310,7 +310,10 @@ def test_compressed_rubbish_is_found_when_batches_are_opened(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "entry", "word"),
-    [(".index", struct.pack(">ii", 3, 77), "points at no batch"), (".timeindex", struct.pack(">qi", 9, 2), "largest")],
+    [
+        (".index", struct.pack(">ii", 3, 77), "does not point at a batch"),
+        (".timeindex", struct.pack(">qi", 9, 2), "largest"),
+    ],
 )
 def test_an_index_that_lies_is_found(log_dir, kind, entry, word):
     path, writer = log_dir
@@ -326,10 +329,10 @@ def test_entries_behind_the_log_and_out_of_order(log_dir):
     index = log_file(writer, 0, ".index")
     with open(index, "ab") as file:
         file.write(struct.pack(">ii", 2**30, 2**30))
-    assert ["points at no batch" in one.what for one in errors_of(path)] == [True]
+    assert ["does not point at a batch" in one.what for one in errors_of(path)] == [True]
     with open(index, "ab") as file:
         file.write(struct.pack(">ii", 1, 1))
-    assert any("does not follow" in one.what for one in errors_of(path))
+    assert any("out of order" in one.what for one in errors_of(path))
     with open(index, "ab") as file:
         file.write(b"abc")
     assert any("multiple of 8" in one.what for one in errors_of(path))

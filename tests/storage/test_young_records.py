@@ -111,7 +111,7 @@ def test_a_damaged_index_hides_no_young_record(tmp_path: Path, wrong: bytes) -> 
 
 
 def test_the_index_spares_the_walk_through_what_is_too_old(tmp_path: Path) -> None:
-    """Only some blocks of the log are read: without its beginning the result is the same."""
+    """Only some blocks of the log are read: the result does not depend on its beginning."""
     writer = dated(tmp_path, list(range(2000)), interval=1000)
     path = writer.path(writer.segments[0], ".log")
     content = path.read_bytes()

@@ -41,7 +41,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         reason or "",
     )
     request.park()
-    request.when_gone(lambda: view.groups.join_gone(group_id, joined))
+    request.when_gone(lambda: view.groups.join_disconnected(group_id, joined))
     view.groups.join(group_id, join, joined)
     return True
 

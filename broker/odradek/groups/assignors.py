@@ -1,6 +1,6 @@
-"""The server-side assignors of KIP-848: who of a group's members gets which partitions. Pure functions.
+"""The server-side assignors of KIP-848: they distribute partitions among the members of a group. Pure functions.
 
-Both are sticky: a partition stays with its member as long as balance allows, because a move costs a revocation first.
+Both are sticky: a partition stays with its member as long as the balance allows, because each move costs a revocation.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Place = tuple[bytes, int]
 Assignment = dict[str, set[Place]]
 
 MOST_ROUNDS = 20
-"""In which partitions are moved from members with many to members with few."""
+"""Largest number of rounds that move partitions from members with many to members with few."""
 MOST_CORRECTIONS = 100_000
-"""Of what heaps say of members' loads, in one assignment."""
+"""Largest number of corrections of outdated heap entries in one assignment; see `_Loads`."""
 
 
 class Subscriber(NamedTuple):
-    """A member as assignors see it. :param topics: ids. :param owned: its present target."""
+    """A member, for assignors. :param topics: ids of subscribed topics. :param owned: its current target."""
 
     member_id: str
     instance_id: str | None
@@ -34,64 +34,70 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
 
 
 def assign_uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> Assignment:
-    """As many partitions for each member as for any other that could take them, give or take one.
+    """Balance the partitions: members that could take the same partitions get equal numbers of them, or differ by one.
 
-    :param partitions: how many partitions each topic has, by id.
+    :param partitions: number of partitions of each topic, by id.
     """
-    found: Assignment = {member.member_id: set() for member in members}
+    assignment: Assignment = {member.member_id: set() for member in members}
     if not members:
-        return found
+        return assignment
     if len({member.topics for member in members}) == 1:
         _share_equally(
-            members, [(one, p) for one in sorted(members[0].topics) for p in range(partitions.get(one, 0))], found
+            members,
+            [(topic, p) for topic in sorted(members[0].topics) for p in range(partitions.get(topic, 0))],
+            assignment,
         )
     else:
-        _share_by_subscription(members, partitions, found)
-    return found
+        _share_by_subscription(members, partitions, assignment)
+    return assignment
 
 
-def _share_equally(members: Sequence[Subscriber], places: list[Place], found: Assignment) -> None:
+def _share_equally(members: Sequence[Subscriber], places: list[Place], assignment: Assignment) -> None:
     least, more = divmod(len(places), len(members))
-    wanted = set(places)
+    assignable = set(places)
     taken: set[Place] = set()
-    for member in sorted(members, key=lambda one: (-len(one.owned & wanted), one.member_id)):
-        kept = sorted((member.owned & wanted) - taken)
+    for member in sorted(members, key=lambda member: (-len(member.owned & assignable), member.member_id)):
+        kept = sorted((member.owned & assignable) - taken)
         room = least + (1 if more and len(kept) > least else 0)
         if room > least:
             more -= 1
-        found[member.member_id].update(kept[:room])
+        assignment[member.member_id].update(kept[:room])
         taken.update(kept[:room])
     free = iter([place for place in places if place not in taken])
-    for member in sorted(members, key=lambda one: (len(found[one.member_id]), one.member_id)):
-        mine = found[member.member_id]
+    for member in sorted(members, key=lambda member: (len(assignment[member.member_id]), member.member_id)):
+        assigned = assignment[member.member_id]
         room = least
-        if more and len(mine) <= least:
+        if more and len(assigned) <= least:
             room, more = least + 1, more - 1
-        while len(mine) < room and (place := next(free, None)) is not None:
-            mine.add(place)
+        while len(assigned) < room and (place := next(free, None)) is not None:
+            assigned.add(place)
 
 
-def _share_by_subscription(members: Sequence[Subscriber], partitions: Mapping[bytes, int], found: Assignment) -> None:
-    readers = _readers(sorted(members, key=lambda one: one.member_id))
+def _share_by_subscription(
+    members: Sequence[Subscriber], partitions: Mapping[bytes, int], assignment: Assignment
+) -> None:
+    readers = _readers(sorted(members, key=lambda member: member.member_id))
     owner: dict[Place, str] = {}
-    for member in sorted(members, key=lambda one: one.member_id):
+    for member in sorted(members, key=lambda member: member.member_id):
         for place in member.owned:
             if place[0] in member.topics and place[1] < partitions.get(place[0], 0) and place not in owner:
                 owner[place] = member.member_id
-                found[member.member_id].add(place)
+                assignment[member.member_id].add(place)
     places = [(topic, p) for topic in sorted(readers) for p in range(partitions.get(topic, 0))]
-    loads = _Loads(readers, found)
-    # Those that few can take go first, so that what many can take evens out the rest.
-    for place in sorted((one for one in places if one not in owner), key=lambda one: (len(readers[one[0]]), one)):
+    loads = _Loads(readers, assignment)
+    # Assign partitions with few readers first; those with many readers then even out the loads.
+    for place in sorted(
+        (place for place in places if place not in owner), key=lambda place: (len(readers[place[0]]), place)
+    ):
         owner[place] = loads.least(place[0])
-        found[owner[place]].add(place)
+        assignment[owner[place]].add(place)
     for _ in range(MOST_ROUNDS):
         moved = False
         for place in places:
             source, target = owner[place], loads.least(place[0])
-            if len(found[source]) - len(found[target]) >= 2:
-                found[source].discard(place)
-                found[target].add(place)
+            if len(assignment[source]) - len(assignment[target]) >= 2:
+                assignment[source].discard(place)
+                assignment[target].add(place)
                 loads.became_less(source)
                 owner[place] = target
                 moved = True
@@ -100,7 +106,7 @@ def _share_by_subscription(members: Sequence[Subscriber], partitions: Mapping[by
 
 
 def _readers(members: Sequence[Subscriber]) -> dict[bytes, Sequence[Subscriber]]:
-    """The members that read each topic, in their order; the same list for topics that the same members read."""
+    """The members that read each topic, in the order of `members`; topics with equal readers share a list."""
     kinds: dict[frozenset[bytes], int] = {}
     for member in members:
         kinds.setdefault(member.topics, len(kinds))
@@ -113,22 +119,22 @@ def _readers(members: Sequence[Subscriber]) -> dict[bytes, Sequence[Subscriber]]
     for topic, of_topic in kinds_of.items():
         key = tuple(of_topic)
         if key not in lists:
-            wanted = frozenset(key)
-            lists[key] = [member for member in members if kinds[member.topics] in wanted]
+            matching = frozenset(key)
+            lists[key] = [member for member in members if kinds[member.topics] in matching]
         readers[topic] = lists[key]
     return readers
 
 
 class _Loads:
-    """The member with the fewest partitions among the readers of a topic, by a heap for each set of readers.
+    """Finds the reader of a topic with the fewest partitions, with one heap per set of readers.
 
-    An entry of a heap may be out of date: a member has more partitions than it says, never fewer. It is put right when it comes
-    up. Where very many sets of readers overlap that is much work; once it is too much, the first entry is taken as it
-    is, and the assignment is less even.
+    A heap entry may be outdated: the member then has more partitions than the entry states, never fewer. The entry is corrected
+    when it reaches the top. If many sets of readers overlap, this costs much time; after MOST_CORRECTIONS the top entry is used
+    without correction, and the assignment becomes less even.
     """
 
-    def __init__(self, readers: Mapping[bytes, Sequence[Subscriber]], found: Assignment) -> None:
-        self._found = found
+    def __init__(self, readers: Mapping[bytes, Sequence[Subscriber]], assignment: Assignment) -> None:
+        self._assignment = assignment
         self._left = MOST_CORRECTIONS
         self._heap_of: dict[bytes, list[tuple[int, str]]] = {}
         self._heaps_with: dict[str, list[list[tuple[int, str]]]] = defaultdict(list)
@@ -136,23 +142,25 @@ class _Loads:
         for topic, members in readers.items():
             heap = heaps.get(id(members))
             if heap is None:
-                heap = heaps[id(members)] = [(len(found[one.member_id]), one.member_id) for one in members]
+                heap = heaps[id(members)] = [
+                    (len(assignment[member.member_id]), member.member_id) for member in members
+                ]
                 heapify(heap)
-                for one in members:
-                    self._heaps_with[one.member_id].append(heap)
+                for member in members:
+                    self._heaps_with[member.member_id].append(heap)
             self._heap_of[topic] = heap
 
     @property
     def exhausted(self) -> bool:
-        """Whether it was too much work."""
+        """Whether MOST_CORRECTIONS is reached."""
         return self._left <= 0
 
     def least(self, topic: bytes) -> str:
-        """The reader of the topic with the fewest partitions; of those with as few the first by its id."""
+        """The reader of the topic with the fewest partitions; the smallest id among equals."""
         heap = self._heap_of[topic]
         while True:
             load, member_id = heap[0]
-            now = len(self._found[member_id])
+            now = len(self._assignment[member_id])
             if now == load:
                 return member_id
             heapreplace(heap, (now, member_id))
@@ -161,19 +169,19 @@ class _Loads:
                 return heap[0][1]
 
     def became_less(self, member_id: str) -> None:
-        """A member has given up a partition."""
+        """Note that a member lost a partition."""
         for heap in self._heaps_with[member_id]:
-            heappush(heap, (len(self._found[member_id]), member_id))
+            heappush(heap, (len(self._assignment[member_id]), member_id))
             self._left -= 1
 
 
 def assign_range(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> Assignment:
-    """Neighbouring partitions of each topic for each of its readers, the same numbers of topics with as many partitions.
+    """Give each reader of a topic a range of its partitions; topics with equal partition counts get equal ranges.
 
-    Readers stand in the order of their instance ids, or member ids, so that equal partitions of several topics meet.
+    Readers are sorted by instance id, or else member id, so that a reader gets equal partition numbers of several topics.
     """
-    found: Assignment = {member.member_id: set() for member in members}
-    readers = _readers(sorted(members, key=lambda one: one.instance_id or one.member_id))
+    assignment: Assignment = {member.member_id: set() for member in members}
+    readers = _readers(sorted(members, key=lambda member: member.instance_id or member.member_id))
     for topic, count in partitions.items():
         of_topic = readers.get(topic)
         if not of_topic:
@@ -182,9 +190,9 @@ def assign_range(members: Sequence[Subscriber], partitions: Mapping[bytes, int])
         first = 0
         for index, member in enumerate(of_topic[:count]):
             end = first + least + (1 if index < more else 0)
-            found[member.member_id].update((topic, p) for p in range(first, end))
+            assignment[member.member_id].update((topic, p) for p in range(first, end))
             first = end
-    return found
+    return assignment
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

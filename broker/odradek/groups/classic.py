@@ -1,10 +1,32 @@
-"""A group of the classic protocol: members that join, one of them (the leader) that assigns, sessions that expire.
+"""A group of the classic protocol: JoinGroup, Heartbeat, LeaveGroup, session timeouts, and commits of members.
 
-The rebalance itself is in `classic_rebalance.py`, who is a member in `classic_roster.py`.
+`classic_rebalance.py` has the states and the rebalance, `classic_roster.py` the members. Here is what each request does in
+each state:
 
-A state machine without I/O: verbs take plain values and a callback that is called exactly once; time and durability are
-handed in. Runs in the coordinator process's loop. Source: KIP-62, 134, 345, 394, 559, 568, 800, 814; the behaviour is that of
-Kafka's coordinator where they leave it open.
+    event            Empty              PreparingRebalance    CompletingRebalance     Stable
+    JoinGroup, new   begins a           waits for the         begins a new            begins a rebalance
+                     rebalance          generation            rebalance
+    JoinGroup,       UNKNOWN_MEMBER_ID  waits for the         unchanged: repeats      unchanged follower: repeats the
+      known id                          generation            the response; changed:  response; leader or changed:
+                                                              new rebalance           new rebalance
+    Heartbeat        UNKNOWN_MEMBER_ID  REBALANCE_            NONE                    NONE
+                                        IN_PROGRESS
+    LeaveGroup,      -                  removes it; may       begins a new            begins a rebalance
+      session over                      complete the join     rebalance
+    OffsetCommit     NONE without       NONE                  REBALANCE_              NONE
+                     generation                               IN_PROGRESS
+
+Other ids get UNKNOWN_MEMBER_ID, another generation ILLEGAL_GENERATION, and every request COORDINATOR_NOT_AVAILABLE in state
+Dead.
+
+New dynamic members (version 4 and later) first receive a member id (MEMBER_ID_REQUIRED) and are then `pending`: a rebalance
+waits for them until their session timeout. A static member that rejoins without id replaces its former self: the old id is
+fenced, and a Stable group whose subscription and assignor do not change stays Stable (KIP-345, KIP-814); the new id is
+stored before the response.
+
+State machine without I/O: methods take plain values and a callback, which is called exactly once; timers and the log are passed
+in. Runs in the coordinator process's loop, its only protection. Sources: KIP-62, 134, 345, 394, 559, 568, 800, 814; Kafka's
+coordinator where they leave the behaviour open.
 """
 
 from __future__ import annotations
@@ -18,16 +40,16 @@ from odradek.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""A new member that waits so long for its first rebalance is taken for gone."""
+"""A new member that waits this long for its first rebalance is removed."""
 
 
 class ClassicGroup(Rebalance):
-    """:param persist: see `Persist`; called when a generation is complete, and when a static member gets a new id."""
+    """A classic group. :param persist: see `Persist`; called with each generation, and when a static member gets a new id."""
 
     # -- JoinGroup -------------------------------------------------------------------------------------------------------
 
     def join(self, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
-        """A member joins, or joins again. The answer comes when the rebalance that this may cause is through."""
+        """Handle a JoinGroup; `then` receives the result after the rebalance that the request causes or takes part in."""
         error = self._refusal(join)
         if error is not None:
             then(JoinResult(error, join.member_id))
@@ -61,7 +83,7 @@ class ClassicGroup(Rebalance):
         return None
 
     def _full(self, member_id: str) -> bool:
-        """Whether there is no place for one who joins: while all join again, those who came first have them."""
+        """Whether group.max.size refuses the member. During a rebalance the members that rejoin first are accepted."""
         if self.state is PREPARING:
             member = self.members.get(member_id)
             return (member is None or member.joining is None) and self._joining >= self._settings.max_size
@@ -70,7 +92,7 @@ class ClassicGroup(Rebalance):
         )
 
     def _turn_away(self, member_id: str) -> None:
-        """One who joins, or joins again, has no place: it is waited for no more."""
+        """Remove a member, or pending id, that group.max.size refuses; the rebalance no longer waits for it."""
         member = self.members.get(member_id)
         if member is not None:
             self._drop(member)
@@ -96,7 +118,7 @@ class ClassicGroup(Rebalance):
         member = self.members[join.member_id]
         unchanged = list(member.protocols) == list(join.protocols)
         if self.state is COMPLETING and unchanged:
-            # Its answer was lost: here it is again.
+            # The response was lost; send it again.
             self._extend_session(member)
             then(self._joined(member))
         elif self.state is STABLE and unchanged and member.member_id != self.leader:
@@ -107,16 +129,16 @@ class ClassicGroup(Rebalance):
         else:
             self._update(member, join, then)
             why = ""
-            if self.state is not PREPARING:  # else it comes to the rebalance that others began
+            if self.state is not PREPARING:  # otherwise other members have begun the rebalance
                 why = "the leader rejoined" if member.member_id == self.leader else "a member rejoined"
                 why = _reason(f"{why}: {member.client}", join.reason)
             self._maybe_rebalance(why)
 
     def client_disconnected(self, then: Callable[[JoinResult], None]) -> None:
-        """The client of a JoinGroup that is under way has closed its connection: the member's session begins now.
+        """Start the session of a member whose client closed the connection while its JoinGroup was pending.
 
-        Otherwise it would begin with the answer, which nobody reads: a rebalance that waits for somebody else for as long as a
-        session would be followed by another session in which nobody reads the member's partitions.
+        Otherwise the session would start with the response, which nobody reads: if the rebalance waits for another member
+        for the time of a session, the member's partitions would be without a consumer for that time and another session.
         """
         for member in self.members.values():
             if member.joining is then:
@@ -157,7 +179,7 @@ class ClassicGroup(Rebalance):
         self._maybe_rebalance(_reason(f"a new member joined: {member.client}", join.reason))
 
     def _replace_static(self, member: Member, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
-        """A static member came back: it gets a new id, whoever still uses the old one is fenced, and a stable group goes on."""
+        """A static member rejoined: give it a new id and fence the old one; an unchanged stable group needs no rebalance."""
         assert member.instance_id is not None
         old_id, new_id = member.member_id, new_member_id(member.instance_id)
         before = member.metadata(self.protocol_name)
@@ -168,8 +190,8 @@ class ClassicGroup(Rebalance):
         self._rename(member, new_id)
         self._update(member, join, then)
         self._record_event("came back", member, f"static member {member.instance_id}, former member id {old_id}")
-        same = self.state is STABLE and self._vote() == self.protocol_name
-        if not (same and before == member.metadata(self.protocol_name)):
+        unchanged = self.state is STABLE and self._vote() == self.protocol_name
+        if not (unchanged and before == member.metadata(self.protocol_name)):
             if self.state is STABLE or self.state is COMPLETING:
                 self._prepare(f"static member {member.instance_id} rejoined with another subscription")
             self._complete_if_all_joined()
@@ -179,7 +201,7 @@ class ClassicGroup(Rebalance):
 
         def stored(error: ErrorCode) -> None:
             if self.members.get(new_id) is not member or self.generation_id != generation or self.state is not STABLE:
-                return  # meanwhile another rebalance answers it
+                return  # a rebalance that began meanwhile answers the request
             if error is not ErrorCode.NONE:
                 self._rename(member, old_id)
                 self._set_protocols(member, old_protocols)
@@ -189,7 +211,7 @@ class ClassicGroup(Rebalance):
             leads = self.leader == new_id
             answer = self._joined(member)
             if leads and not join.skip_assignment:
-                # It takes itself for a follower then, and asks for its assignment instead of computing all anew.
+                # Without SkipAssignment, name the old id as leader: the member acts as a follower and fetches its assignment.
                 answer = JoinResult(
                     ErrorCode.NONE, new_id, generation, self.protocol_type, self.protocol_name, old_id, members=()
                 )
@@ -215,7 +237,7 @@ class ClassicGroup(Rebalance):
     # -- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None = None) -> ErrorCode:
-        """A sign of life."""
+        """Handle a Heartbeat."""
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.member_error(member_id, instance_id)
@@ -229,16 +251,16 @@ class ClassicGroup(Rebalance):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def leave(self, members: Sequence[tuple[str, str | None, str]]) -> list[ErrorCode]:
-        """Members leave together: (member id or "", instance id or None, reason) each; one error for each.
+        """Remove members, each (member id or "", instance id or None, reason); return one error for each.
 
-        The rebalance begins, or goes on, when all of them have gone: it must not be through with one who is about to go.
+        The rebalance begins or completes only after all of them are removed, so that no generation includes a leaving member.
         """
         why: list[str] = []
         errors = [self._leave(*member, why) for member in members]
         if why:
             self._after_removal(why[0])
         else:
-            self._complete_if_all_joined()  # only ids that were waited for are gone
+            self._complete_if_all_joined()  # only pending ids were removed
         return errors
 
     def _leave(self, member_id: str, instance_id: str | None, reason: str, why: list[str]) -> ErrorCode:
@@ -259,7 +281,7 @@ class ClassicGroup(Rebalance):
         return ErrorCode.NONE
 
     def commit_error(self, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
-        """Whether a member may commit offsets now; a client without generation may while the group is empty."""
+        """The error of an OffsetCommit, or NONE; a client without generation may commit while the group is empty."""
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is EMPTY:
@@ -277,7 +299,7 @@ class ClassicGroup(Rebalance):
         return NONE
 
     def _extend_idle_session(self, member: Member) -> None:
-        """A sign of life, which does not make one due that waits for an answer."""
+        """Extend the session of a member, unless a pending request suspends it."""
         if member.joining is None and member.syncing is None:
             self._extend_session(member)
 
@@ -302,11 +324,11 @@ class ClassicGroup(Rebalance):
         if deadline is not None:
             deadline.clear()
 
-    # -- the rest --------------------------------------------------------------------------------------------------------
+    # -- load and end-----------------------------------------------------------------------------------------------------
 
     def restore(self, generation_id: int, protocol_type: str | None, protocol_name: str | None, leader: str | None,
                 members: list[tuple[JoinRequest, bytes]], state_since_ms: int) -> None:  # fmt: skip
-        """Take over what the log says of the group: its members with their assignments; see `begin_sessions`."""
+        """Restore the group from its record in the log: members and assignments. Sessions start with `begin_sessions`."""
         self.generation_id, self.protocol_type = generation_id, protocol_type
         for join, assignment in members:
             member_id = join.member_id
@@ -322,18 +344,18 @@ class ClassicGroup(Rebalance):
         self.state_since_ms = state_since_ms
 
     def begin_sessions(self) -> None:
-        """From now on members may be expelled; not before all of the log was read, however long that takes."""
+        """Start the sessions of all members. The caller does so only after the whole log is loaded, however long that takes."""
         for member in self.members.values():
             self._extend_session(member)
-        most = self._settings.max_size
-        if len(self.members) > most:
-            self._prepare(f"the group has {len(self.members)} members, more than group.max.size ({most})")
+        max_size = self._settings.max_size
+        if len(self.members) > max_size:
+            self._prepare(f"the group has {len(self.members)} members, more than group.max.size ({max_size})")
 
     def _session_of(self, member_id: str) -> Deadline:
         return Deadline(self._timers, lambda: self._session_expired(member_id))
 
     def die(self, error: ErrorCode) -> None:
-        """The group is deleted, or another broker coordinates it from now on: whoever waits is told `error`."""
+        """End the group (deleted, or coordinated elsewhere): answer all pending requests with `error`."""
         self._rebalance.clear()
         self._sync.clear()
         for deadline in self.pending.values():
@@ -347,5 +369,5 @@ class ClassicGroup(Rebalance):
             self._transition(DEAD)
 
 
-def _reason(what: str, clients: str) -> str:
-    return f"{what} ({clients})" if clients else what
+def _reason(what: str, client_reason: str) -> str:
+    return f"{what} ({client_reason})" if client_reason else what

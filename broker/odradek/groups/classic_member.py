@@ -1,4 +1,4 @@
-"""A member of a classic group, and what goes in and out of the group's verbs."""
+"""A member of a classic group, and the requests and results of the group's methods. Used in the coordinator's loop."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,19 @@ from odradek.groups.environment import Deadline
 from odradek.protocol.errors import ErrorCode
 
 Protocols = Sequence[tuple[str, bytes]]
-"""Assignors that a member supports, the one it likes best first, each with the member's subscription."""
+"""The assignors that a member supports, in its order of preference, each with the member's subscription."""
 
 
-NOTHING: Mapping[str, bytes] = MappingProxyType({})
+NO_ASSIGNMENTS: Mapping[str, bytes] = MappingProxyType({})
 
 
 class JoinRequest(NamedTuple):
     """A JoinGroup request.
 
     :param member_id: "" for a new member.
-    :param id_required: a new dynamic member is to come again with the id it is told (from version 4 on).
-    :param skip_assignment: the client can be told, as leader, to leave the assignment as it is (from version 9 on).
+    :param id_required: a new dynamic member receives a member id and must repeat the request with it (version 4 and later).
+    :param skip_assignment: the client supports SkipAssignment: as leader it can be asked to keep the assignment (version 9 and
+        later).
     """
 
     member_id: str
@@ -37,7 +38,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """What a JoinGroup is answered. :param members: (member id, instance id, subscription), for the group leader only."""
+    """The result of a JoinGroup. :param members: (member id, instance id, subscription), only for the group leader."""
 
     error: ErrorCode
     member_id: str = ""
@@ -50,18 +51,18 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup request. :param assignments: by member id; the group leader's counts."""
+    """A SyncGroup request. :param assignments: by member id; only those of the group leader are used."""
 
     member_id: str
     generation_id: int
-    assignments: Mapping[str, bytes] = NOTHING
+    assignments: Mapping[str, bytes] = NO_ASSIGNMENTS
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
 
 
 class SyncResult(NamedTuple):
-    """What a SyncGroup is answered."""
+    """The result of a SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -71,11 +72,12 @@ class SyncResult(NamedTuple):
 
 @dataclass(eq=False)
 class Member:
-    """One member; the group alone changes it, and `joining` and `protocols` by verbs alone, since it counts by them.
+    """A member. Only the group changes it; `joining` and `protocols` only through the roster's methods, which count by them.
 
-    :param joining: answers its JoinGroup, None while it has none under way; likewise `syncing`.
-    :param session: expels it when it was silent for too long; not set while it waits for an answer.
-    :param gone: its client's connection ended while its JoinGroup was under way.
+    :param joining: callback for its pending JoinGroup; None without one.
+    :param syncing: callback for its pending SyncGroup; None without one.
+    :param session: deadline of its session timeout; suspended while the member waits for a response.
+    :param disconnected: its client closed the connection while its JoinGroup was pending.
     """
 
     member_id: str
@@ -95,18 +97,18 @@ class Member:
 
     @property
     def client(self) -> str:
-        """For people."""
+        """The client id and the address, for events and logs."""
         return f"{self.client_id} at {self.client_host}"
 
     def metadata(self, name: str | None) -> bytes:
-        """Its subscription for the assignor `name`, b"" if it does not support it."""
-        for one, metadata in self.protocols:
-            if one == name:
+        """The subscription for the assignor `name`; b"" if the member does not support it."""
+        for protocol, metadata in self.protocols:
+            if protocol == name:
                 return metadata
         return b""
 
     def answer_sync(self, answer: SyncResult) -> None:
-        """Answer its SyncGroup, if one is under way."""
+        """Answer the pending SyncGroup, if any."""
         then, self.syncing = self.syncing, None
         if then is not None:
             then(answer)

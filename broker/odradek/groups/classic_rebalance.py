@@ -1,6 +1,32 @@
-"""The rebalance of a classic group: all members join again, the leader assigns, the assignment is stored and told.
+"""The rebalance of a classic group: its members rejoin, the leader assigns, the coordinator stores and returns the
+assignment.
 
-Part of the group's state machine without I/O, see `classic.py`; in the coordinator's loop.
+States (Kafka's names), and the constants below:
+
+    Empty                EMPTY       no members; offsets may exist
+    PreparingRebalance   PREPARING   the coordinator collects JoinGroup requests of all members
+    CompletingRebalance  COMPLETING  the next generation is fixed; the leader must send the assignment
+    Stable               STABLE      the assignment is stored; members fetch it and send heartbeats
+    Dead                 DEAD        deleted, or moved to another coordinator or to the consumer protocol; final
+
+Events, and who causes them (each transition is in FOLLOWS):
+
+    Empty -> PreparingRebalance       the first member joins. `_rebalance` fires after group.initial.rebalance.delay.ms, and
+    later while members keep joining, at most until the rebalance timeout. Stable, CompletingRebalance       a member joins
+    or rejoins with a change, the leader rejoins, a member leaves or its -> PreparingRebalance           session expires, a
+    member does not send SyncGroup in time (`_sync`), or the append of the assignment fails; also after a downgrade, or a
+    load with more than group.max.size members. Pending SyncGroups get REBALANCE_IN_PROGRESS (or the error).
+    PreparingRebalance                all members have rejoined and no member id is pending, or `_rebalance` fires after the
+    -> CompletingRebalance          longest rebalance timeout. Dynamic members that did not rejoin are removed; static ones
+    stay. `generation_id` increases; every JoinGroup is answered; the leader's has all subscriptions. If only static members
+    are left and none rejoined, the timer restarts. PreparingRebalance -> Empty       the timer fires or the last member
+    leaves, and no member is left. CompletingRebalance -> Stable     the leader's SyncGroup brought the assignment and the
+    append to the log succeeded. Only then all SyncGroups are answered: no member owns what the log does not have. any ->
+    Dead                       `ClassicGroup.die`: every pending request gets the error.
+
+A member's session deadline is suspended while its JoinGroup or SyncGroup is pending (a new member has NEW_MEMBER_TIMEOUT_MS for
+its first rebalance; a client that disconnects starts the session). State machine without I/O; its subclass is
+in `classic.py`. Runs in the coordinator's loop.
 """
 
 from __future__ import annotations
@@ -16,7 +42,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 
 Persist = Callable[["Rebalance", Mapping[str, bytes], AppendCallback], None]
-"""Makes the group durable as it is, with these assignments by member id."""
+"""Stores the current state of the group with the given assignments by member id."""
 
 
 class State(Enum):
@@ -40,11 +66,14 @@ FOLLOWS: Mapping[State, frozenset[State]] = {
     STABLE: frozenset({PREPARING, DEAD}),
     DEAD: frozenset(),
 }
-"""From each state, those that may come next."""
+"""The allowed next states of each state."""
 
 
 class Rebalance(Roster):
-    """:param persist: see `Persist`; called when a generation is complete."""
+    """The members and the rebalance of a group.
+
+    :param persist: see `Persist`; called with the assignment of each generation.
+    """
 
     def __init__(self, group_id: str, timers: Timers, settings: GroupSettings, persist: Persist) -> None:
         super().__init__()
@@ -60,7 +89,9 @@ class Rebalance(Roster):
         self._rebalance = Deadline(timers, self._rebalance_due)
         self._sync = Deadline(timers, self._sync_due)
         self._unsynced: set[str] = set()
-        self._delay_left_ms: int | None = None  # of the first rebalance, which waits for more members; None later
+        self._delay_left_ms: int | None = (
+            None  # remaining delay of the first rebalance, which waits for more members; otherwise None
+        )
         self._joined_lately = False
         self._storing = False
         self._rebalance_began_ms = 0
@@ -70,10 +101,10 @@ class Rebalance(Roster):
         """Kafka's name of the state."""
         return self.state.value
 
-    # -- all members join ------------------------------------------------------------------------------------------------
+    # -- members join ---------------------------------------------------------------------------------------------------
 
     def rebalance(self, why: str) -> None:
-        """Have all members join again."""
+        """Begin a rebalance, unless one is in its join phase."""
         self._maybe_rebalance(why)
 
     def _maybe_rebalance(self, why: str) -> None:
@@ -82,7 +113,7 @@ class Rebalance(Roster):
         self._complete_if_all_joined()
 
     def _prepare(self, why: str) -> None:
-        """Begin a rebalance: all members are to join again."""
+        """Begin a rebalance: all members must rejoin."""
         self._sync.clear()
         self._unsynced.clear()
         if self.state is COMPLETING:
@@ -119,8 +150,8 @@ class Rebalance(Roster):
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """Those who joined make the next generation; a dynamic member who did not is out, a static one keeps its place."""
-        for member in [one for one in self.members.values() if one.joining is None and one.instance_id is None]:
+        """Form the next generation. Dynamic members that did not rejoin are removed; static members stay."""
+        for member in [late for late in self.members.values() if late.joining is None and late.instance_id is None]:
             self._drop(member)
             self._record_event("expelled", member, "it did not join the rebalance within the rebalance timeout")
         joined = [member for member in self.members.values() if member.joining is not None]
@@ -166,7 +197,7 @@ class Rebalance(Roster):
     # -- the leader assigns ----------------------------------------------------------------------------------------------
 
     def sync(self, sync: SyncRequest, then: Callable[[SyncResult], None]) -> None:
-        """A member asks for its assignment; the leader brings those of all."""
+        """Handle a SyncGroup: a member requests its assignment; the leader brings all assignments."""
         error = self._sync_error(sync)
         if error is not None:
             then(SyncResult(error))
@@ -181,7 +212,7 @@ class Rebalance(Roster):
         member.syncing = then
         member.session.suspend()
         if member.member_id == self.leader and not self._storing:
-            self._store({one: sync.assignments.get(one, b"") for one in self.members})
+            self._store({member_id: sync.assignments.get(member_id, b"") for member_id in self.members})
 
     def _sync_error(self, sync: SyncRequest) -> ErrorCode | None:
         if self.state is DEAD:
@@ -203,7 +234,7 @@ class Rebalance(Roster):
 
         def stored(error: ErrorCode) -> None:
             if self.generation_id != generation or self.state is not COMPLETING:
-                return  # that generation came to nothing meanwhile
+                return  # another rebalance began meanwhile
             self._storing = False
             if error is not ErrorCode.NONE:
                 self._drop_syncs(error)
@@ -224,20 +255,20 @@ class Rebalance(Roster):
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def _drop_syncs(self, error: ErrorCode) -> None:
-        """The generation comes to nothing: assignments are void, whoever waits for one is told `error`."""
+        """Cancel the generation: clear all assignments and answer pending SyncGroups with `error`."""
         self._storing = False
         for member in list(self.members.values()):
             member.assignment = b""
             if member.syncing is not None:
-                if member.joining is None:  # else it waits for this, silently
+                if member.joining is None:  # otherwise the pending JoinGroup keeps the session suspended
                     self._extend_session(member)
                 member.answer_sync(SyncResult(error))
 
     def _sync_due(self) -> None:
-        """Members that joined and did not come for their assignment are gone."""
+        """Remove members that joined and did not send SyncGroup within the rebalance timeout."""
         if self.state not in (COMPLETING, STABLE):
             return
-        late = [self.members[one] for one in self._unsynced if one in self.members]
+        late = [self.members[member_id] for member_id in self._unsynced if member_id in self.members]
         self._unsynced.clear()
         for member in late:
             self._drop(member)
@@ -245,7 +276,7 @@ class Rebalance(Roster):
         if late:
             self._after_removal("members did not request their assignments within the rebalance timeout")
 
-    # -- members come and go ---------------------------------------------------------------------------------------------
+    # -- sessions and removal --------------------------------------------------------------------------------------------
 
     def _extend_session(self, member: Member) -> None:
         member.session.set(self._timers.now_ms() + member.session_timeout_ms)
@@ -281,4 +312,4 @@ class Rebalance(Roster):
 
 
 def _ignore(error: ErrorCode) -> None:
-    """An empty generation that is not stored is made again at the next join."""
+    """Ignore a failed append of an empty generation: the next join begins a new one."""

@@ -1,6 +1,6 @@
-"""Who is in a classic group, who leads it and what its members support: counted, so that a join looks at no other member.
+"""The members of a classic group, its leader, and counts of supported assignors, so that a join need not scan all members.
 
-Owned by the group's state machine (`classic.py`), in the coordinator's loop.
+Base of the group's state machine (`classic.py`); used in the coordinator's loop.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from odradek.protocol.errors import ErrorCode
 
 
 class Roster:
-    """The members of a group in the order in which they came.
+    """The members of a group in the order in which they joined.
 
     :ivar static_members: member ids by instance id.
-    :ivar unconfirmed: ids of static members that sent no request since they were read from the log.
+    :ivar unconfirmed: ids of static members that have sent no request since they were loaded from the log.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class Roster:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.unconfirmed: set[str] = set()
-        self._joining = 0  # members with a JoinGroup under way
-        self._supporters: Counter[str] = Counter()  # members by assignor
+        self._joining = 0  # members with a pending JoinGroup
+        self._supporters: Counter[str] = Counter()  # number of members by assignor
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Why this is not a member of the group; None if it is."""
+        """The error if this is not a member of the group; None if it is. A known member counts as confirmed."""
         error = instance_error(self.static_members, instance_id, member_id, self.unconfirmed)
         if error is not None:
             return error
@@ -42,7 +42,7 @@ class Roster:
         return None
 
     def _can_join(self, join: JoinRequest) -> bool:
-        """Whether a member with these protocols has one in common with all the others, itself as it was among them."""
+        """Whether the request supports an assignor that all present members support (including its own former subscription)."""
         if not self.members:
             return can_be_first(join)
         if join.protocol_type == self.protocol_type:
@@ -55,7 +55,7 @@ class Roster:
         return self._supporters[name] == len(self.members)
 
     def _vote(self) -> str | None:
-        """The assignor that most members like best among those that all support."""
+        """The assignor with the most votes among those that all members support; each member votes for its first one."""
         candidates = [
             name
             for name, _ in self.members[self.leader or next(iter(self.members))].protocols
@@ -75,12 +75,12 @@ class Roster:
         ]
 
     def assignments(self) -> dict[str, bytes]:
-        """By member id."""
+        """The assignments by member id."""
         return {member.member_id: member.assignment for member in self.members.values()}
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of the members'."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # -- changes ---------------------------------------------------------------------------------------------------------
@@ -96,20 +96,20 @@ class Roster:
             self.leader = member.member_id
 
     def _remove_member(self, member: Member) -> None:
-        """It is no member any more."""
+        """Remove a member; if it was the leader, the oldest member becomes leader."""
         del self.members[member.member_id]
         self.unconfirmed.discard(member.member_id)
-        self._count_out(names_of(member.protocols))
+        self._remove_support(names_of(member.protocols))
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
     def _rename(self, member: Member, member_id: str) -> None:
-        """A member goes by another id, in its old place."""
+        """Give a member another id; it keeps its position."""
         old_id = member.member_id
         self.unconfirmed.discard(old_id)
-        self.members = {(member_id if one == old_id else one): other for one, other in self.members.items()}
+        self.members = {(member_id if key == old_id else key): other for key, other in self.members.items()}
         member.member_id = member_id
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
@@ -117,26 +117,26 @@ class Roster:
             self.leader = member_id
 
     def _set_protocols(self, member: Member, protocols: Protocols) -> None:
-        """Of a member of the group."""
+        """Replace the protocols of a member of the group."""
         before, after = names_of(member.protocols), names_of(protocols)
         member.protocols = protocols
         if before != after:
-            self._count_out(before)
+            self._remove_support(before)
             self._supporters.update(after)
 
-    def _count_out(self, names: set[str]) -> None:
+    def _remove_support(self, names: set[str]) -> None:
         for name in names:
             self._supporters[name] -= 1
             if not self._supporters[name]:
                 del self._supporters[name]
 
     def _set_joining(self, member: Member, then: Callable[[JoinResult], None]) -> None:
-        """Of one who has no JoinGroup under way: it has."""
+        """Register the pending JoinGroup of a member that has none."""
         member.joining = then
         self._joining += 1
 
     def _answer_join(self, member: Member, answer: JoinResult) -> None:
-        """Answer a member's JoinGroup, if one is under way."""
+        """Answer the pending JoinGroup of a member, if any."""
         then, member.joining = member.joining, None
         if then is not None:
             self._joining -= 1
@@ -144,10 +144,10 @@ class Roster:
 
 
 def names_of(protocols: Protocols) -> set[str]:
-    """The assignors, each once."""
+    """The names of the assignors."""
     return {name for name, _ in protocols}
 
 
 def can_be_first(join: JoinRequest) -> bool:
-    """Whether this makes a member of a group that has none."""
+    """Whether this request can create the first member of a group."""
     return bool(join.protocol_type) and bool(join.protocols)

@@ -1,8 +1,38 @@
-"""A group of the newer protocol (KIP-848): members send heartbeats only; the broker assigns and leads each to its target.
+"""A group of the consumer protocol (KIP-848): members send only heartbeats; the broker assigns partitions and
+reconciles members.
 
-A change of who is there or what is subscribed raises the group's epoch; the assignor then computes a target assignment of
-that epoch; each member, at its own heartbeats, gives up what it shall not have and only then gets what others gave up.
-A state machine without I/O, as `classic.py`. Every change is made durable by records before the member is told.
+Epochs, and what raises them:
+
+    group epoch (`epoch`)                   raised by any change of members, subscriptions, or subscribed topics
+    assignment epoch (`assignment_epoch`)   the group epoch for which the assignor computed `target`, at most `epoch`
+    member epoch (`member.epoch`)           the assignment epoch that the member has reached
+
+States of the group (Kafka's names; derived from the epochs, not stored):
+
+    Empty         no members
+    Assigning     epoch > assignment_epoch: the next heartbeat or JoinGroup computes the target, but not before
+                  group.consumer.assignment.interval.ms has passed since the last assignment
+    Reconciling   the target is computed; some members have not reached it
+    Stable        every member is STABLE in the assignment epoch
+    Dead          deleted, moved to another coordinator, or downgraded to the classic protocol; final
+
+States of a member (`ConsumerMember.reconcile` makes the steps, at the member's own heartbeats):
+
+    STABLE                 owns `assigned`. If its epoch is behind: with partitions outside the target -> UNREVOKED_PARTITIONS,
+                           otherwise it gets the assignment epoch and the free partitions of its target
+    UNREVOKED_PARTITIONS   must release `revoking`; the epoch stays. A heartbeat that no longer reports them completes the step.
+                           After its rebalance timeout the member is removed (`revocation` deadline)
+    UNRELEASED_PARTITIONS  has the assignment epoch and waits for partitions that other members still hold; each heartbeat
+                           adds partitions that became free -> STABLE when it has all. A newer target: see STABLE
+
+A partition has at most one holder (`_holders`: assigned or still being revoked), so two members never own it at once.
+
+Events: a heartbeat with epoch 0 joins; -1 leaves; -2 is a static member that leaves for a while and keeps its assignment
+for the next member with its instance id; any other epoch keeps the member alive. A session or revocation deadline removes
+the member. Members of the classic protocol send JoinGroup, SyncGroup and Heartbeat, which `migration.py` translates.
+
+State machine without I/O; runs in the coordinator's loop, its only protection. Every change is durable, as records, before
+the member receives it.
 """
 
 from __future__ import annotations
@@ -32,12 +62,14 @@ from odradek.groups.subscriptions import Subscriptions, subscription_of
 from odradek.protocol.errors import ErrorCode
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], AppendCallback], None]
-"""Makes records durable, as `GroupLog.append`, in order; also without records."""
+"""Appends records durably and in order, see `GroupLog.append`; may be called without records."""
 
 
 class ConsumerGroup:
-    """:param persist: see `Persist`.
-    :param patterns: of all groups; None: of this one alone, matched at once.
+    """A consumer group.
+
+    :param persist: see `Persist`.
+    :param patterns: the patterns of all groups; None: separate patterns of this group, matched at once.
     """
 
     protocol_type = CONSUMER
@@ -74,7 +106,7 @@ class ConsumerGroup:
     def _settings(self) -> ConsumerSettings:
         return self._source.of(self.group_id)
 
-    # -- what it is ------------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------------
 
     @property
     def state_name(self) -> str:
@@ -93,11 +125,11 @@ class ConsumerGroup:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody is a member."""
+        """Whether the group has no members."""
         return not self.members
 
     def subscribed(self) -> set[str]:
-        """Names of the topics that members read."""
+        """Names of the existing topics that members subscribe to."""
         return self._subscriptions.of(self.members.values())
 
     @property
@@ -107,48 +139,48 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The one that most members ask for; the broker's first where nobody asks."""
-        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
-        return asked.most_common(1)[0][0] if asked else self._settings.assignors[0]
+        """The assignor that most members request; the broker's first one if no member requests any."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return votes.most_common(1)[0][0] if votes else self._settings.assignors[0]
 
     @property
     def all_classic(self) -> bool:
-        """Whether members are there, and all of them are of the classic protocol."""
+        """Whether the group has members, and all of them use the classic protocol."""
         return bool(self.members) and all(member.classic is not None for member in self.members.values())
 
     # -- heartbeats ------------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, beat: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
-        """A member joins, lives or leaves; answered when what changed is durable."""
+    def heartbeat(self, request: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
+        """Handle a heartbeat; `then` receives the result when all changes are durable."""
         if self.dead:
             then(HeartbeatResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
-        self._record_claim(beat)
-        if beat.member_epoch in (LEAVING, LEAVING_STATIC):
-            self._leave(beat, then)
+        self._record_claim(request)
+        if request.member_epoch in (LEAVING, LEAVING_STATIC):
+            self._leave(request, then)
             return
-        refused = refusal(self, self._settings, beat)
+        refused = refusal(self, self._settings, request)
         if refused is not None:
             then(refused)
             return
         changes: list[Record] = []
-        member = self._member(beat, changes)
+        member = self._member(request, changes)
         member.confirmed, member.claimed_by = True, None
-        self._take_over(member, beat, changes)
+        self._take_over(member, request, changes)
         self._assign(changes)
-        joins = beat.member_epoch == JOINING
+        joins = request.member_epoch == JOINING
         if member.reconcile(
-            self.target.get(member.member_id, frozenset()), self.assignment_epoch, beat.owned, self._holders.get
+            self.target.get(member.member_id, frozenset()), self.assignment_epoch, request.owned, self._holders.get
         ):
             self.hold(member)
             changes.append(written.current_record(self, member))
         self._watch(member)
-        # CachedContext in full when it joins and when it reports everything, because then it may have lost what it was told.
-        same = member.reported_assignment is member.assigned or member.reported_assignment == member.assigned
-        tell = joins or not same or (beat.owned is not None and beat.topics is not None)
-        member.reported_assignment = member.assigned if tell else member.reported_assignment
+        # A full heartbeat, and a join, get the assignment even if it is unchanged: the member may have lost the last response.
+        unchanged = member.reported_assignment is member.assigned or member.reported_assignment == member.assigned
+        report = joins or not unchanged or (request.owned is not None and request.topics is not None)
+        member.reported_assignment = member.assigned if report else member.reported_assignment
         answer = HeartbeatResult(
-            ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if tell else None
+            ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if report else None
         )
 
         def stored(error: ErrorCode) -> None:
@@ -156,35 +188,39 @@ class ConsumerGroup:
                 member.reported_assignment = None
             then(answer if error is ErrorCode.NONE else HeartbeatResult(error))
 
-        # Also without changes: what others, or an answer that came late, brought about must be durable.
+        # Also without changes: changes of other members, and of earlier unfinished appends, must be durable first.
         self._persist(self, changes, stored)
 
-    def _record_claim(self, beat: HeartbeatRequest) -> None:
-        """Note that a member claims an instance id whose holder has sent no request since it was read from the log.
+    def _record_claim(self, request: HeartbeatRequest) -> None:
+        """Note that a member claims an instance id whose holder has sent no request since it was loaded from the log.
 
-        The log may have lost the member's join. The member is made to join again, which replaces the holder; see `fencing`.
+        The log may have lost the member's join. The member must rejoin, which replaces the holder; see `fencing`.
         """
-        if beat.instance_id is None or beat.member_epoch == JOINING:
+        if request.instance_id is None or request.member_epoch == JOINING:
             return
-        holder = self.members.get(self.static_members.get(beat.instance_id, ""))
-        if holder is not None and not holder.confirmed and holder.member_id != beat.member_id:
-            holder.claimed_by = beat.member_id
+        holder = self.members.get(self.static_members.get(request.instance_id, ""))
+        if holder is not None and not holder.confirmed and holder.member_id != request.member_id:
+            holder.claimed_by = request.member_id
 
     def instance_error(self, instance_id: str | None, member_id: str) -> ErrorCode | None:
-        """Why a member of the classic protocol with this id does not own the instance id; None if it does, or names none."""
+        """The error if a classic member does not own its instance id; None if it owns it or has none."""
         holder = self.members.get(self.static_members.get(instance_id or "", ""))
         unconfirmed = () if holder is None or holder.confirmed else (holder.member_id,)
         return instance_error(self.static_members, instance_id, member_id, unconfirmed)
 
-    def _member(self, beat: HeartbeatRequest, changes: list[Record]) -> ConsumerMember:
-        """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""
-        member = self.members.get(beat.member_id)
+    def _member(self, request: HeartbeatRequest, changes: list[Record]) -> ConsumerMember:
+        """The member that sent the heartbeat, created if it joins; a returning static member takes over its former state."""
+        member = self.members.get(request.member_id)
         if member is not None:
-            if beat.member_epoch == JOINING:
+            if request.member_epoch == JOINING:
                 member.reported_assignment = None
             return member
-        member = ConsumerMember(beat.member_id, beat.instance_id)
-        old = self.members.get(self.static_members.get(beat.instance_id, "")) if beat.instance_id is not None else None
+        member = ConsumerMember(request.member_id, request.instance_id)
+        old = (
+            self.members.get(self.static_members.get(request.instance_id, ""))
+            if request.instance_id is not None
+            else None
+        )
         if old is not None:
             changes += self.forget(old)
             member.assigned, member.revoking, member.state = old.assigned, old.revoking, old.state
@@ -195,18 +231,17 @@ class ConsumerGroup:
             if target is not None:
                 self.target[member.member_id] = target
                 changes.append(written.target_record(self, member.member_id))
-            member.client_id, member.client_host = beat.client_id, beat.client_host
+            member.client_id, member.client_host = request.client_id, request.client_host
             changes.append(written.member_record(self, member))
         self.admit(member)
         self.hold(member)
-        what = "came back" if old is not None else "joined"
-        self._record_event(
-            what, member, client=f"{beat.client_id} at {beat.client_host}"
-        )  # the member is told of it later
+        kind = "came back" if old is not None else "joined"
+        client = f"{request.client_id} at {request.client_host}"  # `member` does not have it yet
+        self._record_event(kind, member, client=client)
         return member
 
     def admit(self, member: ConsumerMember) -> None:
-        """Make it a member; what it holds is another matter."""
+        """Add a member without registering its partitions; see `hold`."""
         member_id = member.member_id
         member.session = Deadline(
             self._timers, lambda: self._expel(member_id, "no heartbeat within its session timeout")
@@ -220,25 +255,25 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
-    def _take_over(self, member: ConsumerMember, beat: HeartbeatRequest, changes: list[Record]) -> None:
-        """What the heartbeat says of the member; a change of subscription, or of the topics, raises the group's epoch."""
+    def _take_over(self, member: ConsumerMember, request: HeartbeatRequest, changes: list[Record]) -> None:
+        """Apply the fields of a heartbeat; a change of the subscription or of the subscribed topics raises the group epoch."""
         subscription = member.topics, member.pattern, member.assignor
         before = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
-        if beat.topics is not None:
-            member.topics = tuple(sorted(set(beat.topics)))
-        if beat.pattern is not None:
-            member.pattern = beat.pattern or None
-        if beat.assignor is not None:
-            member.assignor = beat.assignor
-        if beat.rack_id is not None:
-            member.rack_id = beat.rack_id
-        if beat.rebalance_timeout_ms >= 0:
-            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
-        member.client_id, member.client_host = beat.client_id, beat.client_host
-        side, member.classic = member.classic, beat.classic
+        if request.topics is not None:
+            member.topics = tuple(sorted(set(request.topics)))
+        if request.pattern is not None:
+            member.pattern = request.pattern or None
+        if request.assignor is not None:
+            member.assignor = request.assignor
+        if request.rack_id is not None:
+            member.rack_id = request.rack_id
+        if request.rebalance_timeout_ms >= 0:
+            member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.client_id, member.client_host = request.client_id, request.client_host
+        former_classic, member.classic = member.classic, request.classic
         changed = subscription != (member.topics, member.pattern, member.assignor)
         now = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
-        if changed or before != now or side != member.classic:
+        if changed or before != now or former_classic != member.classic:
             changes.append(written.member_record(self, member))
         if changed:
             self._subscriptions.changed()
@@ -253,24 +288,26 @@ class ConsumerGroup:
         changes.append(written.group_record(self))
 
     def _assign(self, changes: list[Record]) -> None:
-        """Compute the target of the group's epoch, if that is not done; not too soon after the last one.
+        """Compute the target of the group epoch if it is due.
 
-        Until then members go by the last target. Whoever sends the first heartbeat afterwards has it computed.
+        Until then members follow the last target. The first heartbeat after the assignment interval computes the new one.
         """
         if not self.assignment_due:
             return
         self._assigned_at_ms = self._timers.now_ms()
-        found = {name: self._topics.find(name) for name in self.subscribed()}
-        known = {name: one for name, one in found.items() if one is not None}
-        kinds = {
-            kind: frozenset(known[name][0] for name in self._subscriptions.names_of(kind) if name in known)
-            for kind in {subscription_of(member) for member in self.members.values()}
+        topics = {name: self._topics.find(name) for name in self.subscribed()}
+        known = {name: topic for name, topic in topics.items() if topic is not None}
+        topics_of = {
+            subscription: frozenset(
+                known[name][0] for name in self._subscriptions.names_of(subscription) if name in known
+            )
+            for subscription in {subscription_of(member) for member in self.members.values()}
         }
         subscribers = [
             Subscriber(
                 member.member_id,
                 member.instance_id,
-                kinds[subscription_of(member)],
+                topics_of[subscription_of(member)],
                 self.target.get(member.member_id, frozenset()),
             )
             for member in self.members.values()
@@ -286,7 +323,7 @@ class ConsumerGroup:
 
     @property
     def assignment_due(self) -> bool:
-        """Whether the next heartbeat, or JoinGroup, is to have the target of the group's epoch computed."""
+        """Whether the next heartbeat or JoinGroup computes the target of the group epoch."""
         if self.assignment_epoch >= self.epoch:
             return False
         if self._assigned_at_ms is None or self.assignment_epoch == 0 or len(self.members) < 2:
@@ -298,14 +335,14 @@ class ConsumerGroup:
         now_ms = self._timers.now_ms()
         self.extend_session(member)
         if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
-            member.revocation.clear()  # one of the classic protocol has joined; it gets another with its next "join again"
+            member.revocation.clear()  # a classic member has joined; `start_rejoin_timeout` sets its next deadline
         elif member.revocation.when_ms is None and member.rebalance_timeout_ms >= 0:
             member.revocation.set(now_ms + member.rebalance_timeout_ms)
 
-    # -- who holds what --------------------------------------------------------------------------------------------------
+    # -- held partitions -----------------------------------------------------------------------------------------------
 
     def hold(self, member: ConsumerMember) -> None:
-        """Note who holds what, after the member's assignment changed."""
+        """Register the partitions that a member holds, after its assignment changed."""
         self._release_holdings(member.member_id)
         held = self._held[member.member_id] = member.assigned | member.revoking
         for place in held:
@@ -317,57 +354,57 @@ class ConsumerGroup:
                 del self._holders[place]
 
     def has_free_partitions(self, member: ConsumerMember) -> bool:
-        """Whether something of the member's target, that it waits for, has been given up."""
-        wanted = self.target.get(member.member_id, frozenset()) - member.assigned
-        return any(self._holders.get(place) in (None, member.member_id) for place in wanted)
+        """Whether a partition of the target that the member waits for is free."""
+        missing = self.target.get(member.member_id, frozenset()) - member.assigned
+        return any(self._holders.get(place) in (None, member.member_id) for place in missing)
 
     # -- members of the classic protocol, see migration.py ---------------------------------------------------------------
 
     def add_migrated_member(self, member: ConsumerMember, target: frozenset[Place]) -> None:
-        """Admit a member with what it holds and is to hold."""
+        """Add a member that migrates from the classic protocol, with its partitions and its target."""
         self.admit(member)
         self.target[member.member_id] = target
         self.hold(member)
         self._watch(member)
 
     def finish_migration(self) -> None:
-        """What its members read is what it was assigned by: no reason for another epoch."""
+        """Take the current subscriptions as those of the current assignment, which needs no new epoch."""
         self.metadata_hash = self._subscriptions.hash(self.members)
 
     def all_records(self) -> list[Record]:
-        """The whole group, as records."""
+        """The records of the whole group."""
         return written.all_records(self, self._timers.wall_ms())
 
     def release_instance(self, instance_id: str) -> None:
-        """A static member comes back without having left: whoever had the instance id loses it."""
+        """Release an instance id for a static member that returns without having left; the former holder loses it."""
         member = self.members[self.static_members[instance_id]]
         member.previous_epoch, member.epoch = member.epoch, LEAVING_STATIC
 
     def extend_session(self, member: ConsumerMember) -> None:
-        """The member gave a sign of life."""
+        """Restart the session timeout of a member."""
         assert member.session is not None
         timeout_ms = member.classic.session_timeout_ms if member.classic else self._settings.session_timeout_ms
         member.session.set(self._timers.now_ms() + timeout_ms)
 
     def start_rejoin_timeout(self, member: ConsumerMember) -> None:
-        """A member that was told to join again is out if it does not."""
+        """Remove a member that was asked to rejoin if it does not do so within its rebalance timeout."""
         assert member.revocation is not None
         if member.revocation.when_ms is None:
             timeout_ms = max(member.rebalance_timeout_ms, 0)
             member.revocation.set(self._timers.now_ms() + timeout_ms)
 
-    # -- going -----------------------------------------------------------------------------------------------------------
+    # -- removal --------------------------------------------------------------------------------------------------------
 
-    def _leave(self, beat: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
-        refused = identity_refusal(self, beat)
+    def _leave(self, request: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
+        refused = identity_refusal(self, request)
         if refused is not None:
             then(refused)
             return
-        member = self.members[beat.member_id]
-        answer = HeartbeatResult(ErrorCode.NONE, None, beat.member_id, beat.member_epoch)
-        if beat.member_epoch == LEAVING_STATIC and member.instance_id is not None:
+        member = self.members[request.member_id]
+        answer = HeartbeatResult(ErrorCode.NONE, None, request.member_id, request.member_epoch)
+        if request.member_epoch == LEAVING_STATIC and member.instance_id is not None:
             member.epoch, member.previous_epoch = LEAVING_STATIC, member.epoch
-            member.revoking = frozenset()  # what it was to give up it has given up
+            member.revoking = frozenset()  # a member that leaves has released them
             member.since = dict.fromkeys(member.assigned, 0)
             self.hold(member)
             member.state = MemberState.STABLE
@@ -381,7 +418,7 @@ class ConsumerGroup:
         self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else HeartbeatResult(error)))
 
     def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
-        """A LeaveGroup of a member of either protocol, by its id or its instance id; not yet durable."""
+        """Handle a LeaveGroup for a member of either protocol; the change is not yet durable on return."""
         if instance_id is not None and not member_id:
             member_id = self.static_members.get(instance_id, "")
         error = self.instance_error(instance_id, member_id)
@@ -400,7 +437,9 @@ class ConsumerGroup:
             return
         changes = self._remove(member)
         self._record_event("expelled", member, why)
-        self._persist(self, changes, lambda _: None)  # what is lost here is done again by the successor's sessions
+        self._persist(
+            self, changes, lambda _: None
+        )  # if the append is lost, the sessions of the next coordinator repeat this
 
     def _remove(self, member: ConsumerMember) -> list[Record]:
         changes = self.forget(member)
@@ -411,7 +450,7 @@ class ConsumerGroup:
         return changes
 
     def forget(self, member: ConsumerMember) -> list[Record]:
-        """Take a member out; the tombstones of its records."""
+        """Remove a member; return the tombstones of its records."""
         for deadline in (member.session, member.revocation):
             if deadline is not None:
                 deadline.clear()
@@ -424,12 +463,16 @@ class ConsumerGroup:
         return written.tombstones_of_member(self.group_id, member_id)
 
     def tombstones(self) -> list[Record]:
-        """Those that end the group, and members if it has any."""
-        members = [one for member_id in self.members for one in written.tombstones_of_member(self.group_id, member_id)]
-        return [*members, *written.tombstones_of_group(self.group_id)]
+        """The tombstones of the group and of its members."""
+        of_members = [
+            tombstone
+            for member_id in self.members
+            for tombstone in written.tombstones_of_member(self.group_id, member_id)
+        ]
+        return [*of_members, *written.tombstones_of_group(self.group_id)]
 
     def die(self, error: ErrorCode) -> None:
-        """The group is deleted, or coordinated elsewhere from now on."""
+        """End the group: it is deleted or coordinated elsewhere. `error` is not used: requests wait only for appends."""
         for member in self.members.values():
             for deadline in (member.session, member.revocation):
                 if deadline is not None:
@@ -441,10 +484,10 @@ class ConsumerGroup:
     def commit_error(
         self, member_id: str, member_epoch: int, knows_epochs: bool, places: Callable[[], Iterable[tuple[str, int]]]
     ) -> ErrorCode:
-        """Whether a member may commit offsets now; a client without epoch may while the group is empty.
+        """The error of an OffsetCommit, or NONE; a client without epoch may commit while the group is empty.
 
-        :param knows_epochs: the request is of a version that members of this protocol may use.
-        :param places: topics and partitions of the commit; not looked at where the member knows its epoch.
+        :param knows_epochs: the request has a version that members of this protocol may use.
+        :param places: returns topics and partitions of the commit; called only if the epoch is not the current one.
         """
         if self.dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -466,7 +509,7 @@ class ConsumerGroup:
             yield None if known is None else (known[0], partition)
 
     def epoch_error(self, member_id: str, member_epoch: int) -> ErrorCode:
-        """Whether a member knows its own epoch."""
+        """The error if `member_epoch` is not the epoch of the member, or NONE."""
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -474,18 +517,18 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
-    # -- the rest --------------------------------------------------------------------------------------------------------
+    # -- load and end-----------------------------------------------------------------------------------------------------
 
     def loaded(self) -> None:
-        """All records were taken over: sessions begin now."""
+        """Start the sessions of all members, after all records are loaded."""
         for member in self.members.values():
             self._watch(member)
 
-    def _record_event(self, what: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:
+    def _record_event(self, kind: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:
         self.history.add(
             Event(
                 self._timers.wall_ms(),
-                what,
+                kind,
                 member.member_id if member else "",
                 client or (member.client if member else ""),
                 why,

@@ -1,4 +1,7 @@
-"""A member of a group of KIP-848, how it comes to its target assignment, and what goes in and out of the group's verbs."""
+"""A member of a consumer group (KIP-848), its reconciliation, and the group's requests and results.
+
+Used in the coordinator's loop.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from odradek.groups.environment import Deadline
 from odradek.protocol.errors import ErrorCode
 
 JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2
-"""Epochs with a meaning of their own: joins, leaves, leaves but comes back under its instance id."""
+"""Special member epochs: the member joins, leaves, or leaves for a while as a static member."""
 
 
 RECORD_BYTES = 256
-"""Of a member's record without its texts, and of its batch, at most."""
+"""Largest size of a member's record and its batch, without texts."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target."""
+    """The reconciliation state of a member; see `consumer_group`."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -28,7 +31,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True)
 class ClassicSide:
-    """What a member of the classic protocol brought with its JoinGroup; see `migration.py`.
+    """Fields of a classic member's JoinGroup; see `migration.py`.
 
     :param protocols: its assignors, each with its subscription.
     """
@@ -39,9 +42,10 @@ class ClassicSide:
 
 @dataclass(frozen=True)
 class HeartbeatRequest:
-    """A ConsumerGroupHeartbeat request; None is "as before".
+    """A ConsumerGroupHeartbeat request; None means that a field is unchanged.
 
-    :param owned: the partitions that the member holds now.
+    :param owned: the partitions that the member owns now.
+    :param classic: set for a translated JoinGroup of a classic member.
     """
 
     member_id: str
@@ -60,7 +64,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True)
 class HeartbeatResult:
-    """What it is answered. :param assignment: what the member is to hold; None for "as before"."""
+    """The result of a heartbeat. :param assignment: partitions that the member may own; None: unchanged."""
 
     error: ErrorCode
     message: str | None = None
@@ -71,12 +75,13 @@ class HeartbeatResult:
 
 @dataclass(eq=False)
 class ConsumerMember:
-    """One member; the group alone changes it.
+    """A member. Only the group changes it.
 
-    :param assigned: what it may hold in its epoch. :param revoking: what it is asked to give up before it goes on.
-    :param since: the epoch in which it got each of these (KIP-1251).
-    :param heard: whether it sent a request since it was read from the log.
-    :param claimed_by: id of the member that has the instance id of this one, by its own account, while this one was not heard.
+    :param assigned: partitions that it may own in its epoch. :param revoking: partitions that it must release first.
+    :param since: the epoch in which it received each of these partitions (KIP-1251).
+    :param confirmed: whether it has sent a request since it was loaded from the log.
+    :param claimed_by: id of a member that claims the instance id while this member is not confirmed.
+    :param reported_assignment: the assignment in the last response; None if the member needs it again.
     """
 
     member_id: str
@@ -103,7 +108,7 @@ class ConsumerMember:
 
     @property
     def client(self) -> str:
-        """For people."""
+        """The client id and the address, for events."""
         return f"{self.client_id} at {self.client_host}"
 
     def reconcile(
@@ -113,10 +118,10 @@ class ConsumerMember:
         owned: Iterable[Place] | None,
         holder_of: Callable[[Place], str | None],
     ) -> bool:
-        """Take the next step towards the target; whether anything changed.
+        """Take the next step towards the target; return whether the member changed.
 
-        :param owned: what the member says that it holds; None if it says nothing.
-        :param holder_of: the member that holds a partition, or has yet to give it up; None if it is free.
+        :param owned: partitions that the member reports as owned; None if it reports none.
+        :param holder_of: the member that holds a partition or must still release it; None if it is free.
         """
         if self.state is MemberState.UNREVOKED_PARTITIONS:
             if owned is None or self.revoking & frozenset(owned):
@@ -126,12 +131,12 @@ class ConsumerMember:
         before = self.epoch, self.state, self.assigned, self.revoking
         kept = self.assigned & target
         revoking = self.assigned - target
-        wanted = target - self.assigned
-        free = frozenset(place for place in wanted if holder_of(place) in (None, self.member_id))
+        missing = target - self.assigned
+        free = frozenset(place for place in missing if holder_of(place) in (None, self.member_id))
         if revoking and (owned is None or revoking & frozenset(owned)):
             self.state, self.assigned, self.revoking = MemberState.UNREVOKED_PARTITIONS, kept, revoking
         else:
-            waits = free != wanted
+            waits = free != missing
             self.state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
             self.assigned, self.revoking = kept | free, frozenset()
             if self.epoch != target_epoch:
@@ -142,25 +147,34 @@ class ConsumerMember:
         return True
 
     def may_commit(self, epoch: int, places: Iterable[Place | None]) -> bool:
-        """Whether one that does not know its newest epoch yet commits only what it has had since `epoch` (KIP-1251).
+        """Whether a member with an older `epoch` may commit: it has had all these partitions since then (KIP-1251).
 
-        :param places: None for a topic that is not known.
+        :param places: None for an unknown topic.
         """
         return epoch < self.epoch and all(
             place is not None and place in self.since and self.since[place] <= epoch for place in places
         )
 
 
-def size_of(beat: HeartbeatRequest) -> int:
-    """About how many bytes the record of the member that it makes takes."""
-    of_classic = sum(len(name) + len(data) for name, data in beat.classic.protocols) if beat.classic is not None else 0
-    texts = (beat.member_id, beat.instance_id, beat.rack_id, beat.pattern, beat.client_id, *(beat.topics or ()))
+def size_of(request: HeartbeatRequest) -> int:
+    """The approximate size in bytes of the member's record."""
+    of_classic = (
+        sum(len(name) + len(data) for name, data in request.classic.protocols) if request.classic is not None else 0
+    )
+    texts = (
+        request.member_id,
+        request.instance_id,
+        request.rack_id,
+        request.pattern,
+        request.client_id,
+        *(request.topics or ()),
+    )
     return of_classic + sum(len(text.encode()) + 3 for text in texts if text is not None) + RECORD_BYTES
 
 
 def by_topic(places: Iterable[Place]) -> Mapping[bytes, list[int]]:
-    """Partitions, ascending, by topic id."""
-    found: dict[bytes, list[int]] = {}
+    """Ascending partition numbers by topic id."""
+    partitions: dict[bytes, list[int]] = {}
     for topic, partition in sorted(places):
-        found.setdefault(topic, []).append(partition)
-    return found
+        partitions.setdefault(topic, []).append(partition)
+    return partitions

@@ -1,6 +1,6 @@
-"""What consumers of the classic protocol put into the bytes that brokers pass on unread: subscriptions and assignments.
+"""Parses and encodes the subscriptions and assignments of classic consumers, which brokers otherwise pass on as opaque bytes.
 
-Pure functions. A group of such consumers is the only one whose members the coordinator understands.
+Pure functions. Consumers are the only protocol type whose metadata the coordinator parses.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _VERSION = struct.Struct(">h")
 
 
 def version_of(metadata: bytes) -> int:
-    """The version that a consumer's subscription is written in, as far as it is known here."""
+    """The version of a consumer's subscription, at most NEWEST."""
     return min(int(_VERSION.unpack_from(metadata)[0]), NEWEST)
 
 
 def subscription_of(metadata: bytes) -> Any | None:
-    """What a consumer says in its JoinGroup; None if it cannot be read."""
+    """Parse a consumer's subscription in JoinGroup; None if it is malformed."""
     return _read(Subscription, metadata)
 
 
 def topics_of(metadata: bytes) -> set[str] | None:
-    """The topics of a consumer's subscription; None if it cannot be read."""
+    """The topics of a consumer's subscription; None if it is malformed."""
     subscription = subscription_of(metadata)
     return None if subscription is None else set(subscription.topics)
 
 
 def assignment_of(data: bytes) -> Any | None:
-    """What a consumer was told in its SyncGroup; None if it cannot be read."""
+    """Parse a consumer's assignment in SyncGroup; None if it is malformed."""
     return _read(Assignment, data)
 
 
@@ -56,11 +56,11 @@ def _read(kind: Any, data: bytes) -> Any | None:
 
 
 def encode_assignment(places: Iterable[Place], names: Callable[[bytes], str | None], version: int) -> bytes:
-    """An assignment as consumers of the classic protocol read it; topics that are gone are left out."""
+    """Encode an assignment for classic consumers; deleted topics are omitted."""
     make = Assignment.TopicPartition
-    told = [
+    assigned = [
         make(topic=name, partitions=partitions)
         for topic_id, partitions in by_topic(places).items()
         if (name := names(topic_id)) is not None
     ]
-    return _VERSION.pack(version) + encode(Assignment(assigned_partitions=told, user_data=None), version)
+    return _VERSION.pack(version) + encode(Assignment(assigned_partitions=assigned, user_data=None), version)

@@ -1,4 +1,4 @@
-"""What groups of KIP-848 write into `__consumer_offsets`, and how a group is made from it again.
+"""Encodes consumer groups (KIP-848) as records of `__consumer_offsets`, and restores groups from them.
 
 Pure functions on a group; used in the coordinator's loop.
 """
@@ -29,14 +29,14 @@ OF_GROUP = (
 
 
 def group_record(group: ConsumerGroup) -> Record:
-    """The group's epoch."""
+    """The record of the group epoch."""
     kind = records.CONSUMER_GROUP_METADATA
     value = kind.value(epoch=group.epoch, metadata_hash=group.metadata_hash)
     return records.record(kind, value, group_id=group.group_id)
 
 
 def member_record(group: ConsumerGroup, member: ConsumerMember) -> Record:
-    """Who a member is and what it subscribes to."""
+    """The record of a member and its subscription."""
     kind = records.CONSUMER_GROUP_MEMBER_METADATA
     value = kind.value(
         instance_id=member.instance_id,
@@ -59,21 +59,21 @@ def member_record(group: ConsumerGroup, member: ConsumerMember) -> Record:
 
 
 def target_epoch_record(group: ConsumerGroup, now_ms: int) -> Record:
-    """The epoch of the target assignment. :param now_ms: wall clock."""
+    """The record of the assignment epoch. :param now_ms: wall clock."""
     kind = records.CONSUMER_GROUP_TARGET_ASSIGNMENT
     value = kind.value(assignment_epoch=group.assignment_epoch, assignment_timestamp=now_ms)
     return records.record(kind, value, group_id=group.group_id)
 
 
 def target_record(group: ConsumerGroup, member_id: str) -> Record:
-    """What a member is to hold."""
+    """The record of a member's target assignment."""
     kind = records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
-    value = kind.value(topic_partitions=_written(kind.value.TopicPartition, group.target[member_id]))
+    value = kind.value(topic_partitions=_topic_partitions(kind.value.TopicPartition, group.target[member_id]))
     return records.record(kind, value, group_id=group.group_id, member_id=member_id)
 
 
 def current_record(group: ConsumerGroup, member: ConsumerMember) -> Record:
-    """What a member holds, and how far it is."""
+    """The record of a member's current assignment, epoch and state."""
     kind = records.CONSUMER_GROUP_CURRENT_ASSIGNMENT
     value = kind.value(
         member_epoch=member.epoch,
@@ -86,25 +86,25 @@ def current_record(group: ConsumerGroup, member: ConsumerMember) -> Record:
 
 
 def all_records(group: ConsumerGroup, now_ms: int) -> list[Record]:
-    """The whole group. :param now_ms: wall clock."""
-    found = [member_record(group, member) for member in group.members.values()]
-    found += [group_record(group), *(target_record(group, member_id) for member_id in group.target)]
-    found.append(target_epoch_record(group, now_ms))
-    found += [current_record(group, member) for member in group.members.values()]
-    return found
+    """All records of a group. :param now_ms: wall clock."""
+    all_of_group = [member_record(group, member) for member in group.members.values()]
+    all_of_group += [group_record(group), *(target_record(group, member_id) for member_id in group.target)]
+    all_of_group.append(target_epoch_record(group, now_ms))
+    all_of_group += [current_record(group, member) for member in group.members.values()]
+    return all_of_group
 
 
 def tombstones_of_member(group_id: str, member_id: str) -> list[Record]:
-    """Those that end a member."""
+    """The tombstones of a member."""
     return [records.record(kind, None, group_id=group_id, member_id=member_id) for kind in OF_MEMBER]
 
 
 def tombstones_of_group(group_id: str) -> list[Record]:
-    """Those that end a group without members."""
+    """The tombstones of a group without members."""
     return [records.record(kind, None, group_id=group_id) for kind in OF_GROUP]
 
 
-def _written(make: Any, places: Iterable[Place]) -> list[Any]:
+def _topic_partitions(make: Any, places: Iterable[Place]) -> list[Any]:
     return [make(topic_id=topic, partitions=partitions) for topic, partitions in by_topic(places).items()]
 
 
@@ -115,11 +115,11 @@ def _held(make: Any, places: Iterable[Place], since: Mapping[Place, int]) -> lis
     ]
 
 
-# -- and back -------------------------------------------------------------------------------------------------------
+# -- replay --------------------------------------------------------------------------------------------------------
 
 
 def replay(group: ConsumerGroup, kind: records.Kind, key: Any, value: Any) -> None:
-    """Take over one record of the log."""
+    """Apply one record of the log to a group."""
     REPLAYS[kind.number](group, key, value)
 
 
@@ -155,11 +155,11 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
     member.topics = tuple(sorted(set(value.subscribed_topic_names)))
     member.pattern = value.subscribed_topic_regex
     member.rebalance_timeout_ms, member.assignor = value.rebalance_timeout_ms, value.server_assignor
-    side = value.classic_member_metadata
+    classic = value.classic_member_metadata
     member.classic = None
-    if side is not None:
-        protocols = [(one.name, bytes(one.metadata)) for one in side.supported_protocols]
-        member.classic = ClassicSide(side.session_timeout_ms, protocols)
+    if classic is not None:
+        protocols = [(protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols]
+        member.classic = ClassicSide(classic.session_timeout_ms, protocols)
 
 
 def _admitted(group: ConsumerGroup, member_id: str) -> ConsumerMember:
@@ -171,7 +171,7 @@ def _admitted(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 def _current(group: ConsumerGroup, key: Any, value: Any) -> None:
     if value is None:
         return
-    # A compaction may have left it before the member's own record, if that was written again.
+    # After a compaction this record may precede the member's own record, if that was written again.
     member = group.members.get(key.member_id) or _admitted(group, key.member_id)
     member.epoch, member.previous_epoch = value.member_epoch, value.previous_member_epoch
     member.state = MemberState(value.state) if value.state in (0, 1, 2) else MemberState.STABLE
@@ -182,21 +182,21 @@ def _current(group: ConsumerGroup, key: Any, value: Any) -> None:
 
 
 def _ignored(group: ConsumerGroup, key: Any, value: Any) -> None:
-    """Of Kafka before 4.1, or computed anew when needed."""
+    """Ignore a record that Kafka before 4.1 wrote, or whose content is computed when needed."""
 
 
-def _places(written: Iterable[Any]) -> frozenset[Place]:
-    return frozenset((bytes(one.topic_id), partition) for one in written for partition in one.partitions)
+def _places(topics: Iterable[Any]) -> frozenset[Place]:
+    return frozenset((bytes(topic.topic_id), partition) for topic in topics for partition in topic.partitions)
 
 
 def _since(value: Any) -> dict[Place, int]:
-    """The epochs in which a member got its partitions; its newest one where that was not written, before Kafka 4.3."""
-    found: dict[Place, int] = {}
-    for one in [*value.assigned_partitions, *value.partitions_pending_revocation]:
-        epochs = one.assignment_epochs or [value.member_epoch] * len(one.partitions)
-        found.update({(bytes(one.topic_id), p): epoch for p, epoch in zip(one.partitions, epochs, strict=False)})
+    """The epochs in which a member received its partitions; records before Kafka 4.3 lack them, then its current epoch."""
+    since: dict[Place, int] = {}
+    for topic in [*value.assigned_partitions, *value.partitions_pending_revocation]:
+        epochs = topic.assignment_epochs or [value.member_epoch] * len(topic.partitions)
+        since.update({(bytes(topic.topic_id), p): epoch for p, epoch in zip(topic.partitions, epochs, strict=False)})
     places = _places(value.assigned_partitions) | _places(value.partitions_pending_revocation)
-    return {place: found.get(place, value.member_epoch) for place in places}
+    return {place: since.get(place, value.member_epoch) for place in places}
 
 
 REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {

@@ -1,7 +1,7 @@
-"""The group coordinator: what is committed, whole groups, and by inheritance who is a member and where groups live.
+"""The group coordinator: commits, fetches, deletes and expires offsets, and deletes groups.
 
-`membership.py` says what members ask for, `shards.py` which groups are here. Runs in the coordinator process's loop, which is
-its only protection. What a client must be told is a Kafka error code; nothing here raises for what clients send.
+Its base classes: `membership.py` serves the members, `shards.py` holds the groups. Runs in the coordinator process's loop,
+which is its only protection. Results for clients are Kafka error codes; requests of clients raise no exceptions.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from odradek.groups.group import Group
 from odradek.groups.membership import Membership
 from odradek.groups.migration import batch_bytes
 from odradek.groups.offsets import CommitRequest, Offsets, Place, offset_record
-from odradek.groups.shards import NONE, Shard, report
+from odradek.groups.shards import NONE, Shard, log_failed_append
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.groups")
 
 RETRY_MS = 1000
 MAX_RECORDS_AT_ONCE = 1000
-"""Of tombstones in one append, so that a batch stays small."""
+"""Largest number of tombstones in one append, which keeps batches small."""
 
 
 class GroupCoordinator(Membership):
-    """All that is asked of groups."""
+    """All requests about groups."""
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
     def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None]) -> None:
-        """Store offsets; answered once all in-sync replicas have them. Notes that are too long are the caller's to refuse."""
+        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long."""
         group_id = commit.group_id
         error, shard = self.shard_of(group_id)
         if shard is None:
@@ -58,16 +58,16 @@ class GroupCoordinator(Membership):
             then(error)
             return
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
-            then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # offsets of a deleted topic of that name are still in the log
+            then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # the log still has offsets of a deleted topic with this name
             return
         shard.groups[group_id] = group
         pending = UnacknowledgedCommit(group, commit, then)
         shard.log.append(commit, pending.appended, pending.late)
 
     def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
-        """What a group has committed; nothing for a group that there is not.
+        """The committed offsets of a group; none for a group that does not exist.
 
-        :param member_id: with its epoch, a member of a group of KIP-848 that asks; checked if one of both is given.
+        :param member_id: with `member_epoch`, the requesting member of a consumer group; checked if either is given.
         """
         error, shard = self.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
@@ -80,7 +80,9 @@ class GroupCoordinator(Membership):
     def delete_offsets(
         self, group_id: str, places: Sequence[Place], then: Callable[[ErrorCode, dict[Place, ErrorCode]], None]
     ) -> None:
-        """Forget offsets of topics that no member reads: the error of all, and one of each place."""
+        """Delete offsets of topics that no member subscribes to; `then` receives the error of the request and one
+        for each place.
+        """
         error, shard = self.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
         if not group_id:
@@ -93,22 +95,22 @@ class GroupCoordinator(Membership):
             then(error, {})
             return
         subscribed = group.subscribed()
-        taken = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        results = {place: taken if subscribed is None or place[0] in subscribed else error for place in places}
-        gone = [place for place, result in results.items() if result is NONE]
+        in_use = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        results = {place: in_use if subscribed is None or place[0] in subscribed else error for place in places}
+        deletable = [place for place, result in results.items() if result is NONE]
 
         def removed(error: ErrorCode) -> None:
             then(error, results)
 
-        self._remove(shard, group, gone, removed)
+        self._remove(shard, group, deletable, removed)
 
     def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback) -> None:
-        """Forget what is committed, or is about to be, at these places."""
-        coming = group.places_under_way()
+        """Delete the offsets that are committed, or whose commits are pending, at these places."""
+        pending = group.places_under_way()
         present = [
             place
             for place in places
-            if place in coming or group.offsets.get(*place) is not None or group.pending.get(*place) is not None
+            if place in pending or group.offsets.get(*place) is not None or group.pending.get(*place) is not None
         ]
         waiter = Waiter(then)
         self._delete_offsets(shard, group, present, waiter, waiter.late)
@@ -116,7 +118,10 @@ class GroupCoordinator(Membership):
     def _delete_offsets(
         self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback, late: LateCallback = None
     ) -> None:
-        """Write tombstones of these offsets, then forget them. :param then: called once, with an error of any of them."""
+        """Append tombstones of these offsets, then remove them from memory.
+
+        :param then: called once, with the last error, or NONE.
+        """
         if not places:
             then(NONE)
             return
@@ -143,7 +148,7 @@ class GroupCoordinator(Membership):
             )
 
     def _batches(self, group_id: str, places: Iterable[Place]) -> list[dict[Place, Record]]:
-        """The tombstones of offsets, as one batch each can hold them, whatever the group and the topics are called."""
+        """The tombstones of offsets, split so that each part fits in a batch even with long names."""
         parts: list[dict[Place, Record]] = []
         size = 0
         for place in places:
@@ -158,7 +163,7 @@ class GroupCoordinator(Membership):
     # -- whole groups ----------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, then: AppendCallback) -> None:
-        """Delete a group without members, and its offsets."""
+        """Delete a group without members and its offsets."""
         error, shard = self.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
         if shard is not None and group is None:
@@ -171,50 +176,53 @@ class GroupCoordinator(Membership):
 
         def emptied(error: ErrorCode) -> None:
             if error is NONE and group.disposable:
-                self._end(shard, group, then)
+                self._delete_group(shard, group, then)
             else:
                 then(error if error is not NONE else ErrorCode.NON_EMPTY_GROUP)
 
         places = dict.fromkeys((topic, partition) for topic, partition, _ in chain(group.offsets, group.pending))
         self._remove(shard, group, list(places), emptied)
 
-    def _end(self, shard: Shard, group: Group, then: AppendCallback) -> None:
-        """Take an empty group without offsets out of the log and of memory."""
+    def _delete_group(self, shard: Shard, group: Group, then: AppendCallback) -> None:
+        """Remove an empty group without offsets from memory and append its tombstone."""
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
         self._append_changes(shard, group.tombstones(), then)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
-        """The offsets of deleted topics go, of all groups, with those that are about to be committed."""
+        """Delete the offsets of deleted topics in all groups, including pending commits."""
         names = set(topics)
         for shard in self._shards.values():
-            new = names - shard.deleted_topics  # nothing was committed to the others since they began to go
+            new = names - shard.deleted_topics  # commits to the other names are refused since their deletion began
             shard.deleted_topics |= new
             if not shard.loading:
-                self._forget_topics(shard, new)
+                self._delete_offsets_of_topics(shard, new)
 
     def loaded(self, partition: int) -> None:
-        """As `Shards` says; and what was read of topics that are no more goes."""
+        """Serve a loaded partition, see `Shards.loaded`, and delete offsets of topics that no longer exist."""
         super().loaded(partition)
         shard = self._shards[partition]
-        if shard.topics is not None:  # those deleted since are told of
-            read = {
+        if shard.topics is not None:  # `topics_deleted` reports later deletions
+            loaded_topics = {
                 topic
                 for group in shard.groups.values()
                 for topic, _ in chain(group.offsets.topics(), group.pending.topics())
             }
-            shard.deleted_topics |= read - shard.topics
+            shard.deleted_topics |= loaded_topics - shard.topics
             shard.topics = None
-        count = self._forget_topics(shard, shard.deleted_topics)
+        count = self._delete_offsets_of_topics(shard, shard.deleted_topics)
         if count:
             log.info("__consumer_offsets-%d: deleting %d offset(s) of deleted topics", partition, count)
 
-    def _forget_topics(self, shard: Shard, topics: Collection[str]) -> int:
-        """Have offsets of topics removed, now or, if that fails, a little later; how many. Nobody commits to them before."""
+    def _delete_offsets_of_topics(self, shard: Shard, topics: Collection[str]) -> int:
+        """Delete the offsets of topics and retry failures after RETRY_MS; return their number.
+
+        Commits to these topics are refused.
+        """
         names = frozenset(topics)
-        found = [(group, places) for group in shard.groups.values() if (places := group.places_in(names))]
-        waiting, failed = len(found), NONE
+        places_by_group = [(group, places) for group in shard.groups.values() if (places := group.places_in(names))]
+        waiting, failed = len(places_by_group), NONE
 
         def removed(error: ErrorCode) -> None:
             nonlocal waiting, failed
@@ -224,27 +232,27 @@ class GroupCoordinator(Membership):
                 return
             if failed is NONE:
                 shard.deleted_topics -= names
-            elif self._shards.get(shard.partition) is shard:  # else whoever has it now sees that the topics are gone
+            elif self._shards.get(shard.partition) is shard:  # otherwise the load of the next coordinator deletes them
                 log.warning(
                     "__consumer_offsets-%d: cannot delete the offsets of deleted topics: %s; retrying in %d ms",
                     shard.partition,
                     failed.name,
                     RETRY_MS,
                 )
-                self._timers.call_at(self._timers.now_ms() + RETRY_MS, again)
+                self._timers.call_at(self._timers.now_ms() + RETRY_MS, retry)
 
-        def again() -> None:
+        def retry() -> None:
             if self._shards.get(shard.partition) is shard and not shard.loading:
-                self._forget_topics(shard, names)
+                self._delete_offsets_of_topics(shard, names)
 
-        if not found:
+        if not places_by_group:
             shard.deleted_topics -= names
-        for group, places in found:
+        for group, places in places_by_group:
             self._delete_offsets(shard, group, places, removed)
-        return sum(len(places) for _, places in found)
+        return sum(len(places) for _, places in places_by_group)
 
     def expire(self) -> int:
-        """Forget offsets that nobody needs any more, and groups of which nothing is left; how many offsets."""
+        """Delete expired offsets, and groups without members and offsets; return the number of offsets."""
         now_ms, count = self._timers.wall_ms(), 0
         for shard in self._shards.values():
             if shard.loading:
@@ -258,9 +266,9 @@ class GroupCoordinator(Membership):
     def _expire_group(self, shard: Shard, group: Group, places: Sequence[Place]) -> None:
 
         def removed(error: ErrorCode) -> None:
-            report(error)
+            log_failed_append(error, "retrying at the next expiration")
             if error is NONE and group.disposable and shard.groups.get(group.group_id) is group:
-                self._end(shard, group, report)
+                self._delete_group(shard, group, log_failed_append)
 
         if places or group.disposable:
             self._remove(shard, group, places, removed)

@@ -1,6 +1,6 @@
-"""What groups are handed from outside: a clock with timers, the log that makes changes durable, the topics, ids.
+"""Interfaces that groups receive: a clock with timers, the log that makes changes durable, the topics; also member ids.
 
-The coordinator process gives real ones; tests give ones that they step by hand. Used in one thread.
+The coordinator process passes real ones, tests pass simulated ones. Used in one thread.
 """
 
 import uuid
@@ -16,11 +16,11 @@ NO_PRODUCER = -1
 
 
 class LogBatch(NamedTuple):
-    """Records of `__consumer_offsets` as they are read at a load: those of a transaction, or of none; or a transaction's end.
+    """A batch of `__consumer_offsets` during a load: records of one transaction or of none, or the end marker of a transaction.
 
     :param producer_id: of the transaction; NO_PRODUCER for records outside of transactions.
-    :param offsets: of the records, if they are a transaction's.
-    :param commits: None for records; whether an end marker commits the transaction.
+    :param offsets: of the records, if they belong to a transaction.
+    :param commits: None for records; for an end marker, whether it commits the transaction.
     """
 
     records: list[Record]
@@ -34,20 +34,20 @@ LateCallback = Callable[[], None] | None
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Not to be called any more; nothing if it was."""
+        """Cancel the call; no effect after the call."""
 
 
 class Timers(Protocol):
     """The clock."""
 
     def now_ms(self) -> int:
-        """Monotonic, for time-outs."""
+        """Monotonic time in ms, for timeouts."""
 
     def wall_ms(self) -> int:
-        """Since 1970, for what is stored."""
+        """Milliseconds since 1970, for stored timestamps."""
 
     def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
         """Call `action` once `now_ms` has reached `when_ms`, never within this call."""
@@ -64,19 +64,19 @@ class GroupLog(Protocol):
     """One partition of `__consumer_offsets` that this broker leads."""
 
     def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
-        """Append the records as one batch or joined with others, all or none; `then` is called once, in order of the
-        appends: NONE when all in-sync replicas have them, else the error for the client (COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there.
+        """Append the records atomically, as one batch or together with others.
 
-        Without records it waits for all that was appended before; at once, where that is acknowledged.
+        `then` is called once, in the order of appends: NONE when all in-sync replicas have the records, otherwise the error for
+        the client (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...); the log then never has any of
+        the records. Without records, it waits until all earlier appends are acknowledged, which may be at once.
 
         :param late: called at most once, before `then`, if the replicas take longer than `offsets.commit.timeout.ms`: the
-            client is to be told so, whatever comes of the records.
+            client then gets the timeout error, whatever the outcome of the append.
         """
 
 
 class Waiter:
-    """Who waits for an append: told once, of its outcome, or before that it takes too long."""
+    """The callback of a request that waits for an append; called once, with the outcome or with a timeout."""
 
     def __init__(self, then: AppendCallback) -> None:
         self._then: AppendCallback | None = then
@@ -87,37 +87,37 @@ class Waiter:
             then(error)
 
     def late(self) -> None:
-        """The append takes too long; as Kafka says it."""
+        """Answer with Kafka's error for a timeout of the append."""
         self(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Topics(Protocol):
-    """The topics there are."""
+    """The existing topics."""
 
     @property
     def version(self) -> int:
-        """Another one after every change of them."""
+        """A number that changes with every change of the topics."""
 
     def names(self) -> Iterable[str]:
-        """All of them."""
+        """The names of all topics."""
 
     def in_store(self) -> frozenset[str] | None:
-        """Names of all that the metadata store knows, also of those that are not served here; None: that is not known now."""
+        """Names of all topics in the metadata store, including those not served here; None if the store does not answer."""
 
     def find(self, name: str) -> tuple[bytes, int] | None:
-        """Id and number of partitions."""
+        """Id and number of partitions of a topic; None if it does not exist."""
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name of a topic by its id."""
+        """The name of a topic by its id; None if it does not exist."""
 
 
 def new_member_id(client_id: str | None) -> str:
-    """As Kafka makes them: the client's name, so that people recognise it, and a uuid."""
+    """A new member id in Kafka's form: the client id, for people, and a uuid."""
     return f"{client_id or ''}-{uuid.uuid4()}"
 
 
 class Deadline:
-    """A time-out that is often moved and seldom reached: moving it costs no timer."""
+    """A timeout that often moves and seldom fires: moving it to a later time creates no timer."""
 
     def __init__(self, timers: Timers, action: Callable[[], None]) -> None:
         self._timers = timers
@@ -127,7 +127,7 @@ class Deadline:
         self.when_ms: int | None = None
 
     def set(self, when_ms: int) -> None:
-        """Fire at `when_ms` instead of whatever was set."""
+        """Fire at `when_ms`; replaces the former time."""
         self.when_ms = when_ms
         if self._timer is not None:
             if self._set_for_ms <= when_ms:
@@ -137,11 +137,11 @@ class Deadline:
         self._timer = self._timers.call_at(when_ms, self._fired)
 
     def suspend(self) -> None:
-        """Do not fire until it is set again, which is soon: the timer stays for that."""
+        """Do not fire until `set` is called again; keeps the timer, because that is soon."""
         self.when_ms = None
 
     def clear(self) -> None:
-        """Do not fire, and hold nothing."""
+        """Do not fire; cancel the timer."""
         self.when_ms = None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,6 +1,6 @@
-"""What happened to a group lately: who came, who went and why, how long rebalances took. For `odradek group explain`.
+"""The recent events of a group: members that joined or left, with reasons, and the duration of rebalances.
 
-Memory only, bounded, lost with the coordinator: an explanation, not a record.
+For `odradek group explain`. In memory only, bounded, and lost when the coordinator ends. Used in the coordinator's loop.
 """
 
 from collections import deque
@@ -13,12 +13,14 @@ LONGEST_TEXT = 512
 
 @dataclass(frozen=True)
 class Event:
-    """:param at_ms: wall clock, ms since 1970.
+    """An event of a group.
+
+    :param at_ms: wall clock, ms since 1970.
     :param kind: what happened, e.g. "joined", "left", "expelled", "rebalance began", "rebalance ended".
     :param member: member id, "" for an event of the whole group.
-    :param client: the member's client id and address, "" where there is none.
+    :param client: the member's client id and address, "" for an event without member.
     :param why: the reason in words.
-    :param took_ms: how long it took, for the end of something.
+    :param took_ms: duration, for the end of a rebalance.
     """
 
     at_ms: int
@@ -36,7 +38,7 @@ class History:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def add(self, event: Event) -> None:
-        """Remember an event; the oldest goes. Of what clients say as much as people read."""
+        """Add an event; the oldest is dropped. Texts from clients are cut to LONGEST_TEXT characters."""
         if max(len(event.member), len(event.client), len(event.why)) > LONGEST_TEXT:
             event = replace(
                 event,

@@ -1,7 +1,7 @@
-"""What members ask of the groups that are coordinated here, in either protocol; and a group's change from one to the other.
+"""Serves the requests of group members in both protocols, and moves groups from one protocol to the other.
 
-Runs in the coordinator process's loop. What a client must be told is a Kafka error code; nothing here raises for what
-clients send.
+Runs in the coordinator process's loop, its only protection. Results for clients are Kafka error codes; requests of clients
+raise no exceptions.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import JOINING, HeartbeatRequest, HeartbeatResult, size_of
 from odradek.groups.consumer_refusals import join_refusal, request_error
 from odradek.groups.group import Group, classic_record
-from odradek.groups.shards import NONE, Shard, Shards, report
+from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.groups")
 
 LeaveResult = tuple[ErrorCode, list[ErrorCode]]
-"""What a LeaveGroup is answered: the error of the request, then one of each member; of none if the request has one."""
+"""The result of a LeaveGroup: the error of the request, and one error per member; no member errors if the request has one."""
 
 
 class Membership(Shards):
-    """What members ask for."""
+    """The requests of members."""
 
     # -- the classic protocol --------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
-        """A JoinGroup."""
+        """Handle a JoinGroup."""
         error, shard = self.shard_of(group_id)
         if not group_id:
             error, shard = ErrorCode.INVALID_GROUP_ID, None
         shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
         if shard is not None and not shortest <= join.session_timeout_ms <= longest:
             error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
-        size, most = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
-        if shard is not None and size > most:
+        size, limit = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
+        if shard is not None and size > limit:
             log.warning(
                 "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
                 "message.max.bytes (%d); subscribe to fewer topics or raise message.max.bytes",
-                join.client_id, join.client_host, group_id, size, most,
+                join.client_id, join.client_host, group_id, size, limit,
             )  # fmt: skip
-            error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
+            error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # the error for a generation that cannot be stored
         if shard is None:
             then(JoinResult(error, join.member_id))
             return
@@ -64,7 +64,7 @@ class Membership(Shards):
                 migration.join(group.consumer, self._topics, self.settings.max_member_bytes, join, then)
                 self._maybe_downgrade(shard, group)
                 return
-            if join.member_id or not can_be_first(join):  # refused: the group stays what it is
+            if join.member_id or not can_be_first(join):  # refuse without changing the protocol of the group
                 error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
                 then(JoinResult(error, join.member_id))
                 return
@@ -72,14 +72,14 @@ class Membership(Shards):
         assert group.classic is not None
         group.classic.join(join, then)
 
-    def join_gone(self, group_id: str, then: Callable[[JoinResult], None]) -> None:
-        """The client of a JoinGroup has closed its connection. :param then: the callback of `join`, not called yet."""
+    def join_disconnected(self, group_id: str, then: Callable[[JoinResult], None]) -> None:
+        """Handle the loss of the connection of a pending JoinGroup. :param then: the callback of `join`, not called yet."""
         group = self.find(group_id)[1]
         if group is not None and group.classic is not None:
             group.classic.client_disconnected(then)
 
     def sync(self, group_id: str, sync: SyncRequest, then: Callable[[SyncResult], None]) -> None:
-        """A SyncGroup."""
+        """Handle a SyncGroup."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
@@ -95,7 +95,7 @@ class Membership(Shards):
             group.classic.sync(sync, then)
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
-        """A Heartbeat. While the group is being loaded it is taken for good: nobody is expelled for that."""
+        """Handle a Heartbeat. While the group is loading it succeeds: members must not fail because of a load."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return NONE
@@ -111,7 +111,7 @@ class Membership(Shards):
     def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None, str]], then: Callable[[LeaveResult], None]
     ) -> None:
-        """A LeaveGroup of (member id, instance id, reason)."""
+        """Handle a LeaveGroup. :param members: (member id, instance id, reason)."""
         error, group = self._member_group(group_id)
         if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
             then((error, []))
@@ -132,37 +132,37 @@ class Membership(Shards):
     # -- KIP-848 ---------------------------------------------------------------------------------------------------------
 
     def unresolved_patterns(self, group_id: str, pattern: str | None) -> list[str]:
-        """Patterns to be resolved before a heartbeat of a member that brings `pattern` is executed; see `TopicPatterns`."""
+        """Patterns that must be resolved before a heartbeat with `pattern` is handled; see `TopicPatterns`."""
         error, group = self.find(group_id)
         known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
-        return [one for one in {*known, pattern} if one and not self.patterns.resolved(one)]
+        return [candidate for candidate in {*known, pattern} if candidate and not self.patterns.resolved(candidate)]
 
-    def beat(self, group_id: str, beat: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
-        """A ConsumerGroupHeartbeat."""
+    def beat(self, group_id: str, request: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
+        """Handle a ConsumerGroupHeartbeat."""
         error, shard = self.shard_of(group_id)
         if shard is None:
             then(HeartbeatResult(error))
             return
-        size, most = size_of(beat), self.settings.max_member_bytes
-        if size > most:
-            why = f"The subscription takes {size} bytes, more than message.max.bytes ({most}) of this broker."
+        size, limit = size_of(request), self.settings.max_member_bytes
+        if size > limit:
+            why = f"The subscription takes {size} bytes, more than message.max.bytes ({limit}) of this broker."
             then(HeartbeatResult(ErrorCode.UNKNOWN_SERVER_ERROR, why))
             return
         group = shard.groups.get(group_id)
-        if beat.member_epoch != JOINING and (group is None or group.classic is not None):
+        if request.member_epoch != JOINING and (group is None or group.classic is not None):
             # Kafka returns GROUP_ID_NOT_FOUND here, which KIP-848 does not list and which ends clients. UNKNOWN_MEMBER_ID makes
             # them join again, also if a loss of power took the group's records.
-            then(HeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {beat.member_id}."))
+            then(HeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {request.member_id}."))
             return
         if group is None or group.classic is not None:
-            if group is not None and not self._may_upgrade(group, beat):
+            if group is not None and not self._may_upgrade(group, request):
                 then(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
             settings = self.consumer_settings.of(group_id)
-            refusal = request_error(beat, settings)
+            refusal = request_error(request, settings)
             if refusal is None and group is not None and group.classic is not None:
-                refusal = join_refusal(group.classic, settings, beat)
-            if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
+                refusal = join_refusal(group.classic, settings, request)
+            if refusal is not None:  # a refused heartbeat creates no group and changes no protocol
                 then(refusal)
                 return
         if group is None:
@@ -170,17 +170,17 @@ class Membership(Shards):
         elif group.classic is not None:
             self._upgrade(shard, group)
         assert group.consumer is not None
-        group.consumer.heartbeat(beat, then)
-        member = group.consumer.members.get(beat.member_id)
-        if member is None or member.classic is not None:  # while it is there, not all are of the classic protocol
+        group.consumer.heartbeat(request, then)
+        member = group.consumer.members.get(request.member_id)
+        if member is None or member.classic is not None:  # otherwise this member itself uses the consumer protocol
             self._maybe_downgrade(shard, group)
 
-    # -- from one protocol to the other ----------------------------------------------------------------------------------
+    # -- changes of the protocol -----------------------------------------------------------------------------------------
 
-    def _may_upgrade(self, group: Group, beat: HeartbeatRequest) -> bool:
-        if beat.member_epoch != JOINING or group.classic is None:
+    def _may_upgrade(self, group: Group, request: HeartbeatRequest) -> bool:
+        if request.member_epoch != JOINING or group.classic is None:
             return False
-        if not group.classic.members:  # whoever was told an id only may come to a group of either protocol
+        if not group.classic.members:  # pending ids may join a group of either protocol
             return True
         settings = self.consumer_settings.of(group.group_id)
         obstacle = migration.upgrade_obstacle(group.classic, settings.max_size, self.settings.max_member_bytes)
@@ -203,26 +203,26 @@ class Membership(Shards):
         tombstones = group.tombstones()
         records = migration.upgrade(group.classic, consumer, self._topics)
         group.protocol = consumer
-        self._append_changes(shard, [*tombstones, *records], report)
+        self._append_changes(shard, [*tombstones, *records], log_failed_append)
 
     def _downgrade_if_due(self, group: Group) -> None:
-        """A member of the newer protocol may have been expelled since."""
+        """Downgrade a group if its last member of the consumer protocol was removed meanwhile."""
         shard = self._shards.get(partition_for(group.group_id, self._partitions))
         if shard is not None:
             self._maybe_downgrade(shard, group)
 
     def _maybe_downgrade(self, shard: Shard, group: Group) -> None:
-        """Once the last member of the new protocol has gone, the others go back to the old one."""
+        """Downgrade a consumer group to a classic group if only classic members are left."""
         consumer = group.consumer
         if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
             return
         if len(consumer.members) > self.settings.max_size or group.downgrade_refused_at == consumer.epoch:
-            return  # they stay as they are, translated
+            return  # it stays a consumer group whose classic members are translated
         classic = self._new_classic(group.group_id)
         migration.downgrade(consumer, classic, self._topics.name_of)
         records = [*consumer.tombstones(), classic_record(classic, classic.assignments())]
         size = migration.batch_bytes(records)
-        if size > self.settings.max_member_bytes:  # it could never be stored
+        if size > self.settings.max_member_bytes:  # such a batch can never be stored
             group.downgrade_refused_at = consumer.epoch
             log.warning(
                 "consumer group %s stays a consumer group although all its %d members use the classic "
@@ -234,12 +234,12 @@ class Membership(Shards):
         consumer.die(ErrorCode.REBALANCE_IN_PROGRESS)
         classic.begin_sessions()
         group.protocol = classic
-        self._append_changes(shard, records, report)
+        self._append_changes(shard, records, log_failed_append)
         classic.rebalance("the last member of the consumer protocol left")
 
     def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
-        """A group without members goes over to the other protocol."""
+        """Give a group without members the other protocol."""
         if group.protocol.protocol_type is not None:
-            self._append_changes(shard, group.tombstones(), report)
+            self._append_changes(shard, group.tombstones(), log_failed_append)
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.protocol = protocol

@@ -1,9 +1,10 @@
-"""Members of the classic protocol in a group of KIP-848, and the change of a living group from one protocol to the other.
+"""Classic members in a consumer group (KIP-848), and the upgrade and downgrade of a group with members.
 
-While applications are upgraded one by one, consumers of both protocols share a group. The first member of the new protocol
-turns the classic group into a consumer group (`upgrade`); those of the old one go on with JoinGroup, SyncGroup and Heartbeat,
-which are translated: a generation is the member's epoch, and "rebalance in progress" brings a member to say what it holds.
-When the last member of the new protocol has gone the group turns back (`downgrade`). Used in the coordinator's loop.
+While applications are upgraded one by one, consumers of both protocols share a group. The first member of the consumer
+protocol upgrades the classic group to a consumer group (`upgrade`). Classic members keep using JoinGroup, SyncGroup and
+Heartbeat, which are translated: a generation is the member epoch, and REBALANCE_IN_PROGRESS makes a member rejoin and
+report its partitions. When the last member of the consumer protocol leaves, the group is downgraded (`downgrade`).
+Functions on groups, used in the coordinator's loop.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from odradek.groups.consumer_member import (
     ClassicSide,
     ConsumerMember,
     HeartbeatRequest,
+    HeartbeatResult,
     MemberState,
     size_of,
 )
@@ -36,26 +38,26 @@ from odradek.groups.environment import Record, Topics, new_member_id
 from odradek.protocol.errors import ErrorCode
 
 BATCH_BYTES, RECORD_OVERHEAD = 61, 24
-"""Of a batch without its records, and of each without key and value, at most."""
+"""Largest size of a batch without records, and of a record without key and value."""
 
 
 def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
-    """Topic partitions by name as those by id; of topics that are not there, none."""
-    found: set[Place] = set()
-    for one in partitions:
-        known = topics.find(one.topic)
+    """Convert topic partitions by name to places by topic id; unknown topics are omitted."""
+    places: set[Place] = set()
+    for topic in partitions:
+        known = topics.find(topic.topic)
         if known is not None:
-            found.update((known[0], p) for p in one.partitions)
-    return frozenset(found)
+            places.update((known[0], p) for p in topic.partitions)
+    return frozenset(places)
 
 
 # -- upgrade and downgrade ------------------------------------------------------------------------------------------
 
 
 def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str | None:
-    """Why a classic group with members cannot become a consumer group; None if it can.
+    """The reason why a classic group with members cannot be upgraded; None if it can.
 
-    :param max_size: the most members that a consumer group may have. :param max_bytes: that its records may take.
+    :param max_size: largest number of members of a consumer group. :param max_bytes: largest size of its records.
     """
     if len(group.members) > max_size:
         return f"it has {len(group.members)} members, more than group.consumer.max.size ({max_size})"
@@ -64,7 +66,7 @@ def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str 
     for member in group.members.values():
         for name, metadata in member.protocols:
             if subscription_of(metadata) is None:
-                return f"the subscription of member {member.member_id} for assignor {name} cannot be read"
+                return f"the subscription of member {member.member_id} for assignor {name} is malformed"
     size = sum(_record_bytes(group, member) for member in group.members.values())
     if size > max_bytes:
         return f"its {len(group.members)} members take about {size} bytes, more than message.max.bytes ({max_bytes})"
@@ -72,7 +74,7 @@ def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str 
 
 
 def _record_bytes(group: ClassicGroup, member: Member) -> int:
-    """About what a member's three records take: its texts, assignors and topics; partitions twice, once with epochs."""
+    """The approximate size of a member's three records: texts, assignors, topics; partitions twice, once with epochs."""
     keys = 3 * (len(group.group_id.encode()) + len(member.member_id.encode()))
     texts = sum(len(text.encode()) for text in (member.instance_id or "", member.client_id, member.client_host))
     protocols = sum(len(name) + len(metadata) for name, metadata in member.protocols)
@@ -80,9 +82,10 @@ def _record_bytes(group: ClassicGroup, member: Member) -> int:
 
 
 def upgrade(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:
-    """Fill an empty consumer group with a classic group's members and what they hold; the records that say so.
+    """Move the members of a classic group and their partitions to an empty consumer group; return its records.
 
-    Members that are amid a rebalance are told to join again. The classic group is dead afterwards.
+    During a rebalance the members own no partitions afterwards; pending requests get REBALANCE_IN_PROGRESS, and the members
+    rejoin. The classic group is dead afterwards.
     """
     rebalancing = group.state is not State.STABLE
     into.epoch = into.assignment_epoch = max(group.generation_id, 1)
@@ -100,7 +103,7 @@ def upgrade(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Re
 
 def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMember:
     subscription = subscription_of(old.protocols[0][1])
-    held = None if rebalancing else assignment_of(old.assignment)
+    assignment = None if rebalancing else assignment_of(old.assignment)
     return ConsumerMember(
         old.member_id,
         old.instance_id,
@@ -109,51 +112,54 @@ def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMemb
         old.client_host,
         old.rebalance_timeout_ms,
         tuple(sorted(set(subscription.topics))) if subscription is not None else (),
-        assigned=places_of(topics, held.assigned_partitions if held is not None else ()),
+        assigned=places_of(topics, assignment.assigned_partitions if assignment is not None else ()),
         classic=ClassicSide(old.session_timeout_ms, list(old.protocols)),
     )
 
 
 def downgrade(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes], str | None]) -> None:
-    """Fill an empty classic group with the members that are left, all of the classic protocol; they keep what they hold
-    until the rebalance that the caller begins. The consumer group is as it was; the caller ends it."""
+    """Move the members of a consumer group, all of them classic, to an empty classic group.
+
+    They keep their partitions until the rebalance, which the caller begins. The consumer group is not changed; the caller
+    ends it.
+    """
     members = []
     for member in group.members.values():
-        side = member.classic
-        assert side is not None
+        classic = member.classic
+        assert classic is not None
         join = JoinRequest(
             member.member_id,
-            side.session_timeout_ms,
+            classic.session_timeout_ms,
             member.rebalance_timeout_ms,
             CONSUMER,
-            side.protocols,
+            classic.protocols,
             member.client_id,
             member.client_host,
             member.instance_id,
         )
-        version = version_of(side.protocols[0][1])
+        version = version_of(classic.protocols[0][1])
         members.append((join, encode_assignment(member.assigned, names, version)))
     leader = next(iter(group.members))
-    # The epoch that they know, not the group's: they are told of the rebalance instead of being fenced.
+    # Their own epoch, not that of the group, so that they learn of the rebalance instead of ILLEGAL_GENERATION.
     generation = max(member.epoch for member in group.members.values())
     into.restore(generation, CONSUMER, members[0][0].protocols[0][0], leader, members, group.state_since_ms)
     into.history = group.history
 
 
 def batch_bytes(records: Iterable[Record]) -> int:
-    """What a batch of these records takes, at most."""
+    """The largest size of a batch with these records."""
     return BATCH_BYTES + sum(RECORD_OVERHEAD + len(key) + len(value or b"") for key, value in records)
 
 
-# -- classic verbs in a consumer group ------------------------------------------------------------------------------
+# -- classic requests in a consumer group---------------------------------------------------------------------------
 
 
 def join(
     group: ConsumerGroup, topics: Topics, max_bytes: int, request: JoinRequest, then: Callable[[JoinResult], None]
 ) -> None:
-    """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds.
+    """Handle a JoinGroup in a consumer group as a heartbeat with the subscription and the owned partitions.
 
-    :param max_bytes: the most that a member's record may take, with its topics both as they came and by name.
+    :param max_bytes: largest size of a member's record, which has its topics twice: in the subscription and by name.
     """
     if request.protocol_type != CONSUMER or not shares_protocol(group, request):
         then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
@@ -180,8 +186,8 @@ def join(
         if request.id_required:
             then(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
-    side = ClassicSide(request.session_timeout_ms, list(request.protocols))
-    beat = HeartbeatRequest(
+    classic = ClassicSide(request.session_timeout_ms, list(request.protocols))
+    heartbeat_request = HeartbeatRequest(
         member_id,
         JOINING,
         request.instance_id,
@@ -191,37 +197,40 @@ def join(
         owned=places_of(topics, subscription.owned_partitions),
         client_id=request.client_id,
         client_host=request.client_host,
-        classic=side,
+        classic=classic,
     )
 
-    if size_of(beat) > max_bytes:
+    if size_of(heartbeat_request) > max_bytes:
         then(JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
         return
     if takes_over and request.instance_id is not None:
         group.release_instance(request.instance_id)
 
-    def respond(answer: Any) -> None:
-        error = answer.error
+    def respond(result: HeartbeatResult) -> None:
+        error = result.error
         if error is ErrorCode.UNRELEASED_INSTANCE_ID:
             error = ErrorCode.FENCED_INSTANCE_ID
         if error is not ErrorCode.NONE:
             then(JoinResult(error, member_id))
             return
-        then(JoinResult(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
+        then(JoinResult(ErrorCode.NONE, member_id, result.member_epoch, CONSUMER, request.protocols[0][0]))
 
-    group.heartbeat(beat, respond)
+    group.heartbeat(heartbeat_request, respond)
 
 
 def shares_protocol(group: ConsumerGroup, request: JoinRequest) -> bool:
-    """Whether a member names an assignor that all other classic members have: they may be on their own again."""
-    others = [one.classic for one in group.members.values() if one.classic and one.member_id != request.member_id]
+    """Whether the request has an assignor that all other classic members support, which a downgrade needs."""
+    others = [
+        member.classic for member in group.members.values() if member.classic and member.member_id != request.member_id
+    ]
     return any(
-        all(any(name == theirs for theirs, _ in other.protocols) for other in others) for name, _ in request.protocols
+        all(any(name == other_name for other_name, _ in other.protocols) for other in others)
+        for name, _ in request.protocols
     )
 
 
 def sync(group: ConsumerGroup, request: SyncRequest, names: Callable[[bytes], str | None]) -> SyncResult:
-    """A SyncGroup to a consumer group: what the member may hold in its epoch."""
+    """Handle a SyncGroup in a consumer group: return the partitions that the member may own in its epoch."""
     member, error = _classic_member(group, request.member_id, request.instance_id, request.generation_id)
     if member is None:
         return SyncResult(error)
@@ -237,7 +246,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, names: Callable[[bytes], st
 
 
 def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
-    """A Heartbeat to a consumer group; "rebalance in progress" where the member has a step to take."""
+    """Handle a Heartbeat in a consumer group: REBALANCE_IN_PROGRESS if the member must rejoin for its next step."""
     member, error = _classic_member(group, member_id, instance_id, generation_id)
     if member is None:
         return error
@@ -250,7 +259,7 @@ def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance
 
 
 def _needs_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a JoinGroup brings the member to a newer target. While none may be computed yet it would join over and over."""
+    """Whether a JoinGroup would bring a newer target. While none is due, the member must not rejoin repeatedly."""
     return member.epoch < group.assignment_epoch or group.assignment_due
 
 

@@ -1,7 +1,7 @@
-"""The committed offsets of one group. Owned by the coordinator's loop; a replay of the group's records.
+"""The committed offsets of one group, as in the group's records. Used in the coordinator's loop.
 
-An offset expires when its group no longer needs it (KIP-211): a retention after the group became empty, or, where members
-do not subscribe to its topic or there never were any, a retention after the commit.
+An offset expires when its group no longer needs it (KIP-211): offsets.retention.minutes after the group became empty; or
+after the commit, if no member subscribes to its topic or the group never had members.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CommitRequest(Protocol):
 
 
 class Offsets:
-    """What one group has committed."""
+    """Committed offsets by topic and partition."""
 
     def __init__(self) -> None:
         self._of_topic: dict[str, dict[int, Committed]] = {}
@@ -65,19 +65,19 @@ class Offsets:
         return sum(len(partitions) for partitions in self._of_topic.values())
 
     def get(self, topic: str, partition: int) -> Committed | None:
-        """None if nothing is committed there."""
+        """The committed offset of a partition; None without one."""
         return self._of_topic.get(topic, {}).get(partition)
 
     def put(self, topic: str, partition: int, committed: Committed) -> None:
-        """Replace what is committed there."""
+        """Store a committed offset."""
         self._of_topic.setdefault(topic, {})[partition] = committed
 
     def put_all(self, commit: CommitRequest) -> None:
-        """Take over all that a commit stores."""
+        """Store all offsets of a commit."""
         commit.put_into(self._of_topic)
 
     def remove(self, topic: str, partition: int) -> None:
-        """Forget; nothing if there is none."""
+        """Remove a committed offset, if it exists."""
         partitions = self._of_topic.get(topic)
         if partitions is not None:
             partitions.pop(partition, None)
@@ -85,30 +85,30 @@ class Offsets:
                 del self._of_topic[topic]
 
     def topics(self) -> list[tuple[str, dict[int, Committed]]]:
-        """Each topic with what is committed in it by partition: live, but for the list."""
+        """A list of the topics with their committed offsets by partition; the dicts are live."""
         return list(self._of_topic.items())
 
     def without(self, topics: Collection[str]) -> Offsets:
-        """What is committed in other topics: live, as far as each topic goes."""
-        found = Offsets()
-        found._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
-        return found
+        """The offsets of all other topics; the data per topic is live."""
+        others = Offsets()
+        others._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
+        return others
 
     def of_topics(self, topics: Iterable[str]) -> list[Place]:
-        """All places in these topics."""
+        """All places with committed offsets in these topics."""
         return [(topic, partition) for topic in topics for partition in self._of_topic.get(topic, {})]
 
     def expired(
         self, now_ms: int, retention_ms: int, needed: set[str] | None, empty_since_ms: int | None
     ) -> list[Place]:
-        """Places whose offset is to go.
+        """Places with expired offsets.
 
-        :param needed: topics that members subscribe to; None when that is not known: nothing expires then.
-        :param empty_since_ms: wall clock when the group lost its last member; None for one that never had any.
+        :param needed: topics that members subscribe to, whose offsets do not expire; None if unknown: no offset expires.
+        :param empty_since_ms: wall clock when the group lost its last member; None if it never had members.
         """
         if needed is None:
             return []
-        found = []
+        places = []
         for topic, partition, committed in self:
             if topic in needed:
                 continue
@@ -117,8 +117,8 @@ class Offsets:
             else:
                 expires_ms = max(committed.commit_timestamp_ms, empty_since_ms or 0) + retention_ms
             if now_ms >= expires_ms:
-                found.append((topic, partition))
-        return found
+                places.append((topic, partition))
+        return places
 
 
 def offset_record(group_id: str, topic: str, partition: int, committed: Committed | None) -> Record:
@@ -139,5 +139,5 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
 
 
 def committed_of(value: Any) -> Committed:
-    """From a record's value."""
+    """The committed offset in the value of a record."""
     return Committed(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)

@@ -1,9 +1,9 @@
-"""Which topics match the patterns that members of groups of KIP-848 subscribe to: for all groups, each pattern once.
+"""Matches topics with the patterns that members of consumer groups (KIP-848) subscribe to; each pattern once for all groups.
 
-Owned by the coordinator's loop. Patterns have RE2's syntax, as in Kafka, so that matching takes time in proportion to
-the name; but a pattern may need a millisecond for a name, and there may be tens of thousands of names. So a new pattern
-is matched in slices of the loop before the heartbeat that brings it is executed (`resolve`), and patterns are matched
-with new topics in slices, too: a group learns of these topics when that is done.
+Used in the coordinator's loop. Patterns have RE2's syntax, as in Kafka, so that matching takes time proportional to the
+name. But a pattern may need a millisecond per name, and there may be tens of thousands of names. A new pattern is therefore
+matched in time slices of the loop before its heartbeat is handled (`resolve`), and new topics are matched in slices, too: a
+group learns of these topics afterwards.
 """
 
 from __future__ import annotations
@@ -20,46 +20,48 @@ log = logging.getLogger("odradek.groups")
 
 SLICE_S = 0.002
 MOST_COMPILED_BYTES = 1 << 20
-"""Of a compiled pattern, and of what matching it needs."""
+"""Memory limit of a compiled pattern and its matching."""
 KEPT = 100
-"""Patterns that are kept although no member has them (any more)."""
+"""Number of unused patterns that are kept."""
 
 Slices = Callable[[Callable[[], bool]], None]
-"""As `odradek.processes.slices.LoopSlices`."""
+"""See `odradek.processes.slices.LoopSlices`."""
 
 
 class Pattern:
     """A pattern and the topics that it matches.
 
-    :ivar matched: names; None until all topics that there were have been tried.
-    :ivar todo: names that are still to be tried.
-    :ivar found: of these, those that match.
-    :ivar waiting: called when nothing is left to be tried.
+    :ivar matched: names of matching topics; None until all topics were tried once.
+    :ivar todo: names that are not tried yet.
+    :ivar new_matches: matching names of the current run.
+    :ivar waiting: callbacks for the end of the run.
     """
 
     def __init__(self, expression: Any, names: Iterable[str]) -> None:
         self.expression = expression
         self.matched: frozenset[str] | None = None
         self.todo = deque(names)
-        self.found: set[str] = set()
+        self.new_matches: set[str] = set()
         self.waiting: list[Callable[[], None]] = []
         self.under_way = False
 
     def try_some(self, seconds: float | None) -> None:
-        """Try names for so long, at least one; all of them if None."""
+        """Try names for `seconds`, at least one name; all names if None."""
         until = None if seconds is None else time.monotonic() + seconds
         while self.todo:
             name = self.todo.popleft()
             if self.expression.fullmatch(name):
-                self.found.add(name)
+                self.new_matches.add(name)
             if until is not None and time.monotonic() >= until:
                 return
 
 
 class TopicPatterns:
-    """:param slices: (step): calls `step()` in later turns of the loop until it returns False; None: matching is done at once.
-    :ivar version: another one whenever a pattern matches other topics than before.
-    :ivar live: the patterns that members have; to be set by their owner.
+    """The patterns of all groups.
+
+    :param slices: (step): calls `step()` in later turns of the loop until it returns False; None: match at once.
+    :ivar version: changes whenever the matches of a pattern change.
+    :ivar live: returns the patterns that members have; the owner sets it.
     """
 
     def __init__(self, topics: Topics, slices: Slices | None = None) -> None:
@@ -76,12 +78,12 @@ class TopicPatterns:
         return len(self._patterns)
 
     def names(self) -> frozenset[str]:
-        """Names of the topics there are; the same object until they change."""
+        """Names of the existing topics; the same object until they change."""
         self.follow()
         return self._names
 
     def matches(self, pattern: str) -> frozenset[str]:
-        """Names of the topics that a pattern matches, as far as they were tried; an unresolved pattern is resolved now."""
+        """Names of the topics tried so far that match a pattern; an unresolved pattern is resolved at once."""
         self.follow()
         known = self._patterns.get(pattern) or self._add(pattern)
         if known.matched is None or (known.todo and self._slices is None):
@@ -91,12 +93,12 @@ class TopicPatterns:
         return known.matched
 
     def resolved(self, pattern: str) -> bool:
-        """Whether `matches` finds what it needs: `resolve` was called, and is done."""
+        """Whether `resolve` has completed for the pattern, so that `matches` is fast."""
         known = self._patterns.get(pattern)
         return known is not None and known.matched is not None
 
     def resolve(self, pattern: str, then: Callable[[], None]) -> None:
-        """Have a pattern matched with all topics; `then` is called once that is done, perhaps at once. Raises ValueError."""
+        """Match a pattern with all topics, then call `then`, perhaps at once. Raises ValueError for an invalid pattern."""
         self.follow()
         known = self._patterns.get(pattern) or self._add(pattern)
         if known.matched is not None:
@@ -106,7 +108,7 @@ class TopicPatterns:
         self._go_on(known)
 
     def follow(self) -> None:
-        """Take over which topics there are now."""
+        """Update the set of existing topics."""
         version = self._topics.version
         if version == self._seen:
             return
@@ -115,11 +117,11 @@ class TopicPatterns:
         if before == now:
             return
         self._names = now
-        added, gone = self._names - before, before - self._names
+        added, deleted = self._names - before, before - self._names
         self._forget_unused()
         for known in self._patterns.values():
-            if known.matched is not None and not gone.isdisjoint(known.matched):
-                known.matched -= gone
+            if known.matched is not None and not deleted.isdisjoint(known.matched):
+                known.matched -= deleted
                 self.version += 1
             if added:
                 known.todo.extend(added)
@@ -157,11 +159,13 @@ class TopicPatterns:
         return False
 
     def _finish(self, known: Pattern) -> None:
-        """All names were tried."""
-        matched = (known.matched or frozenset()) | (known.found & self._names)
-        known.found = set()
+        """Complete a run: publish the matches and call the waiting callbacks."""
+        matched = (known.matched or frozenset()) | (known.new_matches & self._names)
+        known.new_matches = set()
         if matched != known.matched:
-            known.matched = next((one.matched for one in self._patterns.values() if one.matched == matched), matched)
+            known.matched = next(
+                (other.matched for other in self._patterns.values() if other.matched == matched), matched
+            )
             self.version += 1
         waiting, known.waiting = known.waiting, []
         for then in waiting:
@@ -169,8 +173,8 @@ class TopicPatterns:
 
 
 def compiled(pattern: str) -> Any:
-    """A pattern, compiled. Raises ValueError."""
-    import re2  # not before somebody subscribes by a pattern: the broker starts without it
+    """Compile a pattern. Raises ValueError."""
+    import re2  # imported with the first pattern: keeps the start of the broker fast
 
     options = re2.Options()
     options.max_mem = MOST_COMPILED_BYTES

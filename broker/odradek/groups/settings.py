@@ -1,4 +1,4 @@
-"""The broker's keys, and a group's own, that groups go by. The coordinator process makes them of its configuration."""
+"""The configuration keys that groups use. The coordinator process creates these objects from its configuration."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """The broker's keys that groups go by; times in ms.
+    """The broker's keys for groups; times in ms.
 
-    :param max_member_bytes: the largest subscription, of all its assignors together, that a member may bring: one that is
-        larger than a batch of `__consumer_offsets` could never be stored with a generation.
+    :param max_member_bytes: the largest size of a member's subscriptions for all its assignors: a larger one than a batch of
+        `__consumer_offsets` could never be stored with a generation.
     """
 
     initial_rebalance_delay_ms: int = 3000
@@ -25,11 +25,11 @@ class GroupSettings:
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The broker's keys for these groups; times in ms.
+    """The keys for consumer groups (KIP-848); times in ms.
 
-    :param upgrade: whether a living classic group may become one of these; `downgrade`: and back.
-    :param assignors: those offered, the default first.
-    :param assignment_interval_ms: the least time between two assignments of a group.
+    :param upgrade: whether a classic group with members may become a consumer group; `downgrade`: the reverse.
+    :param assignors: the offered assignors, the default first.
+    :param assignment_interval_ms: the shortest time between two assignments of a group.
     """
 
     session_timeout_ms: int = 45_000
@@ -41,12 +41,12 @@ class ConsumerSettings:
     assignment_interval_ms: int = 0
 
     def of(self, group_id: str) -> ConsumerSettings:
-        """As `SettingsSource` says: the same for all groups, and for good."""
+        """Implements `SettingsSource` with constant settings for all groups."""
         return self
 
 
 class SettingsSource(Protocol):
-    """Where a group's settings are looked up whenever they are needed: they may change at any time."""
+    """Looks up the settings of a group at each use: they may change at any time."""
 
     def of(self, group_id: str) -> ConsumerSettings:
-        """The settings of a group, as they are now."""
+        """The current settings of a group."""

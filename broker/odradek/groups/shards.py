@@ -1,7 +1,7 @@
-"""The partitions of `__consumer_offsets` that this broker leads, with the groups in them: loaded, found, written to.
+"""Holds the groups of the partitions of `__consumer_offsets` that this broker leads; loads and writes them.
 
-A group belongs to one partition; who leads that coordinates it. Runs in the coordinator process's loop, which is its only
-protection.
+Each group belongs to one partition; the leader of that partition coordinates it. Runs in the coordinator process's loop,
+which is its only protection.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from odradek.protocol.schemas.group_records import (
 
 log = logging.getLogger("odradek.groups")
 
-NONE = ErrorCode.NONE  # looked up once: an enumeration's members cost more to find than all else in a short verb
+NONE = ErrorCode.NONE  # looked up once: access to a member of an enumeration is slow compared with a short method
 
 
 class Shard:
     """The groups of one partition of `__consumer_offsets`.
 
-    :param topics: names of those there are as its loading begins: what it holds of others is of topics that are no more,
-        whatever has their names now. None: that is not known.
-    :ivar loading: its log is being read: nobody is served yet.
-    :ivar deleted_topics: those whose offsets are to go, until the log says so; nobody commits to their names before.
-    :ivar pending: offsets of transactions whose end was not read yet.
+    :param topics: names of the existing topics when the load began: offsets of other names belong to deleted topics, even if
+        topics with these names exist now. None: the topics are not known.
+    :ivar loading: the log is being read; requests get COORDINATOR_LOAD_IN_PROGRESS.
+    :ivar deleted_topics: topics whose offsets are being deleted; commits to them are refused until the log has the tombstones.
+    :ivar pending: offsets of transactions whose end marker is not read yet.
     """
 
     def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str] | None) -> None:
@@ -58,10 +58,12 @@ class Shard:
 
 
 class Shards:
-    """:param partitions: how many partitions `__consumer_offsets` has.
-    :param diverged: called with a partition whose groups may be ahead of its log, because an append failed: it is to be
-        loaded anew.
-    :param slices: as for `TopicPatterns`.
+    """The shards of all led partitions.
+
+    :param partitions: number of partitions of `__consumer_offsets`.
+    :param diverged: called with a partition that must be loaded again, because an append failed and its groups are ahead of
+        its log.
+    :param slices: see `TopicPatterns`.
     """
 
     def __init__(
@@ -83,18 +85,19 @@ class Shards:
         self.patterns = TopicPatterns(topics, slices)
         self.patterns.live = self._live_patterns
         self._shards: dict[int, Shard] = {}
-        self._names: tuple[int, frozenset[str], frozenset[str]] | None = None  # version, in the store, and served too
+        # Version of the topics, names in the store, names in the store or served.
+        self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
 
     def wall_ms(self) -> int:
-        """What commits are stamped with."""
+        """The wall clock for the timestamps of commits."""
         return self._timers.wall_ms()
 
     # -- leadership ------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: int, group_log: GroupLog) -> None:
-        """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`.
+        """Begin to load a partition, which this broker now leads; requests for its groups must wait until `loaded`.
 
-        Or it has led it all the time, and the log is read again: topics whose offsets were to go have not been committed to.
+        Also begins a repeated load. Then the pending deletions of topics stay valid, because commits to them were refused.
         """
         before = self._shards.get(partition)
         self.resign(partition)
@@ -105,17 +108,17 @@ class Shards:
                 shard.topics = before.topics
 
     def _topics_now(self) -> frozenset[str] | None:
-        """Those that the store has, and those that are served, since it may be amid a change."""
+        """Topics in the store or served; both, because a change may be in progress. None if the store does not answer."""
         stored = self._topics.in_store()
         if stored is None:
             return None
         version = self._topics.version
         if self._names is None or self._names[:2] != (version, stored):
             self._names = version, stored, stored.union(self._topics.names())
-        return self._names[2]  # one for all partitions that are loaded together
+        return self._names[2]  # one object for all partitions that are loaded together
 
     def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
-        """Take over what the log holds, in order."""
+        """Apply batches of the log, in order."""
         shard = self._shards[partition]
         for batch in batches:
             if batch.commits is not None:
@@ -127,9 +130,9 @@ class Shards:
     def replay(
         self, partition: int, records: Iterable[Record], producer_id: int = NO_PRODUCER, offsets: Sequence[int] = ()
     ) -> int:
-        """Take over records of the log, in order; how many were of a kind that is not known.
+        """Apply records of the log, in order; return the number of skipped unknown records.
 
-        :param producer_id: of the transaction that they belong to. :param offsets: theirs, if they belong to one.
+        :param producer_id: of the records' transaction. :param offsets: of the records, if they belong to a transaction.
         """
         shard = self._shards[partition]
         unknown = 0
@@ -152,7 +155,7 @@ class Shards:
     def _replay_classic(self, shard: Shard, group_id: str, value: Any) -> None:
         group = shard.groups.setdefault(group_id, self._new_group(group_id))
         if value is None and group.consumer is not None:
-            return  # it was a classic group once
+            return  # the tombstone of its former classic protocol
         group.protocol.die(ErrorCode.NOT_COORDINATOR)
         group.protocol = protocol = self._new_classic(group_id)
         if value is not None:
@@ -162,7 +165,7 @@ class Shards:
         group = shard.groups.get(key.group_id)
         if group is None or group.consumer is None:
             if value is None:
-                return  # of a group that is no more, or has another protocol now
+                return  # the group is deleted, or has the classic protocol now
             if group is None:
                 group = shard.groups[key.group_id] = self._new_group(key.group_id)
             group.protocol.die(ErrorCode.NOT_COORDINATOR)
@@ -175,7 +178,7 @@ class Shards:
         consumer_records.replay(group.consumer, kind, key, value)
 
     def _replay_offset(self, shard: Shard, key: Any, value: Any, at: tuple[int, int] | None) -> None:
-        """:param at: producer id and offset of a record that belongs to a transaction."""
+        """Apply an offset record. :param at: producer id and record offset; None outside of transactions."""
         group_id, topic, partition = key.group, key.topic, key.partition
         group = shard.groups.get(group_id)
         if value is not None and at is not None:
@@ -199,9 +202,10 @@ class Shards:
         return group
 
     def _set_aside_open_transactions(self, shard: Shard) -> None:
-        """Nothing on this broker can end the transactions that are open at the log's end: their offsets are not served.
+        """Move offsets of transactions that are open at the end of the log to `Group.pending`: they are not served.
 
-        They stay in the log, where a broker that runs transactions finds them, until they expire as other offsets do.
+        This broker cannot end these transactions. The records stay in the log, for a broker that runs transactions, until they
+        expire like other offsets.
         """
         count, groups = 0, set()
         for group_id, place, committed in shard.pending:
@@ -210,15 +214,15 @@ class Shards:
             count += 1
         shard.pending = PendingOffsets()
         if count:
-            named = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
+            names = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
             log.warning(
                 "__consumer_offsets-%d: ignoring %d offset(s) of group(s) %s that open transactions committed; "
                 "consumers continue from the offsets committed before them",
-                shard.partition, count, named,
+                shard.partition, count, names,
             )  # fmt: skip
 
     def loaded(self, partition: int) -> None:
-        """All records were taken over: serve. Groups of which nothing is left are forgotten."""
+        """Serve a partition whose records are all applied. Groups without members, offsets and protocol are dropped."""
         shard = self._shards[partition]
         self._set_aside_open_transactions(shard)
         for group in list(shard.groups.values()):
@@ -232,16 +236,16 @@ class Shards:
         shard.loading = False
 
     def resign(self, partition: int) -> None:
-        """Another broker leads the partition: whoever waits here is told so."""
+        """Drop a partition that another broker leads; pending requests get NOT_COORDINATOR."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             for group in shard.groups.values():
                 group.protocol.die(ErrorCode.NOT_COORDINATOR)
 
-    # -- finding ---------------------------------------------------------------------------------------------------------
+    # -- look-ups -------------------------------------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
-        """The shard that serves a group, or why none does."""
+        """The shard that serves a group, or the error if none does."""
         shard = self._shards.get(partition_for(group_id, self._partitions))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR, None
@@ -250,22 +254,22 @@ class Shards:
         return NONE, shard
 
     def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        """A group, None if there is none; or why this broker cannot say."""
+        """A group, or None if it does not exist; the error if this broker does not serve it."""
         error, shard = self.shard_of(group_id)
         return error, shard.groups.get(group_id) if shard is not None else None
 
     def groups(self) -> Iterator[Group]:
-        """All that are served."""
+        """All groups of loaded partitions."""
         for shard in self._shards.values():
             if not shard.loading:
                 yield from shard.groups.values()
 
     @property
     def loading(self) -> bool:
-        """Whether some partition is still being read."""
+        """Whether any partition is loading."""
         return any(shard.loading for shard in self._shards.values())
 
-    # -- making and writing groups ---------------------------------------------------------------------------------------
+    # -- creating and writing groups -------------------------------------------------------------------------------------
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, self._timers, self.settings, self._persist)
@@ -290,9 +294,8 @@ class Shards:
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
-            too_large = (
-                error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            )  # said of a generation, it means nothing to members
+            # Members do not know this error: it belongs to commits.
+            too_large = error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             waiter(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error)
 
         shard.log.append([classic_record(group, assignments)], appended, waiter.late)
@@ -305,25 +308,27 @@ class Shards:
             self._append_changes(shard, records, then)
 
     def _append_changes(self, shard: Shard, records: Sequence[Record], then: AppendCallback) -> None:
-        """Make durable what groups are in memory already."""
+        """Append changes that groups in memory already have."""
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
-            if error is not NONE and records:  # without, it only waited; who failed before it comes here itself
-                self._reload(shard)  # a group is ahead of its log: what the log says counts
+            if (
+                error is not NONE and records
+            ):  # without records it only waited; the failed append itself has its own callback
+                self._reload(shard)  # a group is ahead of its log: the log counts
             waiter(error)
 
         shard.log.append(records, appended, waiter.late)
 
     def _reload(self, shard: Shard) -> None:
-        """The groups are not what the log says: nobody is served until they were taken from it again."""
+        """Stop serving a shard whose groups differ from its log, until it is loaded again."""
         if self._shards.get(shard.partition) is shard:
             if not shard.loading:
                 shard.loading, shard.topics = True, self._topics_now()
             self._diverged(shard.partition)
 
 
-def report(error: ErrorCode) -> None:
-    """Tell of an append that nobody waits for, if it failed."""
+def log_failed_append(error: ErrorCode, action: str = "loading its partition again") -> None:
+    """Log a failed append for which no request waits. :param action: what the coordinator does about it."""
     if error is not NONE:
-        log.warning("cannot write a change of a group to __consumer_offsets: %s", error.name)
+        log.warning("cannot write a change of a group to __consumer_offsets: %s; %s", error.name, action)

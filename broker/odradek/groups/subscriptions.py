@@ -1,7 +1,9 @@
-"""Which topics the members of a group of KIP-848 read, by names and by patterns. Owned by the group, in its loop.
+"""The topics that the members of a consumer group (KIP-848) subscribe to, by name and by pattern.
 
-Of the names only those of topics that exist are looked at: a member may name tens of thousands of others. They are found
-once for members with the same subscription, and again only for topics that come or go.
+Used by the group, in its loop.
+
+Only names of existing topics are considered: a member may name tens of thousands of others. They are computed once for
+members with equal subscriptions, and updated when topics are created or deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Subscription = tuple[tuple[str, ...], str | None]
 
 
 class Subscriptions:
-    """:param topics: those there are. What was computed of them holds until they, or a subscription, change."""
+    """The subscriptions of a group. Results are cached until topics or subscriptions change."""
 
     def __init__(self, topics: Topics, patterns: TopicPatterns) -> None:
         self._topics = topics
@@ -33,18 +35,18 @@ class Subscriptions:
         self._existing: dict[tuple[str, ...], frozenset[str]] = {}
 
     def changed(self) -> None:
-        """A member came, went or reads something else."""
+        """Invalidate the caches: a member joined, left or changed its subscription."""
         self._hashed_at = None
         self._patterns = None
 
     def patterns(self, members: Mapping[str, ConsumerMember]) -> frozenset[str]:
-        """Those that members subscribe to."""
+        """The patterns that members subscribe to."""
         if self._patterns is None:
             self._patterns = frozenset(member.pattern for member in members.values() if member.pattern is not None)
         return self._patterns
 
     def names_of(self, subscription: Subscription) -> frozenset[str]:
-        """Names of the topics, among those there are, that a member with this subscription reads."""
+        """Names of the existing topics of a subscription."""
         topics, pattern = subscription
         self._follow()
         names = self._existing.get(topics)
@@ -53,28 +55,28 @@ class Subscriptions:
         return names if pattern is None else names | self._topic_patterns.matches(pattern)
 
     def _follow(self) -> None:
-        """Take over which topics there are now."""
+        """Update the cached names for created and deleted topics."""
         before, self._names = self._names, self._topic_patterns.names()
         if before is self._names:
             return
-        added, gone = self._names - before, before - self._names
+        added, deleted = self._names - before, before - self._names
         for topics, names in self._existing.items():
             new = [name for name in added if _contains(topics, name)]
-            if new or not gone.isdisjoint(names):
-                self._existing[topics] = names.union(new) - gone
+            if new or not deleted.isdisjoint(names):
+                self._existing[topics] = names.union(new) - deleted
 
     def of(self, members: Iterable[ConsumerMember]) -> set[str]:
-        """Names of the topics, among those there are, that members read."""
-        kinds = {subscription_of(member) for member in members}
-        found: set[str] = set()
-        for kind in kinds:
-            found |= self.names_of(kind)
-        topics = {topics for topics, _ in kinds}
-        self._existing = {one: names for one, names in self._existing.items() if one in topics}
-        return found
+        """Names of the existing topics that members subscribe to."""
+        subscriptions = {subscription_of(member) for member in members}
+        subscribed: set[str] = set()
+        for subscription in subscriptions:
+            subscribed |= self.names_of(subscription)
+        in_use = {topics for topics, _ in subscriptions}
+        self._existing = {topics: names for topics, names in self._existing.items() if topics in in_use}
+        return subscribed
 
     def hash(self, members: Mapping[str, ConsumerMember]) -> int:
-        """Another one when a topic that is read appears, goes or grows. Computed when topics or a subscription have changed."""
+        """A hash that changes when a subscribed topic is created, deleted or extended; cached until a change."""
         if self.patterns(members):
             self._topic_patterns.follow()
         version = self._topics.version, self._topic_patterns.version
@@ -86,7 +88,7 @@ class Subscriptions:
 
 
 def subscription_of(member: ConsumerMember) -> Subscription:
-    """What a member reads."""
+    """The subscription of a member."""
     return member.topics, member.pattern
 
 

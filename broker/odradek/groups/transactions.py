@@ -1,7 +1,7 @@
-"""Offsets that were committed within transactions, while a partition of `__consumer_offsets` is loaded.
+"""Transactional offset commits during the load of a partition of `__consumer_offsets`.
 
-A transactional producer's offsets count from the commit marker of its transaction on, and not at all after an abort marker.
-This broker runs no transactions, but a directory that was taken over from Kafka holds them. Used in the coordinator's loop.
+Offsets of a transaction are valid from its commit marker on; an abort marker discards them. This broker runs no
+transactions, but a directory from Kafka may contain them. Used in the coordinator's loop.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ GroupPlace = tuple[str, Place]
 
 
 class PendingOffset(NamedTuple):
-    """:param record_offset: of its record in `__consumer_offsets`."""
+    """An offset of an open transaction. :param record_offset: of its record in `__consumer_offsets`."""
 
     record_offset: int
     committed: Committed
 
 
 class PendingOffsets:
-    """What the open transactions of one partition have committed so far, by producer id.
+    """The offsets of the open transactions of one partition, by producer id.
 
-    The newest record of a place counts, whatever the order in which transactions end: what a newer one overtakes is dropped.
+    The newest record of a place counts, in whatever order transactions end: a newer record drops the older ones.
     """
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class PendingOffsets:
                 yield group_id, place, pending.committed
 
     def put(self, producer_id: int, group_id: str, place: Place, record_offset: int, committed: Committed) -> None:
-        """A transactional record was read."""
+        """Add the offset of a transactional record."""
         self._of_producer.setdefault(producer_id, {})[group_id, place] = PendingOffset(record_offset, committed)
 
     def overtake(self, group_id: str, place: Place, record_offset: int | None = None) -> None:
-        """A committed record or a tombstone counts instead of those before `record_offset`, or of all."""
+        """Drop pending offsets of a place, all or those before `record_offset`: a newer record or tombstone replaces them."""
         for producer_id, places in list(self._of_producer.items()):
             pending = places.get((group_id, place))
             if pending is not None and (record_offset is None or pending.record_offset < record_offset):
@@ -53,7 +53,7 @@ class PendingOffsets:
                     del self._of_producer[producer_id]
 
     def end(self, producer_id: int, committed: bool) -> list[tuple[str, Place, Committed]]:
-        """An end marker was read: what is committed by it."""
+        """Apply an end marker; return the offsets that it commits."""
         places = self._of_producer.pop(producer_id, {})
         if not committed:
             return []

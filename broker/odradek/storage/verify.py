@@ -1,8 +1,8 @@
-"""Verifying a whole log directory: its logs segment by segment in parallel processes, its checkpoints, its leftovers.
+"""Verifies a log directory: its logs, segment by segment in parallel processes, its checkpoints and its leftover files.
 
-Run by `odradek log verify` and `odradek adopt`; writes nothing. The caller's process lists the files, hands out groups of
-segments of similar size, and joins what comes back; the bytes done are counted in shared memory, a number a process.
-A broker may run on the directory: then the offsets of the checkpoint files say what must be whole.
+Runs in `odradek log verify` and `odradek adopt`; writes nothing. The caller's process lists the files, distributes groups
+of segments of similar size, and joins the reports. Shared memory has one counter of verified bytes per process. A broker
+may run on the directory: the checkpoint files then determine which part of a log must be intact.
 """
 
 from __future__ import annotations
@@ -66,13 +66,16 @@ OWN_FILES = {LOCK, META_PROPERTIES, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS}
 
 
 class NotALogDirectoryError(ValueError):
-    """A path that is no directory of logs; the message says why."""
+    """A path that is not a log directory; the message has the reason."""
 
 
 @dataclass
 class DirectoryFiles:
-    """What lies in a log directory. `checkpoints`: by the file's name; `others`: what is neither log nor known file;
-    `ours`: this broker wrote there, and not only Kafka."""
+    """The files in a log directory.
+
+    `locked`: a broker runs on it; `clean`: it was cleanly shut down; `checkpoints`: by file name; `others`: names of unknown
+    files and directories; `ours`: Odradek has written there, not only Kafka.
+    """
 
     path: str
     locked: bool = False
@@ -84,19 +87,19 @@ class DirectoryFiles:
     findings: list[Finding] = field(default_factory=list)
 
     def restate_lock(self, held_by_us: bool) -> None:
-        """The lock that was found is the caller's own, taken to keep every broker away."""
+        """Ignore the lock if the caller itself holds it, to keep brokers away."""
         self.locked = self.locked and not held_by_us
         self.clean = not self.locked and Path(self.path, CLEAN_SHUTDOWN).exists()
 
     @property
     def bytes(self) -> int:
-        """Of all logs."""
+        """Size of all logs in bytes."""
         return sum(files.bytes for files in self.logs.values())
 
 
 @dataclass
 class DirectoryReport:
-    """A log directory as a whole: a report a log, and what was found besides."""
+    """The report of a log directory: one report per log, and findings about other files."""
 
     files: DirectoryFiles
     logs: dict[Partition, LogReport] = field(default_factory=dict)
@@ -104,17 +107,17 @@ class DirectoryReport:
 
     @property
     def all_findings(self) -> list[Finding]:
-        """Of the directory and its logs."""
+        """The findings of the directory and of its logs."""
         return self.findings + [finding for log in self.logs.values() for finding in log.findings]
 
     @property
     def errors(self) -> list[Finding]:
-        """Those that no start of a broker deals with by itself."""
+        """Findings that a broker does not repair when it starts."""
         return [finding for finding in self.all_findings if finding.error]
 
 
 def list_directory(path: str | os.PathLike[str]) -> DirectoryFiles:
-    """What lies there; a partition's directory may be given as well, and is then all there is.
+    """List a log directory, or a single partition directory.
 
     Raises NotALogDirectoryError, OSError.
     """
@@ -122,27 +125,27 @@ def list_directory(path: str | os.PathLike[str]) -> DirectoryFiles:
         raise NotALogDirectoryError(f"{path} is not a directory")
     if any(name.suffix == LOG for name in Path(path).iterdir()):
         return _single(Path(path))
-    found = DirectoryFiles(str(path), is_locked(path), Path(path, CLEAN_SHUTDOWN).exists())
-    found.clean = found.clean and not found.locked
+    files = DirectoryFiles(str(path), is_locked(path), Path(path, CLEAN_SHUTDOWN).exists())
+    files.clean = files.clean and not files.locked
     for name in OFFSET_CHECKPOINTS:
         try:
-            found.checkpoints[name] = read_offset_checkpoint(Path(path, name))
+            files.checkpoints[name] = read_offset_checkpoint(Path(path, name))
         except (CorruptCheckpointError, OSError) as error:
-            found.checkpoints[name] = {}
-            found.findings.append(Finding(f"{path}/{name}", str(error)))
+            files.checkpoints[name] = {}
+            files.findings.append(Finding(f"{path}/{name}", str(error)))
     with os.scandir(path) as entries:
         children = sorted((entry.name, entry.is_dir()) for entry in entries)
-    found.ours = _is_ours(name for name, _ in children)
+    files.ours = _is_ours(name for name, _ in children)
     for name, is_directory in children:
         if is_directory and not name.startswith("."):
-            _list_child(found, name)
+            _list_child(files, name)
         elif name not in OWN_FILES:
-            found.others.append(name)
-    return found
+            files.others.append(name)
+    return files
 
 
 def _single(path: Path) -> DirectoryFiles:
-    """A partition's directory alone: nothing is known of it, so it is held to be closed in order."""
+    """List a single partition directory. Without a valid partition name it counts as cleanly shut down."""
     try:
         parsed = parse_directory_name(path.absolute().name)
         key = (parsed.topic, parsed.partition)
@@ -167,28 +170,32 @@ def _is_ours(names: Iterable[str]) -> bool:
     return any(name.startswith((OURS, f".{OURS}")) for name in names)
 
 
-def _list_child(found: DirectoryFiles, name: str) -> None:
-    path = f"{found.path}/{name}"
+def _list_child(files: DirectoryFiles, name: str) -> None:
+    path = f"{files.path}/{name}"
     try:
         parsed = parse_directory_name(name)
     except ForeignNameError:
-        found.others.append(name)
+        files.others.append(name)
         return
     if parsed.fate is not None:
-        text = f"left over: a partition's directory that awaits its {_FATES[parsed.fate]}"
-        found.findings.append(Finding(path, text, error=False))
+        text = f"leftover partition directory that {_FATES[parsed.fate]}"
+        files.findings.append(Finding(path, text, error=False))
         return
     try:
-        found.logs[parsed.topic, parsed.partition] = list_log(path)
+        files.logs[parsed.topic, parsed.partition] = list_log(path)
     except FileNotFoundError:
-        return  # a broker runs and has just deleted it
+        return  # a running broker has just deleted it
 
 
-_FATES = {"delete": "deletion", "future": "promotion", "stray": "judgement by somebody"}
+_FATES = {
+    "delete": "waits for its deletion",
+    "future": "waits for its promotion",
+    "stray": "belongs to no topic; delete it if its records are not needed",
+}
 
 
 def expectation(files: DirectoryFiles, key: Partition, gaps: Iterable[str] = (), deep: bool = False) -> Expectation:
-    """What is known of a log; `gaps` are topics known to be compacted."""
+    """The expectations for a log. :param gaps: topics that are known to be compacted."""
     log_start = files.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, {}).get(key, 0)
     return Expectation(
         files.clean,
@@ -200,8 +207,11 @@ def expectation(files: DirectoryFiles, key: Partition, gaps: Iterable[str] = (),
 
 
 def _gap_limit(files: DirectoryFiles, key: Partition, gaps: Iterable[str]) -> int:
-    """Where a start of the broker would take a gap for the work of compaction. In a directory that only Kafka wrote to,
-    topics that are compacted by their nature may have gaps anywhere: a follower's log has those of its leader."""
+    """The offset below which a starting broker would accept offset gaps as caused by compaction.
+
+    In a directory that only Kafka has written, Kafka's always compacted topics may have gaps anywhere: the log of a
+    follower has the gaps of its leader.
+    """
     cleaner_offset = files.checkpoints.get(CLEANER_CHECKPOINT, {}).get(key)
     try:
         own = read_gap_limit(files.logs[key].directory)
@@ -218,31 +228,31 @@ def _gap_limit(files: DirectoryFiles, key: Partition, gaps: Iterable[str]) -> in
 
 Job = tuple[LogFiles, Expectation, list[int]]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_done: Any = None  # bytes done, a number for each process of the pool; set when one of them starts
-_mine = 0
-_cancelled: Any = None  # shared: whether the pool's processes shall end
+_done: Any = None  # shared: verified bytes, one number per process of the pool; set when a process starts
+_process_number = 0
+_cancelled: Any = None  # shared: whether the processes of the pool must end
 
 
 class _CancelledError(Exception):
-    """The caller no longer wants the results."""
+    """The caller has cancelled the verification."""
 
 
 def _begin(done: Any, taken: Any, cancelled: Any) -> None:
-    """First in each process of the pool. A terminal sends Ctrl-C to all of them: only the caller's process answers it."""
-    global _done, _mine, _cancelled
+    """Initialize a process of the pool. A terminal sends Ctrl-C to all processes: only the caller's process handles it."""
+    global _done, _process_number, _cancelled
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     _done, _cancelled = done, cancelled
     with taken.get_lock():
-        _mine = taken.value
+        _process_number = taken.value
         taken.value += 1
 
 
 def _count(size: int) -> None:
-    """Of `size` bytes just done; 0 only asks whether to go on. Raises _CancelledError."""
+    """Add `size` verified bytes; 0 only checks for a cancellation. Raises _CancelledError."""
     if _done is not None:
-        _done[_mine] += size
+        _done[_process_number] += size
         if _cancelled.value:
             raise _CancelledError
 
@@ -256,7 +266,7 @@ def _check(files: LogFiles, base: int, expected: Expectation) -> SegmentReport:
         return check_segment(files, base, expected, _count)
     except OSError as error:
         path = error.filename or f"{files.directory}/{segment_file_name(base, LOG)}"
-        text = f"cannot be read: {error.strerror}"
+        text = f"cannot read the file: {error.strerror}"
         return SegmentReport(base, findings=[Finding(str(path), text)])
 
 
@@ -268,13 +278,14 @@ def verify(
     deep: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> list[DirectoryReport]:
-    """Check everything in the directories.
+    """Verify the directories.
 
-    :param processes: that read; 0: one a core. :param gaps: topics known to be compacted. :param deep: open every batch.
-    :param progress: called again and again, in this process, with the bytes read so far.
-    :raises BrokenProcessPool: a process that read was killed.
+    :param processes: number of processes; 0: one per core. :param gaps: topics that are known to be compacted.
+    :param deep: decompress every batch.
+    :param progress: called periodically in this process with the number of bytes verified so far.
+    :raises BrokenProcessPool: a process of the pool was killed.
 
-    What `progress` or a signal handler raises ends the processes, too.
+    An exception of `progress` or of a signal handler also ends the processes.
     """
     gaps = frozenset(gaps)
     expected = {
@@ -284,19 +295,19 @@ def verify(
     }
     groups = _groups(directories, expected)
     count = min(processes or len(os.sched_getaffinity(0)), len(groups))
-    found: dict[tuple[str, int], SegmentReport] = {}
+    reports_by_segment: dict[tuple[str, int], SegmentReport] = {}
     if count <= 1:
         for group in groups:
-            _take(found, group, _run(group))
+            _collect(reports_by_segment, group, _run(group))
             if progress is not None:
-                progress(sum(one.size for one in found.values()))
+                progress(sum(segment.size for segment in reports_by_segment.values()))
     else:
-        _in_parallel(groups, count, found, progress)
+        _run_in_parallel(groups, count, reports_by_segment, progress)
     reports = []
     for number, files in enumerate(directories):
         report = DirectoryReport(files, findings=list(files.findings))
         for key, log in files.logs.items():
-            segments = [found[log.directory, base] for base in log.segments]
+            segments = [reports_by_segment[log.directory, base] for base in log.segments]
             report.logs[key] = join(log, segments, expected[number, key])
         _check_directory(report)
         reports.append(report)
@@ -306,7 +317,7 @@ def verify(
 def _groups(
     directories: Sequence[DirectoryFiles], expected: Mapping[tuple[int, Partition], Expectation]
 ) -> list[list[Job]]:
-    """All segments in groups for one process at a time, the large ones first."""
+    """All segments in groups; a process verifies one group at a time. Large groups come first."""
     groups: list[tuple[int, list[Job]]] = []
     jobs: list[Job] = []
     size = segments = 0
@@ -327,16 +338,18 @@ def _groups(
     return [group for _, group in sorted(groups, key=lambda pair: -pair[0])]
 
 
-def _take(found: dict[tuple[str, int], SegmentReport], group: list[Job], reports: list[list[SegmentReport]]) -> None:
+def _collect(
+    reports_by_segment: dict[tuple[str, int], SegmentReport], group: list[Job], reports: list[list[SegmentReport]]
+) -> None:
     for (files, _, _), segments in zip(group, reports, strict=True):
-        for one in segments:
-            found[files.directory, one.base_offset] = one
+        for segment in segments:
+            reports_by_segment[files.directory, segment.base_offset] = segment
 
 
-def _in_parallel(
+def _run_in_parallel(
     groups: list[list[Job]],
     count: int,
-    found: dict[tuple[str, int], SegmentReport],
+    reports_by_segment: dict[tuple[str, int], SegmentReport],
     progress: Callable[[int], None] | None,
 ) -> None:
     context = multiprocessing.get_context("fork")
@@ -345,11 +358,11 @@ def _in_parallel(
     cancelled: Any = context.Value(ctypes.c_bool, lock=False)
     with ProcessPoolExecutor(count, context, _begin, (done, taken, cancelled)) as pool:
         try:
-            waiting = _submitted(pool, groups)
+            waiting = _submit(pool, groups)
             while waiting:
                 ended, _ = wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    _take(found, waiting.pop(future), future.result())
+                    _collect(reports_by_segment, waiting.pop(future), future.result())
                 if progress is not None:
                     progress(sum(done))
         except BaseException:
@@ -358,10 +371,11 @@ def _in_parallel(
             raise
 
 
-def _submitted(
-    pool: ProcessPoolExecutor, groups: list[list[Job]]
-) -> dict[Future[list[list[SegmentReport]]], list[Job]]:
-    """All jobs, by future. The first submit forks the processes, which inherit blocked signals until `_begin`."""
+def _submit(pool: ProcessPoolExecutor, groups: list[list[Job]]) -> dict[Future[list[list[SegmentReport]]], list[Job]]:
+    """Submit all groups; return them by future.
+
+    The first submit forks the processes, whose signals are blocked until `_begin`.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return {pool.submit(_run, group): group for group in groups}
@@ -369,7 +383,7 @@ def _submitted(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-# -- the directory's own files ---------------------------------------------------------------------------------------
+# -- other files of the directory ------------------------------------------------------------------------------------
 
 
 def _check_directory(report: DirectoryReport) -> None:
@@ -380,24 +394,24 @@ def _check_directory(report: DirectoryReport) -> None:
     topic_ids: dict[str, Any] = {}
     for (topic, _), log in report.logs.items():
         if log.topic_id is not None and topic_ids.setdefault(topic, log.topic_id) != log.topic_id:
-            text = f"its topic id differs from that of another partition of {topic}"
+            text = f"the topic id differs from that of another partition of {topic}"
             report.findings.append(Finding(f"{log.directory}/partition.metadata", text))
 
 
 def _check_entry(report: DirectoryReport, name: str, key: Partition, offset: int) -> None:
-    """A checkpoint's offset must lie within its log."""
+    """Check that the offset of a checkpoint is within its log."""
     path = f"{report.files.path}/{name}"
     place = f"{key[0]}-{key[1]}"
     log = report.logs.get(key)
     if log is None:
         if report.files.path == str(Path(report.files.path)) and not report.files.locked:
-            text = f"states {offset} for {place}, of which there is no directory"
+            text = f"has offset {offset} for {place}, which has no directory"
             report.findings.append(Finding(path, text, offset, error=False))
         return
     end = log.log_end_offset
     if 0 <= offset <= end:
         return
-    # A high watermark may be on the disk before the records are; nobody has to have flushed them.
-    judged = report.files.clean or name != REPLICATION_CHECKPOINT
-    text = f"states {offset} for {place}, whose log ends at {end}"
-    report.findings.append(Finding(path, text, offset, error=judged and not (report.files.locked and offset >= 0)))
+    # The disk may have a high watermark before its records, which need not be flushed.
+    is_error = report.files.clean or name != REPLICATION_CHECKPOINT
+    text = f"has offset {offset} for {place}, but the log ends at {end}"
+    report.findings.append(Finding(path, text, offset, error=is_error and not (report.files.locked and offset >= 0)))

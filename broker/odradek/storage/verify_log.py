@@ -1,9 +1,9 @@
-"""Whether the files of one log agree with Kafka's formats, with themselves and with each other; nothing is written.
+"""Verifies the files of one log: their formats and their consistency with each other. Writes nothing.
 
-Runs in the processes of `odradek log verify` and `odradek adopt`. A segment is walked through natively
-(`odradek._ext.storage.log_check`) by whichever process has time; `join` puts a log's segments together and looks at
-what belongs to all of them. A broker may run on the files: indexes are read before the log that they point into, the
-end of the log is where its size was when it was opened, and files that went meanwhile are passed over.
+Runs in the processes of `odradek log verify` and `odradek adopt`. Any process of the pool verifies a segment with native
+code (`odradek._ext.storage.log_check`); `join` combines the reports of a log's segments and checks the files of the whole
+log. A broker may run on the files: an index is read before its log, a log ends at its size when it was opened, and deleted
+files are skipped.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, read_tx
 from odradek.storage.log_directory import CorruptMetadataError, read_partition_metadata
 from odradek.storage.producer_snapshot import CorruptSnapshotError, read_snapshot
 
-ANYWHERE = (1 << 63) - 1  # as gap_limit
+ANYWHERE = (1 << 63) - 1  # value of gap_limit: gaps may be anywhere
 STEP_BYTES = 16 << 20
-MOST_FINDINGS = 1000  # of one segment; a disk of rubbish is described well enough by them
-OF_METADATA_LOG = "quorum-state"  # KRaft's
+MOST_FINDINGS = 1000  # per segment; enough to describe a disk of garbage
+OF_METADATA_LOG = "quorum-state"  # in KRaft's metadata log
 KNOWN_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, GAPS_CHECKPOINT, OF_METADATA_LOG}
 IN_INDEXES = {log_check.INDEX_POSITION, log_check.INDEX_OFFSET, log_check.TIME_OFFSET, log_check.TIME_STAMP}
-LEFT_OVER = "left over: a start of the broker removes or completes it"
-FOREIGN = "not a file of a log: left untouched"
+LEFT_OVER = "leftover file: a starting broker deletes or completes it"
+FOREIGN = "not a file of a log: a starting broker does not touch it"
 Progress = Callable[[int], None]
 
 
 @dataclass
 class Finding:
-    """Something wrong (``error``), or something to know that a start of the broker deals with.
+    """An error, or (with ``error`` False) a fact that a starting broker handles by itself.
 
-    `offset` in the log and `position` in the file where they say something, else None.
+    :param offset: in the log; None if not applicable. :param position: in the file; None if not applicable.
     """
 
     file: str
@@ -61,12 +61,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is known of a log before it is read.
+    """The facts about a log that decide which findings are errors.
 
-    :param clean: closed in order, and no broker runs on it: everything must be as it was left. Otherwise the end of the
-        log behind `recovery_point`, and the indexes there, are for the recovery to judge.
-    :param gap_limit: compaction may have left gaps between offsets below it, nothing else does; ANYWHERE: it is not
-        known where.
+    :param clean: it was cleanly shut down and no broker runs on it: every file must be intact. Otherwise the recovery handles
+        the log after `recovery_point`, and the indexes there.
+    :param gap_limit: the log may have offset gaps below this offset, from compaction; ANYWHERE: the offset is not known.
+    :param deep: decompress every batch.
     """
 
     clean: bool = True
@@ -78,7 +78,10 @@ class Expectation:
 
 @dataclass
 class LogFiles:
-    """The names in a partition's directory: base offsets of segments, and snapshots, in order; what else there is."""
+    """The files in a partition's directory.
+
+    `segments` and `snapshots`: sorted base offsets; `names`: sizes by file name; `leftovers`: names of other files.
+    """
 
     directory: str
     segments: list[int] = field(default_factory=list)
@@ -88,14 +91,17 @@ class LogFiles:
 
     @property
     def bytes(self) -> int:
-        """Of the segments' logs."""
+        """Size of the log files of all segments."""
         return sum(self.names[segment_file_name(base, LOG)] for base in self.segments)
 
 
 @dataclass
 class SegmentReport:
-    """What one walk through a segment found. `epochs`: (leader epoch, first offset seen of it); `gaps_end`: the offset
-    behind the last gap, 0 without one."""
+    """The result of verifying one segment.
+
+    `epochs`: (leader epoch, its first offset in the segment); `gaps_end`: the offset after the last offset gap, 0 without gaps;
+    `deleted`: the file did not exist any more.
+    """
 
     base_offset: int
     size: int = 0
@@ -106,15 +112,18 @@ class SegmentReport:
     formats: int = 0
     codecs: int = 0
     gaps_end: int = 0
-    gone: bool = False
+    deleted: bool = False
     epochs: list[tuple[int, int]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass
 class LogReport:
-    """A log as a whole. `formats` and `codecs` are bit sets; `log_end_offset` is where an undamaged log ends,
-    `gaps_end` the offset behind its last gap, 0 without one."""
+    """The result of verifying a log.
+
+    `formats` and `codecs` are bit sets; `log_end_offset` is exact for an undamaged log; `gaps_end` is the offset after the last
+    offset gap, 0 without gaps.
+    """
 
     directory: str
     log_start_offset: int = 0
@@ -133,33 +142,33 @@ class LogReport:
 
 
 def list_log(directory: str | os.PathLike[str]) -> LogFiles:
-    """What lies in a partition's directory. Raises OSError."""
-    found = LogFiles(str(directory))
+    """List the files in a partition's directory. Raises OSError."""
+    files = LogFiles(str(directory))
     with os.scandir(directory) as entries:
         for entry in entries:
             try:
-                found.names[entry.name] = entry.stat().st_size
+                files.names[entry.name] = entry.stat().st_size
             except FileNotFoundError:
-                continue  # a broker runs and has just renamed it
+                continue  # a running broker has just renamed it
             parsed = parse_segment_file_name(entry.name)
             if parsed is None:
                 if entry.name not in KNOWN_FILES and not entry.name.endswith(".checkpoint"):
-                    found.leftovers.append(entry.name)
+                    files.leftovers.append(entry.name)
             elif parsed.state:
-                found.leftovers.append(entry.name)
+                files.leftovers.append(entry.name)
             elif parsed.kind == LOG:
-                found.segments.append(parsed.base_offset)
+                files.segments.append(parsed.base_offset)
             elif parsed.kind == SNAPSHOT:
-                found.snapshots.append(parsed.base_offset)
-    found.segments.sort()
-    found.snapshots.sort()
-    bases = set(found.segments)
-    for name in found.names:
+                files.snapshots.append(parsed.base_offset)
+    files.segments.sort()
+    files.snapshots.sort()
+    bases = set(files.segments)
+    for name in files.names:
         parsed = parse_segment_file_name(name)
         if parsed and not parsed.state and parsed.kind not in (LOG, SNAPSHOT) and parsed.base_offset not in bases:
-            found.leftovers.append(name)
-    found.leftovers.sort()
-    return found
+            files.leftovers.append(name)
+    files.leftovers.sort()
+    return files
 
 
 # -- one segment ---------------------------------------------------------------------------------------------------
@@ -168,7 +177,7 @@ def list_log(directory: str | os.PathLike[str]) -> LogFiles:
 def check_segment(
     files: LogFiles, base_offset: int, expected: Expectation, progress: Progress | None = None
 ) -> SegmentReport:
-    """Walk through one segment of a log, its indexes in hand; `progress` is called with the bytes just done. Raises OSError."""
+    """Verify a segment and its indexes. :param progress: called with the number of newly verified bytes. Raises OSError."""
     report = SegmentReport(base_offset)
     last = base_offset == files.segments[-1]
     path = Path(files.directory, segment_file_name(base_offset, LOG))
@@ -178,7 +187,7 @@ def check_segment(
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return SegmentReport(base_offset, gone=True)
+        return SegmentReport(base_offset, deleted=True)
     try:
         report.size = os.fstat(descriptor).st_size
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -222,30 +231,30 @@ def _walk(
 def _for_recovery(
     kind: int, value: int, offset: int, expected: Expectation, last: bool, report: SegmentReport, end: int
 ) -> bool:
-    """Whether the next start of a broker will look at this by itself, because nobody closed the log in order."""
+    """Whether the recovery of the next start handles the finding, because the log was not cleanly shut down."""
     if expected.clean:
         return False
     if kind in IN_INDEXES:
         return last or end < 0 or end > expected.recovery_point
-    # The torn end of the log: nothing can be read behind it.
+    # The torn end of the log: no data after it can be read.
     return last and kind == log_check.FRAMING and value < 0 and offset >= expected.recovery_point
 
 
 _SENTENCES: dict[int, str] = {
-    log_check.FRAMING: "no batch begins here; {resume}",
+    log_check.FRAMING: "invalid batch header; {resume}",
     log_check.CRC: "the batch does not match its CRC",
-    log_check.OFFSET_BACK: "the batch begins at {offset} where offset {value} comes next",
+    log_check.OFFSET_BACK: "the batch has base offset {offset}; expected at least {value}",
     log_check.GAP: "offsets {value} to {before} are missing, and compaction did not remove them",
-    log_check.EPOCH_BACK: "the batch is of an older leader epoch than the one before it ({value})",
-    log_check.RECORDS: "the batch does not hold the records that its header states{count}",
-    log_check.HEADER: "the header states {value} records, which cannot be",
-    log_check.RANGE: "offsets {offset} to {value} do not belong into a segment of this name",
+    log_check.EPOCH_BACK: "the batch has an older leader epoch than the batch before it ({value})",
+    log_check.RECORDS: "the number of records does not match the batch header{count}",
+    log_check.HEADER: "the batch header has an impossible record count: {value}",
+    log_check.RANGE: "offsets {offset} to {value} do not belong to a segment with this name",
 }
 _INDEX_SENTENCES: dict[int, str] = {
-    log_check.INDEX_POSITION: "the entry (offset {first}, position {second}) points at no batch",
-    log_check.INDEX_OFFSET: "the entry (offset {first}, position {second}) is before the batch it points at",
-    log_check.TIME_OFFSET: "the entry (timestamp {first}, offset {second}) points at no batch",
-    log_check.TIME_STAMP: "the entry (timestamp {first}, offset {second}) is not the largest timestamp up to there",
+    log_check.INDEX_POSITION: "the entry (offset {first}, position {second}) does not point at a batch",
+    log_check.INDEX_OFFSET: "the entry (offset {first}, position {second}) has a lower offset than its batch",
+    log_check.TIME_OFFSET: "the entry (timestamp {first}, offset {second}) does not point at a batch",
+    log_check.TIME_STAMP: "the entry (timestamp {first}, offset {second}) is not the largest timestamp up to that offset",
 }
 
 
@@ -265,36 +274,36 @@ def _finding(
         value=value,
         before=offset - 1,
         count=f" ({value} found)" if value >= 0 else "",
-        resume=f"the next one is found at position {value}" if value >= 0 else "nothing behind it can be read",
+        resume=f"the next batch is at position {value}" if value >= 0 else "the rest of the file cannot be read",
     )
     return Finding(f"{directory}/{segment_file_name(base, LOG)}", text, offset if offset >= 0 else None, position)
 
 
 def _read_entries(files: LogFiles, base: int, suffix: str, closed: bool, report: SegmentReport) -> array[int]:
-    """An index as absolute numbers, two an entry; of one that a broker had open, without the room kept behind them."""
+    """Read an index as absolute numbers, two per entry. :param closed: False: drop preallocated zero bytes at the end."""
     entry = OFFSET_ENTRY if suffix == INDEX else TIME_ENTRY
     path = Path(files.directory, segment_file_name(base, suffix))
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        report.findings.append(Finding(str(path), "missing: a start of the broker makes it anew", error=closed))
+        report.findings.append(Finding(str(path), "missing: a starting broker rebuilds it", error=closed))
         return array("q")
     if not closed:
         data = data[: -(-len(data.rstrip(b"\0")) // entry.size) * entry.size]
     if len(data) % entry.size:
         text = f"{len(data)} bytes are not a multiple of {entry.size}"
         report.findings.append(Finding(str(path), text, error=closed))
-    found = array("q")
+    values = array("q")
     before = (-1, -1)
     for number, (first, second) in enumerate(entry.iter_unpack(data[: len(data) // entry.size * entry.size])):
         pair = (base + first, second) if suffix == INDEX else (first, base + second)
         if pair[0] < before[0] or pair[1] < before[1] or (suffix == INDEX and pair[0] == before[0]):
-            text = f"the entry {pair} does not follow {before}"
+            text = f"the entry {pair} is out of order after {before}"
             report.findings.append(Finding(str(path), text, position=number * entry.size, error=closed))
             break
         before = pair
-        found.extend(pair)
-    return found
+        values.extend(pair)
+    return values
 
 
 def _check_txn_index(files: LogFiles, base: int, report: SegmentReport) -> None:
@@ -319,50 +328,52 @@ def _check_txn_index(files: LogFiles, base: int, report: SegmentReport) -> None:
 
 
 def _open_batches(descriptor: int, report: SegmentReport, path: str, progress: Progress | None) -> None:
-    """Decompress every batch and look at each record; findings that the walk has noted are not repeated.
+    """Decompress every batch and parse its records; do not repeat earlier findings.
 
-    Calls `progress` with 0 for each batch, so that it can end a long check.
+    Calls `progress` with 0 for each batch, so that it can cancel a long check.
     """
     noted = {finding.position for finding in report.findings if finding.file == path}
-    for found in batch_file.read_file(descriptor, report.size):
+    for batch in batch_file.read_file(descriptor, report.size):
         if progress is not None:
             progress(0)
-        if isinstance(found, batch_file.Damage):
-            if found.position not in noted:
-                report.findings.append(Finding(path, found.what, None, found.position))
-            if found.size == 0:
+        if isinstance(batch, batch_file.Damage):
+            if batch.position not in noted:
+                report.findings.append(Finding(path, batch.what, None, batch.position))
+            if batch.size == 0:
                 return
             continue
         try:
-            batch_file.open_batch(found.content)
+            batch_file.open_batch(batch.content)
         except ValueError as error:
-            if found.position not in noted:
-                report.findings.append(Finding(path, f"its records: {error}", found.base_offset, found.position))
+            if batch.position not in noted:
+                report.findings.append(
+                    Finding(path, f"cannot decode the records: {error}", batch.base_offset, batch.position)
+                )
 
 
 # -- the log as a whole --------------------------------------------------------------------------------------------
 
 
 def join(files: LogFiles, reports: Sequence[SegmentReport], expected: Expectation) -> LogReport:
-    """The log from its segments' reports, in order, and its other files."""
-    there = [one for one in reports if not one.gone]
-    report = LogReport(files.directory, expected.log_start_offset, segments=len(there))
-    report.findings = [finding for one in there for finding in one.findings]
-    for one in there:
-        report.size += one.size
-        report.batches += one.batches
-        report.records += one.records
-        report.formats |= one.formats
-        report.codecs |= one.codecs
-        report.gaps_end = max(report.gaps_end, one.gaps_end)
-    _follow(files, reports, expected, report)
-    if there:
-        report.log_start_offset = max(expected.log_start_offset, there[0].base_offset)
-        end = there[-1].next_offset
-        report.log_end_offset = end if end >= 0 else there[-1].base_offset
+    """Combine the reports of the segments, in order, and check the other files of the log."""
+    present = [segment for segment in reports if not segment.deleted]
+    report = LogReport(files.directory, expected.log_start_offset, segments=len(present))
+    report.findings = [finding for segment in present for finding in segment.findings]
+    for segment in present:
+        report.size += segment.size
+        report.batches += segment.batches
+        report.records += segment.records
+        report.formats |= segment.formats
+        report.codecs |= segment.codecs
+        report.gaps_end = max(report.gaps_end, segment.gaps_end)
+    _check_order(files, reports, expected, report)
+    if present:
+        report.log_start_offset = max(expected.log_start_offset, present[0].base_offset)
+        end = present[-1].next_offset
+        report.log_end_offset = end if end >= 0 else present[-1].base_offset
     elif files.names and expected.clean and not reports:
-        report.findings.append(Finding(files.directory, "no segment: the log is empty", error=False))
-    _check_epochs(files, there, expected, report)
+        report.findings.append(Finding(files.directory, "no segments: the log is empty", error=False))
+    _check_epochs(files, present, expected, report)
     _check_snapshots(files, expected, report)
     _check_identity(files, report)
     report.findings += [
@@ -372,34 +383,34 @@ def join(files: LogFiles, reports: Sequence[SegmentReport], expected: Expectatio
     return report
 
 
-def _follow(files: LogFiles, reports: Iterable[SegmentReport], expected: Expectation, report: LogReport) -> None:
-    """Segments must follow one another without overlap, and without a gap that compaction did not make."""
+def _check_order(files: LogFiles, reports: Iterable[SegmentReport], expected: Expectation, report: LogReport) -> None:
+    """Check that segments do not overlap, and have no offset gaps between them other than from compaction."""
     before: SegmentReport | None = None
-    for one in reports:
-        if one.gone:
+    for segment in reports:
+        if segment.deleted:
             before = None
             continue
         if before is not None and before.next_offset >= 0:
-            path = f"{files.directory}/{segment_file_name(one.base_offset, LOG)}"
-            if one.base_offset < before.next_offset:
-                text = f"overlaps the segment before it, which ends before offset {before.next_offset}"
-                report.findings.append(Finding(path, text, one.base_offset))
-            elif one.base_offset > before.next_offset:
-                report.gaps_end = max(report.gaps_end, one.base_offset)
-                if one.base_offset > expected.gap_limit:
-                    text = f"offsets {before.next_offset} to {one.base_offset - 1} are missing before this segment"
+            path = f"{files.directory}/{segment_file_name(segment.base_offset, LOG)}"
+            if segment.base_offset < before.next_offset:
+                text = f"overlaps the previous segment, whose next offset is {before.next_offset}"
+                report.findings.append(Finding(path, text, segment.base_offset))
+            elif segment.base_offset > before.next_offset:
+                report.gaps_end = max(report.gaps_end, segment.base_offset)
+                if segment.base_offset > expected.gap_limit:
+                    text = f"offsets {before.next_offset} to {segment.base_offset - 1} are missing before this segment"
                     report.findings.append(Finding(path, text, before.next_offset))
-        before = one
+        before = segment
 
 
 def _check_epochs(files: LogFiles, reports: Sequence[SegmentReport], expected: Expectation, report: LogReport) -> None:
     path = f"{files.directory}/{LEADER_EPOCH_CHECKPOINT}"
     seen: list[tuple[int, int]] = []
-    for one in reports:
-        for epoch, offset in one.epochs:
+    for segment in reports:
+        for epoch, offset in segment.epochs:
             if seen and epoch < seen[-1][0]:
-                text = f"leader epoch {epoch} comes after {seen[-1][0]}"
-                log = f"{files.directory}/{segment_file_name(one.base_offset, LOG)}"
+                text = f"leader epoch {epoch} follows the newer leader epoch {seen[-1][0]}"
+                log = f"{files.directory}/{segment_file_name(segment.base_offset, LOG)}"
                 report.findings.append(Finding(log, text, offset))
             elif not seen or epoch > seen[-1][0]:
                 seen.append((epoch, offset))
@@ -410,23 +421,23 @@ def _check_epochs(files: LogFiles, reports: Sequence[SegmentReport], expected: E
         report.findings.append(Finding(path, str(error)))
         return
     if LEADER_EPOCH_CHECKPOINT not in files.names:
-        return  # Kafka before 0.11 kept none
+        return  # Kafka before 0.11 wrote none
     if known != sorted(set(known)) or len({epoch for epoch, _ in known}) != len(known):
-        report.findings.append(Finding(path, "its epochs do not rise with their offsets"))
+        report.findings.append(Finding(path, "the leader epochs and start offsets do not ascend"))
     starts = dict(known)
     report.leader_epoch = max([report.leader_epoch, *starts])
     for epoch, offset in seen:
         if offset < report.log_start_offset:
-            continue  # records behind the log's start, to which the file owes nothing
-        judged = expected.clean or offset < expected.recovery_point
+            continue  # the file has no entries for records before the log start offset
+        is_error = expected.clean or offset < expected.recovery_point
         if epoch not in starts:
-            report.findings.append(Finding(path, f"lacks leader epoch {epoch} of the log", offset, error=judged))
+            report.findings.append(Finding(path, f"leader epoch {epoch} of the log is missing", offset, error=is_error))
         elif starts[epoch] > offset:
-            text = f"lets leader epoch {epoch} begin at {starts[epoch]}, the log at {offset}"
-            report.findings.append(Finding(path, text, offset, error=judged))
+            text = f"leader epoch {epoch} starts at {starts[epoch]}, but in the log at {offset}"
+            report.findings.append(Finding(path, text, offset, error=is_error))
     for epoch, offset in known:
         if offset > report.log_end_offset:
-            text = f"leader epoch {epoch} begins behind the log's end {report.log_end_offset}"
+            text = f"leader epoch {epoch} starts after the log end offset {report.log_end_offset}"
             report.findings.append(Finding(path, text, offset, error=expected.clean))
 
 
@@ -440,14 +451,16 @@ def _check_snapshots(files: LogFiles, expected: Expectation, report: LogReport) 
         except (CorruptSnapshotError, OSError) as error:
             report.findings.append(Finding(path, str(error)))
             continue
-        report.max_producer_id = max([report.max_producer_id, *(one.producer_id for one in producers)])
-        late = [one.producer_id for one in producers if one.batches and one.batches[-1].last_offset >= offset]
+        report.max_producer_id = max([report.max_producer_id, *(producer.producer_id for producer in producers)])
+        late = [
+            producer.producer_id
+            for producer in producers
+            if producer.batches and producer.batches[-1].last_offset >= offset
+        ]
         if late:
-            report.findings.append(
-                Finding(path, f"states batches behind its own offset of producers {late[:5]}", offset)
-            )
+            report.findings.append(Finding(path, f"has batches of producers {late[:5]} after its own offset", offset))
         if offset > report.log_end_offset:
-            text = f"is of an offset behind the log's end {report.log_end_offset}"
+            text = f"its offset is after the log end offset {report.log_end_offset}"
             report.findings.append(Finding(path, text, offset, error=expected.clean))
 
 

@@ -51,7 +51,7 @@ Fault = Callable[[Broker, random.Random], str]
 
 
 def fill_disk(disk: SmallDisk) -> Fault:
-    """Somebody else's file takes all the room for a while; producers are refused meanwhile."""
+    """A foreign file fills the disk for a while; producers get errors meanwhile."""
 
     def fault(broker: Broker, _: random.Random) -> str:
         path = disk.fill()
@@ -111,7 +111,7 @@ class Run:
         return [*self.writers, *self.readers]
 
     def apply_faults(self, minutes: float, every_s: float) -> None:
-        """Faults in random order, each kind as often as the others, with samples in between, for so many minutes."""
+        """Apply faults in random order, all kinds equally often, with samples in between, for the given minutes."""
         faults = possible_faults(self.disk)
         began = time.monotonic()
         plan: list[str] = []
@@ -153,7 +153,7 @@ class Run:
         print(f"the compacted topic held {self.compacted.check()} records")
 
     def faults(self) -> list[str]:
-        """What is wrong so far."""
+        """The errors found so far."""
         return self.checker.faults + [fault for client in self.clients() for fault in client.faults]
 
 
@@ -184,7 +184,7 @@ def main() -> int:
 
 
 def report(run: Run, log: str) -> int:
-    """Print what was done and what was wrong; the exit code."""
+    """Print the actions and the errors; return the exit code."""
     wrong = run.faults() + growth(run.samples)
     wrong += [f"the broker's log has {log.count('Traceback')} tracebacks"] if "Traceback" in log else []
     wrong += [line for line in log.splitlines() if "ended by SIGSEGV" in line or "ended by SIGABRT" in line]

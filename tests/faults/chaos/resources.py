@@ -14,7 +14,7 @@ SMALLEST_SAMPLE = 12
 
 @dataclass(frozen=True)
 class Sample:
-    """What all processes of the broker used at one moment."""
+    """The resource usage of all processes of the broker at one moment."""
 
     descriptors: int
     deleted_bytes: int

@@ -1,4 +1,4 @@
-"""Checks a partition's records while they are read: nothing acknowledged is lost, doubled, moved or reordered.
+"""Checks a partition's records while they are read: no acknowledged record is lost, duplicated, moved or reordered.
 
 Pure: the producers report acknowledgements, one reader reports records in the order of their offsets. Memory holds what only
 one of the two has reported, and the newest number of each producer.
@@ -10,7 +10,7 @@ from tests.faults.checker import RecordId
 
 
 class StreamChecker:
-    """Of one topic whose producers are all idempotent; safe to call from several threads."""
+    """Checks one topic whose producers are all idempotent; may be called from several threads."""
 
     def __init__(self, partitions: int) -> None:
         self.faults: list[str] = []
@@ -69,7 +69,7 @@ class StreamChecker:
             return sum(map(len, self._unread))
 
     def unacknowledged(self) -> int:
-        """How many records were read whose producers have no answer."""
+        """Number of records that were read although their producers have no response."""
         with self._lock:
             return sum(map(len, self._unacknowledged))
 

@@ -1,4 +1,4 @@
-"""The clients of a chaos run. Each runs in a thread of its own, retries what a fault may fail, and records what is wrong."""
+"""The clients of a chaos run. Each runs in its own thread, retries requests that a fault may fail, and records errors."""
 
 import contextlib
 import threading
