@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from odradek.cli.health_groups import GroupSeen, judge_group, judge_members, judge_tree
+from odradek.cli.health_groups import GroupOffsets, judge_group, judge_members, judge_tree
 from odradek.cli.health_local import examine_broker, judge_status
 from odradek.cli.health_metrics import judge_metrics
 from odradek.cli.running_broker import find, status_of
@@ -205,7 +205,7 @@ T = ("t", 0)
     ],
 )
 def test_offsets_of_groups_are_judged(state, committed, start, end, says):
-    found = list(judge_group(GroupSeen("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
+    found = list(judge_group(GroupOffsets("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
     assert [one.what for one in found] == ([] if says is None else [says])
     assert all(one.subject == "group g" and one.remedy for one in found)
 
