@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "start",
     metavar="WHERE",
     help="Start position: beginning, end, an offset, -N (the last N records of each partition), a time (2026-01-31T12:00)"
-    " or '1h ago' (default: the group's committed offsets; without --group, end).",
+    " or '1h ago'. Default with --group: the group's committed offsets, or the beginning; without --group: the end.",
 )
 @click.option(
     "--until",

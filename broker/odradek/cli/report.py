@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from odradek.cli.failure import fail
+from odradek.cli.lazy import LazyGroup
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def report() -> None:
     """Create reports over days, with Spark."""
 
@@ -28,7 +29,7 @@ def report() -> None:
     type=int,
     default=60,
     show_default=True,
-    help="With --prometheus: interval between samples.",
+    help="With --prometheus: seconds between samples.",
 )
 @click.option(
     "--from", "from_", metavar="TIME", help="Start (UTC): an ISO time, yesterday, -7d or -12h.  [default: yesterday]"
@@ -43,7 +44,8 @@ def report() -> None:
     "--what-if",
     metavar="KEY=VALUE,...",
     multiple=True,
-    help="Add a disk forecast with other values of retention.ms, topic or growth.",
+    help="Add a disk forecast with another retention.ms or growth, for all topics or those that match topic;"
+    " e.g. retention.ms=7d,topic=orders.*",
 )
 @click.option("--png", is_flag=True, help="Also write the charts as PNG files.")
 @click.option("--pdf", is_flag=True, help="Also write the page as a PDF.")

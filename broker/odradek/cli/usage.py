@@ -79,7 +79,7 @@ def on_broker(function: Command) -> Command:
             "overrides",
             metavar="KEY=VALUE",
             multiple=True,
-            help="With --config: set one configuration key; overrides the configuration file.",
+            help="Select a broker of this machine by a configuration key, such as log.dirs; overrides the configuration file.",
         ),
         click.option(
             "--config", "config_file", metavar="FILE", help="Select a broker of this machine by its configuration file."
