@@ -26,9 +26,9 @@ def test_a_topic_from_its_making_to_its_end(odradek, name):
     assert name in odradek("topic", "list")
     (row,) = odradek.json("topic", "list", f"{name[:-1]}*", name)[-1:]
     assert row["partitions"] >= 1 and row["health"] == "ok"
-    told = odradek.json("topic", "describe", name)
-    assert told["configs"] == {"retention.ms": "604800000", "segment.bytes": "2097152"}
-    assert [part["partition"] for part in told["partitions"]] == [0, 1, 2]
+    output = odradek.json("topic", "describe", name)
+    assert output["configs"] == {"retention.ms": "604800000", "segment.bytes": "2097152"}
+    assert [part["partition"] for part in output["partitions"]] == [0, 1, 2]
     assert "5 partitions" in odradek("topic", "alter", name, "-p", 5)
     assert len(odradek.json("topic", "describe", name)["partitions"]) == 5
     odradek.refused("topic", "delete", name, words=["--yes", name])
@@ -131,22 +131,24 @@ def test_truncating_says_what_becomes_free_and_when(odradek, name):
     (size,) = [row["bytes"] for row in odradek.json("topic", "list", "--sizes") if row["topic"] == name]
     space = odradek.json("topic", "truncate", name, "--before-offset", 5, "--dry-run")["space"]
     assert space["bytes_at_least"] == 0 < space["bytes_at_most"] < size, "they are in the active segment"
-    told = odradek("topic", "truncate", name, "--before-offset", 5, "--dry-run")
-    for words in ("between 0 B and", "whole segments", "segment.bytes", "stays until it is rolled"):
-        assert words in told
-    told = odradek("topic", "truncate", name, "--yes")
-    for words in (f"about {size} B of log files become free", "within 5 min (log.retention.check.interval.ms)",
+    output = odradek("topic", "truncate", name, "--before-offset", 5, "--dry-run")
+    for words in ("between 0 B and", "whole segments", "segment.bytes", "until it is rolled"):
+        assert words in output
+    output = odradek("topic", "truncate", name, "--yes")
+    for words in (f"this frees about {size} B of log files", "within 5 min (log.retention.check.interval.ms)",
                   "1 min later (file.delete.delay.ms)"):  # fmt: skip
-        assert words in told
+        assert words in output
     assert "free" not in odradek("topic", "truncate", name, "--yes"), "there is nothing left to delete"
 
 
 def test_a_limit_of_size_below_the_active_segment_promises_no_space(odradek, name):
     fill(odradek, name, 100)
-    told = odradek("config", "explain", "-t", name, "retention.bytes=100")
-    assert "it deletes up to" in told and "between 0 B and" in told and "stays until it is rolled" in told
-    told = odradek("config", "explain", "-t", name, "retention.ms=0")
-    assert "it deletes up to 100 records" in told and "between" not in told, "expired records make the segment roll"
+    output = odradek("config", "explain", "-t", name, "retention.bytes=100")
+    assert "retention deletes up to" in output and "between 0 B and" in output and "until it is rolled" in output
+    output = odradek("config", "explain", "-t", name, "retention.ms=0")
+    assert "retention deletes up to 100 records" in output and "between" not in output, (
+        "expired records make the segment roll"
+    )
 
 
 def test_a_group_is_listed_described_explained_moved_and_deleted(odradek, name):
@@ -154,8 +156,8 @@ def test_a_group_is_listed_described_explained_moved_and_deleted(odradek, name):
     assert len(odradek("consume", name, "-g", name, "-n", 6, "-e").split()) == 6
     (row,) = [row for row in odradek.json("group", "list", "--state", "Empty") if row["group"] == name]
     assert (row["state"], row["type"], row["protocol"]) == ("Empty", "Classic", "consumer")
-    told = odradek.json("group", "describe", name)
-    assert told["lag"] == 4 and told["offsets"][0]["committed"] == 6 and told["members"] == []
+    output = odradek.json("group", "describe", name)
+    assert output["lag"] == 4 and output["offsets"][0]["committed"] == 6 and output["members"] == []
     assert "lag 4" in odradek("group", "describe", name)
     explained = odradek.json("group", "explain", name)
     assert [event["kind"] for event in explained["events"]][:3] == ["joined", "rebalance began", "rebalance ended"]
@@ -216,7 +218,7 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
     described = odradek.json("group", "describe", name)
     assert (described["type"], described["offsets"], described["members"]) == ("Tree", [], [])
     assert [(row["partition"], row["committed"], row["lag"]) for row in described["tree"]] == [(0, 4, 6), (1, 0, 0)]
-    assert "metadata tree only" in odradek("group", "describe", name)
+    assert "only in the metadata tree" in odradek("group", "describe", name)
 
     usage = odradek.run("offsets", "migrate", "--to", "log")
     assert usage.returncode == 2 and "--all" in usage.stderr and name in usage.stderr
@@ -247,15 +249,15 @@ def test_more_groups_are_looked_up_in_the_tree_than_one_request_may_name(odradek
 
 def test_the_cluster_is_described_with_its_brokers(odradek, cli_broker, name):
     odradek("topic", "create", name, "-p", 3)
-    told = odradek.json("cluster", "describe")
-    (broker,) = told["brokers"]
-    assert (told["controller"], told["kraft"]) == (broker["id"], False) and told["cluster"]
+    output = odradek.json("cluster", "describe")
+    (broker,) = output["brokers"]
+    assert (output["controller"], output["kraft"]) == (broker["id"], False) and output["cluster"]
     assert f"{broker['host']}:{broker['port']}" == cli_broker.bootstrap_servers
     assert (broker["version"], broker["fenced"], broker["problem"]) == ("Odradek", False, None)
-    assert broker["leads"] == broker["replicas"] == told["partitions"] >= 3 and told["topics"] >= 1
+    assert broker["leads"] == broker["replicas"] == output["partitions"] >= 3 and output["topics"] >= 1
     assert broker["apis"]["ApiVersions"][0] == 0 and "ExplainGroup" in broker["apis"]
     text = odradek("cluster", "describe")
-    assert f"Cluster     {told['cluster']}\n" in text and "KRaft" not in text
+    assert f"Cluster     {output['cluster']}\n" in text and "KRaft" not in text
     assert text.splitlines()[-1].split()[:4] == [str(broker["id"]), cli_broker.bootstrap_servers, "-", "Odradek"]
 
 
@@ -264,8 +266,8 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     assert odradek.json("config", "get", "-t", name, "--changed") == [
         {"key": "retention.ms", "value": "3600000", "source": "topic", "read_only": False, "sensitive": False}
     ]
-    told = odradek.json("config", "explain", "-t", name, "retention.ms")
-    assert told["value"] == "3600000" and told["chain"][0]["source"] == "topic" and told["documentation"]
+    output = odradek.json("config", "explain", "-t", name, "retention.ms")
+    assert output["value"] == "3600000" and output["chain"][0]["source"] == "topic" and output["documentation"]
     table = odradek.json("config", "explain", "retention.ms")
     assert table["default"] == "604800000" and "log.retention.hours" in table["comes_from"]
     assert "integer" in table["allowed"]
@@ -275,11 +277,12 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
         "(1",
         "h)",
     ]
-    assert "default  604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
+    assert "  default   604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
     explained = odradek("config", "explain", "-t", name, "retention.ms")
     for words in (
-        "value    3600000 (1 h)  from topic",
-        "with retention.ms=3600000 (1 h) now",
+        "value     3600000 (1 h)  from topic",
+        "applies   retention.ms=3600000 (1 h)  (topic)",
+        "effect of retention.ms=3600000 (1 h) now:",
     ):
         assert words in explained, explained
     assert "\n  retention.ms=3600000 (1 h)\n" in odradek("topic", "describe", name)
@@ -288,7 +291,7 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     odradek.refused("config", "explain", "retention.m", words=["did you mean 'retention.ms'"])
     odradek.refused("config", "set", "-t", name, "segment.bytes=big", words=["segment.bytes", "big", "512MiB"])
     done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
-    assert "it deletes nothing" in done.stdout and not done.stderr
+    assert "retention deletes nothing" in done.stdout and not done.stderr
     odradek.refused("config", "get", "-t", f"{name}-x", words=["no topic", "odradek topic list"])
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])
@@ -308,8 +311,8 @@ def test_levels_of_loggers_are_shown_changed_and_given_back(odradek):
     assert levels["root"] == levels["odradek.requests"] == "INFO"
     odradek("config", "set", *of, "odradek.requests=ERROR")
     assert odradek.json("config", "get", *of, "odradek.requests")[0]["value"] == "ERROR"
-    told = odradek.json("config", "explain", *of, "odradek.requests")
-    assert told["documentation"].startswith("Requests of clients") and told["source"] == "broker's logger"
+    output = odradek.json("config", "explain", *of, "odradek.requests")
+    assert output["documentation"].startswith("Requests of clients") and output["source"] == "broker's logger"
     odradek("config", "set", *of, "--unset", "odradek.requests")
     assert odradek.json("config", "get", *of, "odradek.requests")[0]["value"] == "INFO"
     odradek.refused("config", "set", *of, "odradek.request=INFO", words=["odradek.request", "does not exist"])
@@ -319,11 +322,11 @@ def test_levels_of_loggers_are_shown_changed_and_given_back(odradek):
 
 def test_exact_retention_is_explained_and_its_switch_says_what_it_deletes(odradek, name):
     fill(odradek, name, 10)
-    told = odradek("config", "explain", "odradek.retention.exact")
-    assert "log start offset" in told and "odradek.retention.exact" in told
+    output = odradek("config", "explain", "odradek.retention.exact")
+    assert "log start offset" in output and "odradek.retention.exact" in output
     odradek("config", "set", "-t", name, "retention.ms=1", "--yes")
-    told = odradek("config", "set", "-t", name, "odradek.retention.exact=true", "--dry-run")
-    assert "it deletes 10 records" in told
+    output = odradek("config", "set", "-t", name, "odradek.retention.exact=true", "--dry-run")
+    assert "retention deletes 10 records" in output
     odradek.refused("config", "set", "-t", name, "odradek.retention.exact=true", words=["10 records", "--yes"])
     deletes = odradek.json("config", "explain", "-t", name, "odradek.retention.exact=true")["deletes"]
     assert deletes["exact"] and deletes["records_at_most"] == 10
@@ -355,9 +358,9 @@ def change_settings(odradek, name):
 def test_the_doctor_names_reason_and_remedy(odradek, name, cli_broker):
     fill(odradek, name, 10)
     odradek("consume", name, "-g", name, "-n", 3, "-e")
-    told = json.loads(odradek.run("doctor", "--data-dir", cli_broker.data_dir, "--json").stdout)
-    assert len(told["looked_at"]) == 2
-    (finding,) = [one for one in told["findings"] if one["subject"] == f"group {name}"]
+    output = json.loads(odradek.run("doctor", "--data-dir", cli_broker.data_dir, "--json").stdout)
+    assert len(output["looked_at"]) == 2
+    (finding,) = [one for one in output["findings"] if one["subject"] == f"group {name}"]
     assert finding["severity"] == "warning" and "7 records" in finding["what"] and "group delete" in finding["remedy"]
     odradek("topic", "truncate", name, "--before-offset", 5, "--yes")
     done = odradek.run("doctor")
@@ -404,9 +407,9 @@ def test_the_same_commands_work_against_kafka(kafka):
     assert deletes["records_at_most"] == 10 and deletes["partitions"][0]["size"] > 0
     change_settings(kafka, "t")
     assert json.loads(kafka.run("doctor", "--json").stdout)["findings"][0]["subject"] == "group g"
-    told = kafka.json("topic", "truncate", "t", "--yes")
-    assert told["records"] == 10
-    assert told["space"]["bytes_at_least"] == 0 < told["space"]["bytes_at_most"], "Kafka keeps the active segment"
+    output = kafka.json("topic", "truncate", "t", "--yes")
+    assert output["records"] == 10
+    assert output["space"]["bytes_at_least"] == 0 < output["space"]["bytes_at_most"], "Kafka keeps the active segment"
     kafka("group", "delete", "g", "--yes")
     kafka("topic", "delete", "t", "--yes")
     until(lambda: kafka.json("topic", "list") == [], "the topic's end")

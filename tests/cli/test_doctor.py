@@ -1,4 +1,4 @@
-"""What the doctor sees of a broker on its own machine: each kind of finding, from a living broker or from what one tells."""
+"""`odradek doctor`: each kind of finding, from a running broker, or from a changed status."""
 
 import copy
 import json
@@ -31,17 +31,17 @@ PATIENCE_S, PAUSE_S = 90.0, 0.05
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory):
-    with Broker({"num.network.threads": 1}, directory=tmp_path_factory.mktemp("patient")) as one:
-        yield one
+    with Broker({"num.network.threads": 1}, directory=tmp_path_factory.mktemp("patient")) as broker:
+        yield broker
 
 
 @pytest.fixture
 def report(patient):
-    """What its supervisor tells, to be changed."""
+    """A copy of the supervisor's status, for tests to change."""
     return copy.deepcopy(status_of(*find(None, (), str(patient.data_dir), None)))
 
 
-def test_nothing_is_found_where_nothing_is_wrong(patient):
+def test_a_healthy_broker_has_no_findings(patient):
     assert examine_broker(str(patient.data_dir)) == []
     command = Command(patient.bootstrap_servers)
     assert command.json("doctor", "--data-dir", patient.data_dir) == {
@@ -49,7 +49,7 @@ def test_nothing_is_found_where_nothing_is_wrong(patient):
         "looked_at": [f"the broker of {patient.data_dir}", f"the cluster at {patient.bootstrap_servers}"],
         "findings": [],
     }
-    assert command("doctor").startswith("Nothing is wrong; looked at")
+    assert command("doctor").startswith("No problems found; checked")
 
 
 def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_command(patient):
@@ -72,67 +72,75 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
 @pytest.mark.parametrize(
     ("change", "severity", "subject", "says", "remedy"),
     [
-        (lambda told: told.update(state="recovering"), "warning", "broker", "it is recovering", "odradek status"),
         (
-            lambda told: told["processes"][0].update(restarts=3, last_exit="ended by SIGKILL"),
+            lambda status: status.update(state="recovering"),
+            "warning",
+            "broker",
+            "the broker is recovering",
+            "odradek status",
+        ),
+        (
+            lambda status: status["processes"][0].update(restarts=3, last_exit="ended by SIGKILL"),
             "error",
             "process ",
-            "restarted 3 times; its last end: ended by SIGKILL",
+            "restarted 3 times; its last exit: ended by SIGKILL",
             "the broker's log",
         ),
-        (lambda told: told.update(memory_faults=2), "error", "memory", "died 2 times", "check the machine's memory"),
+        (lambda status: status.update(memory_faults=2), "error", "memory", "died 2 times", "test the machine's memory"),
         (
-            lambda told: told["log_dirs"][0].update(online=False),
+            lambda status: status["log_dirs"][0].update(online=False),
             "error",
             "log directory /",
-            "it is offline",
-            "mend or replace it",
+            "the log directory is offline",
+            "repair or replace it",
         ),
         (
-            lambda told: told["log_dirs"][0].update(disk="full", free_bytes=7_000_000),
+            lambda status: status["log_dirs"][0].update(disk="full", free_bytes=7_000_000),
             "error",
             "log directory /",
-            "it is full: 7 MB are free",
+            "the disk is full: 7 MB are free",
             "topic list --sizes",
         ),
         (
-            lambda told: told["producer_state"].update(used_bytes=9_000_000, max_bytes=10_000_000, producers=12_345),
+            lambda status: status["producer_state"].update(
+                used_bytes=9_000_000, max_bytes=10_000_000, producers=12_345
+            ),
             "warning",
             "state of idempotent producers",
-            "it takes 90% of odradek.producer.state.max.bytes (10 MB), for 12,345 producers",
+            "the state of 12,345 producers uses 90% of odradek.producer.state.max.bytes (10 MB)",
             "raise odradek.producer.state.max.bytes",
         ),
         (
-            lambda told: told["producer_state"].update(refused_client=7),
+            lambda status: status["producer_state"].update(refused_client=7),
             "error",
             "state of idempotent producers",
-            "7 batches of new producers were refused since the start because of odradek.producer.state.client.max.percent",
-            "the workers' log names the addresses",
+            "7 batches of new producers were refused since the broker's start because of odradek.producer.state.client.max.",
+            "the workers' log lines name the clients' addresses",
         ),
         (
-            lambda told: told["producer_state"].update(refused_arena=7),
+            lambda status: status["producer_state"].update(refused_arena=7),
             "error",
             "state of idempotent producers",
-            "7 batches of new producers were refused since the start because of odradek.producer.state.max.bytes",
+            "7 batches of new producers were refused since the broker's start because of odradek.producer.state.max.bytes",
             "raise odradek.producer.state.max.bytes",
         ),
         (
-            lambda told: told["producer_state"].update(dropped_at_start=1500),
+            lambda status: status["producer_state"].update(dropped_at_start=1500),
             "warning",
             "state of idempotent producers",
-            "1,500 producers were dropped at the last start",
+            "the state of 1,500 producers was dropped at the last start",
             "odradek.producer.state.partition.max.producers",
         ),
         (
-            lambda told: told["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
+            lambda status: status["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
             "warning",
             "log directory /",
-            "low on room: 9 MB are free",
+            "the disk is nearly full: 9 MB are free",
             "enlarge the disk",
         ),
     ],
 )
-def test_what_a_supervisor_tells_is_judged(report, change, severity, subject, says, remedy):
+def test_problems_in_a_supervisors_status_are_findings(report, change, severity, subject, says, remedy):
     assert list(judge_status(report)) == []
     change(report)
     (found,) = judge_status(report)
@@ -155,7 +163,7 @@ def test_a_process_with_hardly_any_files_left_is_named(patient):
     finally:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, before)
     assert found.subject == "process worker 0" and found.severity == "error"
-    assert f"open files of {used + 2}" in found.what and "LimitNOFILE" in found.remedy
+    assert f"open files; its limit is {used + 2}" in found.what and "LimitNOFILE" in found.remedy
 
 
 def test_a_coordinator_that_dies_again_and_again_is_named(patient):
@@ -178,17 +186,17 @@ def test_a_coordinator_that_dies_again_and_again_is_named(patient):
 
 def coordinator(broker):
     """Its process id."""
-    (found,) = [one["pid"] for one in broker.processes() if one["kind"] == "coordinator"]
-    return found
+    (pid,) = [process["pid"] for process in broker.processes() if process["kind"] == "coordinator"]
+    return pid
 
 
-def test_a_directory_without_a_broker_is_told_with_what_to_do(tmp_path):
+def test_a_directory_without_a_broker_is_a_finding_with_a_remedy(tmp_path):
     (found,) = examine_broker(str(tmp_path))
     assert found.severity == "error" and found.subject == "broker" and str(tmp_path) in found.what
     assert "odradek start" in found.remedy
     done = Command("127.0.0.1:1").run("doctor", "--data-dir", tmp_path)
     assert done.returncode == 1 and not done.stderr
-    assert "what to do: start it with `odradek start`" in done.stdout and "2 errors, 0 warnings" in done.stdout
+    assert "what to do: start the broker with `odradek start`" in done.stdout and "2 errors, 0 warnings" in done.stdout
 
 
 T = ("t", 0)
@@ -199,9 +207,9 @@ T = ("t", 0)
     [
         ("Stable", 5, 0, 9, None),
         ("Empty", 9, 0, 9, None),
-        ("Empty", 5, 0, 9, "it has no members and 4 records to read"),
-        ("Stable", 5, 7, 9, "2 records that it had not read were deleted, of t-0"),
-        ("Stable", 12, 0, 9, "its offsets are beyond the end of t-0"),
+        ("Empty", 5, 0, 9, "the group has no members, and 4 records to read"),
+        ("Stable", 5, 7, 9, "2 records of t-0 were deleted before the group read them"),
+        ("Stable", 12, 0, 9, "committed offsets are beyond the end of t-0"),
     ],
 )
 def test_offsets_of_groups_are_judged(state, committed, start, end, says):
@@ -224,17 +232,17 @@ def described(*assigned, topics=("t",), state="Stable"):
         (described(None, None), None, None),  # not consumers
         (
             described([("t", 0)], [], []),
-            "2 of its 3 members have no partition: the group has 1 to share",
+            "2 of 3 members have no partition; the others have 1 partition",
             "alter t --partitions 3",
         ),
-        (described([("t", 0)], [], topics=("a", "t")), "1 of its 2 members", "alter TOPIC --partitions COUNT"),
+        (described([("t", 0)], [], topics=("a", "t")), "1 of 2 members", "alter TOPIC --partitions COUNT"),
         (
             described([("a", 0), ("t", 0)], [], topics=("a", "t")),
-            "the group has 2 to share",
+            "the others have 2 partitions",
             "another assignor than 'range'",
         ),
-        (described([], []), "none of its 2 members has a partition", "topics they subscribe to exist (t)"),
-        (described([], topics=()), "none of its 1 members has a partition", "subscribe to exist (nothing)"),
+        (described([], []), "none of the members (2) has a partition", "members subscribe exist (t)"),
+        (described([], topics=()), "none of the members (1) has a partition", "members subscribe exist (none)"),
     ],
 )
 def test_members_without_a_partition_are_found(group, says, remedy):

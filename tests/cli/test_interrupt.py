@@ -237,7 +237,7 @@ def test_stop_that_is_stopped_names_the_broker_that_it_waited_for(tmp_path):
         assert stubborn.stdout.readline() == b"ready\n"
         process = start("stop", "--data-dir", tmp_path)
         assert stubborn.stdout.readline() == b"asked\n"
-        assert_stopped(process, signal.SIGINT, f"broker {stubborn.pid} was asked to stop")
+        assert_stopped(process, signal.SIGINT, f"SIGTERM was sent to broker {stubborn.pid}")
         stubborn.stdin.close()
 
 

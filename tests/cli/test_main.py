@@ -1,4 +1,4 @@
-"""The odradek command, as people and services call it."""
+"""The odradek command in a process of its own: start, stop, status, and wrong command lines."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_help_and_errors_import_nothing_heavy():
     ],
 )
 def test_commands_import_nothing_that_makes_them_slow(arguments):
-    """All of them answer within 0.3 s (docs/decisions/0014-explain.md): what would take that away is named here."""
+    """All of them run within 0.3 s (docs/decisions/0014-explain.md), which these imports would prevent."""
     code = (
         "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
         "sys.argv[0] = 'odradek'; from odradek.cli.main import main; main()"
@@ -72,7 +72,7 @@ def test_commands_import_nothing_that_makes_them_slow(arguments):
     assert not [name for name in loaded if name.startswith(heavy)]
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     result = odradek("--version")
     assert result.returncode == 0 and result.stdout.startswith("odradek ")
 
@@ -113,10 +113,10 @@ def test_a_pid_file_that_is_none(content, tmp_path):
 
 def test_a_process_that_is_no_broker_is_left_alone():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        assert_one_line(odradek("stop", "--pid", other.pid), 1, f"process {other.pid} is not a broker")
+        assert_one_line(odradek("stop", "--pid", other.pid), 1, f"process {other.pid} is not an Odradek broker")
         assert other.poll() is None
         other.stdin.close()
-    assert_one_line(odradek("status", "--pid", other.pid), 3, f"no process {other.pid}")
+    assert_one_line(odradek("status", "--pid", other.pid), 3, f"process {other.pid} does not exist")
 
 
 def test_only_one_way_to_name_the_broker(tmp_path):
@@ -141,7 +141,7 @@ else:
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """Starts a process that has a broker's files and ends, or does not, when told to."""
+    """Starts a process that has a broker's files; it ends on SIGTERM if it is "polite", and ignores it otherwise."""
     started = []
 
     def start(manners):
@@ -176,8 +176,8 @@ def test_stop_is_bounded(stand_in, tmp_path):
     process = stand_in("stubborn")
     began = time.monotonic()
     result = odradek("stop", "--data-dir", tmp_path, "--timeout", "0.2")
-    assert_one_line(result, 1, f"broker {process.pid}", "still runs after 0.2 s")
-    assert time.monotonic() - began < 60  # as long as it would wait if it were not told
+    assert_one_line(result, 1, f"broker {process.pid}", "still runs 0.2 s after SIGTERM")
+    assert time.monotonic() - began < 60  # the default of --timeout
     assert process.poll() is None
 
 
@@ -292,10 +292,10 @@ def test_status_for_people_shows_everything(short_directory):
         "1.0 of 3.0 MB recovered, 12 bytes cut off in 1 logs, about 4 s left",
         "12",
     ]
-    words += ["/data/a (full: producers are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
+    words += ["/data/a (full: writes are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
     words += [
         "1234 accepted",
-        "3.4 MB kept for idle ones",
+        "idle ones hold 3.4 MB",
         "43.2 MB",
         "2.0 MB",
         "SIGKILL",
@@ -307,13 +307,13 @@ def test_status_for_people_shows_everything(short_directory):
 
 
 def test_a_broker_that_does_not_answer_is_not_called_stopped(short_directory):
-    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "does not answer")
+    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "does not respond")
     thread = answer(short_directory, b"HTTP/1.1 200")
-    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "answers nonsense")
+    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "returned an invalid status")
     thread.join(60)
 
 
-def test_the_pid_file_tells_who_wrote_it(tmp_path):
+def test_the_pid_file_identifies_the_broker(tmp_path):
     assert read_pid_file(str(tmp_path)) is None
     write_pid_file(str(tmp_path), [LISTENER, LISTENER._replace(name="B", host="::1", port=10)])
     running = read_pid_file(str(tmp_path))

@@ -31,7 +31,7 @@ def running(tmp_path):
         yield broker
 
 
-def test_status_tells_what_runs(running):
+def test_status_shows_the_processes(running):
     by_directory = odradek("status", "--data-dir", running.data_dir, "--json")
     report = json.loads(by_directory.stdout)
     assert by_directory.returncode == 0
@@ -61,7 +61,7 @@ def test_status_counts_the_partitions_that_are_there(running):
         assert partitions() == 3
 
 
-def test_who_names_no_broker_is_told_how_to(tmp_path, monkeypatch, capsys):
+def test_an_error_without_a_selected_broker_names_the_options(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(running_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)]))
     with pytest.raises(running_broker.NotRunningError, match=r"--config FILE.*--data-dir DIR"):
         running_broker.find(None, (), None, None)
@@ -70,11 +70,11 @@ def test_who_names_no_broker_is_told_how_to(tmp_path, monkeypatch, capsys):
     assert "--config" not in str(named.value)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    for default, told in ((nobody, True), ("localhost:9092", False)):
+    for default, hinted in ((nobody, True), ("localhost:9092", False)):
         monkeypatch.setattr(options, "DEFAULT_SERVERS", default)
         with pytest.raises(SystemExit):
             main(["topic", "list", "-b", nobody])
-        assert ("-b HOST:PORT" in capsys.readouterr().err) is told
+        assert ("-b HOST:PORT" in capsys.readouterr().err) is hinted
 
 
 def test_stop_ends_the_broker_in_order(running):
@@ -120,8 +120,8 @@ def test_starts_that_cannot_work_are_one_line(running, tmp_path):
         str(running.data_dir): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={running.data_dir}"],
         str(file): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={file}"],
     }
-    for words, given in cases.items():
-        result = odradek("start", "--set", "metrics.listener=", *given)
+    for words, arguments in cases.items():
+        result = odradek("start", "--set", "metrics.listener=", *arguments)
         assert result.returncode == 1, result
         lines = [line for line in result.stderr.splitlines() if line.startswith("odradek: ")]
         assert len(lines) == 1 and words in lines[0] and "Traceback" not in result.stderr, result
@@ -148,7 +148,7 @@ def test_a_directory_of_another_broker_id_is_refused(tmp_path):
 def test_the_demo_compares_every_byte():
     result = odradek("demo", "--megabytes", "3", timeout=240)
     assert result.returncode == 0, result
-    assert re.search(r"compared  [\d,]+ records, every byte .* all equal", result.stdout)
+    assert re.search(r"compared  [\d,]+ records: every byte .* are equal", result.stdout)
     assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout
 
 

@@ -290,4 +290,4 @@ def test_an_input_that_is_one_record_has_a_largest_size(tmp_path, monkeypatch):
         batches = RecordBatches(2, 1000, open_partitions=range(2))
         work = InputSender(source, "whole", batches, sender_to(leader), interruption, lambda more: None)
         work.run()
-    assert work.failure == "line 1 of the input was not sent: it is longer than 10 bytes" and not leader.sent
+    assert work.failure == "line 1 of the input is not valid: the record is longer than 10 bytes" and not leader.sent

@@ -37,7 +37,10 @@ def resource_options(command: Command) -> Command:
             help="Act on the configuration of this group.",
         ),
         click.option(
-            "--loggers", type=int, metavar="ID", help="Act on the log levels of this broker's loggers; changes last until the broker stops."
+            "--loggers",
+            type=int,
+            metavar="ID",
+            help="Act on the log levels of this broker's loggers; changes last until the broker stops.",
         ),
         click.option("--all-brokers", is_flag=True, help="Act on the settings made at run time for all brokers."),
         click.option("--broker", type=int, metavar="ID", help="Act on the configuration of this broker."),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from odradek.cli.finding import Finding, first_names
+from odradek.cli.output import count
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import Refused
@@ -78,10 +79,10 @@ def judge_members(group: Described) -> Iterator[Finding]:
         return
     subscribed = sorted({name for member in group.members for name in member.topics})
     if not assigned:
-        what = f"none of the group's {members} members has a partition"
+        what = f"none of the members ({members}) has a partition"
         remedy = f"check that the topics to which the members subscribe exist ({first_names(subscribed) or 'none'})"
     else:
-        what = f"{idle} of the group's {members} members have no partition; {assigned} partitions are assigned"
+        what = f"{idle} of {members} members have no partition; the others have {count(assigned, 'partition')}"
         if members > assigned:
             topic = subscribed[0] if len(subscribed) == 1 else "TOPIC"
             remedy = (

@@ -17,7 +17,7 @@ def report() -> None:
 
 @report.command("usage")
 @click.option(
-    "--spool", metavar="DIR", help="Read the broker's spool: usage.spool.dir, by default its first log directory."
+    "--spool", metavar="DIR", help="Directory of the broker's spool: usage.spool.dir, or else its first log directory."
 )
 @click.option("--prometheus", metavar="URL", help="Read from a Prometheus that scraped the broker, instead of --spool.")
 @click.option(
