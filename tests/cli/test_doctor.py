@@ -59,10 +59,10 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
     try:
         report = command.json("doctor")
         assert report["healthy"]
-        (found,) = report["findings"]
-        assert found["severity"] == "warning" and found["subject"] == "safe"
-        assert found["what"] == "1 topic with fewer replicas than min.insync.replicas"
-        assert found["remedy"].endswith("`odradek config set --topic safe min.insync.replicas=1`")
+        (finding,) = report["findings"]
+        assert finding["severity"] == "warning" and finding["subject"] == "safe"
+        assert finding["what"] == "1 topic with fewer replicas than min.insync.replicas"
+        assert finding["remedy"].endswith("`odradek config set --topic safe min.insync.replicas=1`")
         command("config", "set", "--topic", "safe", "min.insync.replicas=1")
         assert command.json("doctor")["findings"] == []
     finally:
@@ -143,30 +143,30 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
 def test_problems_in_a_supervisors_status_are_findings(report, change, severity, subject, says, remedy):
     assert list(judge_status(report)) == []
     change(report)
-    (found,) = judge_status(report)
-    assert found.severity == severity
-    assert found.subject.startswith(subject) and says in found.what and remedy in found.remedy and found.reason
+    (finding,) = judge_status(report)
+    assert finding.severity == severity
+    assert finding.subject.startswith(subject) and says in finding.what and remedy in finding.remedy and finding.reason
 
 
-def test_a_process_that_was_restarted_twice_is_no_finding(report):
+def test_two_restarts_of_a_process_are_no_finding(report):
     report["processes"][0]["restarts"] = 2
     assert list(judge_status(report)) == []
 
 
-def test_a_process_with_hardly_any_files_left_is_named(patient):
+def test_a_process_near_its_limit_of_open_files_is_a_finding(patient):
     (worker,) = [one["pid"] for one in patient.processes() if one["kind"] == "worker"]
     before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     used = sum(1 for _ in Path(f"/proc/{worker}/fd").iterdir())
     try:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, (used + 2, before[1]))
-        (found,) = examine_broker(str(patient.data_dir))
+        (finding,) = examine_broker(str(patient.data_dir))
     finally:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, before)
-    assert found.subject == "process worker 0" and found.severity == "error"
-    assert f"open files; its limit is {used + 2}" in found.what and "LimitNOFILE" in found.remedy
+    assert finding.subject == "process worker 0" and finding.severity == "error"
+    assert f"open files; its limit is {used + 2}" in finding.what and "LimitNOFILE" in finding.remedy
 
 
-def test_a_coordinator_that_dies_again_and_again_is_named(patient):
+def test_a_coordinator_that_was_restarted_three_times_is_a_finding(patient):
     for _ in range(3):
         old = coordinator(patient)
         descriptor = os.pidfd_open(old)
@@ -179,21 +179,21 @@ def test_a_coordinator_that_dies_again_and_again_is_named(patient):
             time.sleep(PAUSE_S)
     done = Command(patient.bootstrap_servers).run("doctor", "--data-dir", patient.data_dir, "--json")
     assert done.returncode == 1
-    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["subject"].startswith("process")]
-    assert found["subject"] == "process coordinator 0"
-    assert "restarted 3 times" in found["what"] and "SIGKILL" in found["what"]
+    (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["subject"].startswith("process")]
+    assert finding["subject"] == "process coordinator 0"
+    assert "restarted 3 times" in finding["what"] and "SIGKILL" in finding["what"]
 
 
 def coordinator(broker):
-    """Its process id."""
+    """The process id of the broker's coordinator."""
     (pid,) = [process["pid"] for process in broker.processes() if process["kind"] == "coordinator"]
     return pid
 
 
 def test_a_directory_without_a_broker_is_a_finding_with_a_remedy(tmp_path):
-    (found,) = examine_broker(str(tmp_path))
-    assert found.severity == "error" and found.subject == "broker" and str(tmp_path) in found.what
-    assert "odradek start" in found.remedy
+    (finding,) = examine_broker(str(tmp_path))
+    assert finding.severity == "error" and finding.subject == "broker" and str(tmp_path) in finding.what
+    assert "odradek start" in finding.remedy
     done = Command("127.0.0.1:1").run("doctor", "--data-dir", tmp_path)
     assert done.returncode == 1 and not done.stderr
     assert "what to do: start the broker with `odradek start`" in done.stdout and "2 errors, 0 warnings" in done.stdout
@@ -213,13 +213,13 @@ T = ("t", 0)
     ],
 )
 def test_offsets_of_groups_are_judged(state, committed, start, end, says):
-    found = list(judge_group(GroupOffsets("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
-    assert [one.what for one in found] == ([] if says is None else [says])
-    assert all(one.subject == "group g" and one.remedy for one in found)
+    findings = list(judge_group(GroupOffsets("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
+    assert [finding.what for finding in findings] == ([] if says is None else [says])
+    assert all(finding.subject == "group g" and finding.remedy for finding in findings)
 
 
 def described(*assigned, topics=("t",), state="Stable"):
-    """A group whose members have these partitions."""
+    """A group whose members have these partitions assigned."""
     members = [Member(f"m{i}", None, "c", "/127.0.0.1", one, topics=list(topics)) for i, one in enumerate(assigned)]
     return Described("g", "Classic", state, "range", 0, members=members)
 
@@ -246,13 +246,13 @@ def described(*assigned, topics=("t",), state="Stable"):
     ],
 )
 def test_members_without_a_partition_are_found(group, says, remedy):
-    found = list(judge_members(group))
+    findings = list(judge_members(group))
     if says is None:
-        assert found == []
+        assert findings == []
     else:
-        (one,) = found
-        assert (one.severity, one.subject) == ("warning", "group g")
-        assert says in one.what and remedy in one.remedy and one.reason
+        (finding,) = findings
+        assert (finding.severity, finding.subject) == ("warning", "group g")
+        assert says in finding.what and remedy in finding.remedy and finding.reason
 
 
 def test_groups_whose_newest_offsets_are_in_the_tree_are_found():
@@ -263,9 +263,9 @@ def test_groups_whose_newest_offsets_are_in_the_tree_are_found():
         "other": {("u", 0): Committed(4)},
     }
     assert list(judge_tree({}, log)) == list(judge_tree({"equal": {T: 4}, "newer": {T: 4}}, log)) == []
-    (found,) = judge_tree({name: {T: 4} for name in (*log, "none")}, log)
-    assert (found.severity, found.subject) == ("warning", "groups none, older, other")
-    assert "offsets migrate --all --to log" in found.remedy
+    (finding,) = judge_tree({name: {T: 4} for name in (*log, "none")}, log)
+    assert (finding.severity, finding.subject) == ("warning", "groups none, older, other")
+    assert "offsets migrate --all --to log" in finding.remedy
 
 
 LARGE = 'odradek_topic_largest_batch_bytes{topic="big"} 2097153\nodradek_topic_largest_batch_bytes{topic="huge"} 3e6\n'
@@ -285,27 +285,29 @@ FETCHES = 'kafka_network_requestmetrics_requests_total{request="%s",version="%d"
     ],
 )
 def test_batches_larger_than_fetches_are_found(text, subject, old):
-    found = list(judge_metrics(text))
-    assert [one.subject for one in found] == ([] if subject is None else [subject])
-    for one in found:
-        assert one.severity == "warning" and ("older than 0.10.1" in one.reason) == old
-        assert max(subject.endswith("huge, big") * 3_000_000, 2_097_153) == int(one.what.split()[4].replace(",", ""))
+    findings = list(judge_metrics(text))
+    assert [finding.subject for finding in findings] == ([] if subject is None else [subject])
+    for finding in findings:
+        assert finding.severity == "warning" and ("older than 0.10.1" in finding.reason) == old
+        assert max(subject.endswith("huge, big") * 3_000_000, 2_097_153) == int(
+            finding.what.split()[4].replace(",", "")
+        )
 
 
 def member(broker, kind):
-    """Of a group with this protocol."""
+    """A consumer in a group with this protocol, which subscribes to topic u."""
     made = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"idle-{kind}", "group.protocol": kind})
     made.subscribe(["u"])
     return closing(made)
 
 
-def test_a_living_cluster_is_looked_at_for_all_of_these(tmp_path):
+def test_a_running_cluster_is_checked_for_batches_groups_and_offsets(tmp_path):
     config = {"metrics.listener": "127.0.0.1:0", "message.max.bytes": 8 << 20, "group.initial.rebalance.delay.ms": 0}
     with Broker(config, {"t": 1, "u": 1}, directory=tmp_path) as broker:
         command = Command(broker.bootstrap_servers)
         address = broker.metrics_url.removeprefix("http://")
-        look = [["--data-dir", broker.data_dir], ["--metrics", address]]
-        assert [command.json("doctor", *one)["findings"] for one in look] == [[], []]
+        options = [["--data-dir", broker.data_dir], ["--metrics", address]]
+        assert [command.json("doctor", *arguments)["findings"] for arguments in options] == [[], []]
         with Wire(broker.host, broker.port) as wire:
             assert wire.produce("t", batch(bytes(2 << 20))).error_code == 0
             assert wire.produce("u", batch(b"v")).error_code == 0
@@ -316,13 +318,13 @@ def test_a_living_cluster_is_looked_at_for_all_of_these(tmp_path):
                 stack.enter_context(member(broker, kind)) for kind in ("classic", "classic", "consumer", "consumer")
             ]
             expected = ["topic t", "group idle-classic", "group idle-consumer", "groups old"]
-            end, subjects, found = time.monotonic() + PATIENCE_S, [], None
+            end, subjects, report = time.monotonic() + PATIENCE_S, [], None
             while subjects != expected:
-                assert time.monotonic() < end, found
-                for one in members:
-                    one.poll(0.1)
-                found = command.json("doctor", "--metrics", address)
-                subjects = [one["subject"] for one in found["findings"]]
-    assert found["looked_at"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
+                assert time.monotonic() < end, report
+                for consumer in members:
+                    consumer.poll(0.1)
+                report = command.json("doctor", "--metrics", address)
+                subjects = [finding["subject"] for finding in report["findings"]]
+    assert report["looked_at"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
     done = Command(broker.bootstrap_servers).run("doctor", "--metrics", address, "--timeout", 1)
     assert f"nothing listens on {address}" in done.stdout and "1 error, 1 warning" in done.stdout

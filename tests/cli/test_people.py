@@ -15,7 +15,7 @@ MAIN = [sys.executable, "-m", "odradek.cli.main"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, protocol):
+def test_a_group_with_members_is_shown_and_not_changed(odradek, name, cli_broker, protocol):
     fill(odradek, name, 10, partitions=2)
     consumer = Consumer(
         {
@@ -39,7 +39,7 @@ def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, prot
             group.update(odradek.json("group", "describe", name))
             return group["state"] == "Stable"
 
-        until(stable, lambda: f"the group at work: {group}")
+        until(stable, lambda: f"the group is stable: {group}")
         (member,) = group["members"]
         assert (group["state"], group["type"].lower(), member["client"]) == ("Stable", protocol, "worker-7")
         assert member["assigned"] == [f"{name}-0", f"{name}-1"] and member["wants"] is None
@@ -55,7 +55,7 @@ def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, prot
         consumer.close()
 
 
-def test_a_terminal_gets_a_table_of_rich_and_the_question(name, odradek, cli_broker):
+def test_a_terminal_shows_tables_and_the_confirmation(name, odradek, cli_broker):
     odradek("topic", "create", name)
     shown = on_terminal(cli_broker, b"", "topic", "list")
     assert "─" in shown and name in shown
@@ -64,7 +64,7 @@ def test_a_terminal_gets_a_table_of_rich_and_the_question(name, odradek, cli_bro
 
 
 def on_terminal(broker, typed, *arguments):
-    """What the command shows on a terminal of its own."""
+    """Run the command on a new terminal; return its output."""
     main, other = pty.openpty()
     environment = os.environ | {
         "ODRADEK_BOOTSTRAP_SERVERS": broker.bootstrap_servers,

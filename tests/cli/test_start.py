@@ -48,7 +48,7 @@ def test_status_shows_the_processes(running):
     assert {row[0] for row in rows} >= {"supervisor", "coordinator", "worker", "cleaner"}
 
 
-def test_status_counts_the_partitions_that_are_there(running):
+def test_status_counts_existing_partitions(running):
     def partitions():
         return json.loads(odradek("status", "--pid", running.pid, "--json").stdout)["partitions"]
 
@@ -77,7 +77,7 @@ def test_an_error_without_a_selected_broker_names_the_options(tmp_path, monkeypa
         assert ("-b HOST:PORT" in capsys.readouterr().err) is hinted
 
 
-def test_stop_ends_the_broker_in_order(running):
+def test_stop_shuts_the_broker_down_cleanly(running):
     pids = running.process_ids()
     result = odradek("stop", "--set", f"log.dirs={running.data_dir}")
     assert result.returncode == 0 and f"stopped broker {running.pid}" in result.stdout
@@ -87,7 +87,7 @@ def test_stop_ends_the_broker_in_order(running):
     assert odradek("stop", "--data-dir", running.data_dir).returncode == 1
 
 
-def test_interrupt_ends_the_broker_in_order(running):
+def test_an_interrupt_shuts_the_broker_down_cleanly(running):
     running.signal(signal.SIGINT)
     assert running._reap() == 0
     assert "Traceback" not in running.log_file.read_text()
@@ -104,7 +104,7 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
     assert "these settings have no effect: sasl.jaas.config (--set)\n" in text
 
 
-def test_the_level_of_the_log_is_an_option_of_the_start(tmp_path):
+def test_the_log_level_is_an_option_of_start(tmp_path):
     options = ["--set", f"log.dirs={tmp_path}/data", "--set", "metrics.listener=", "--log-level"]
     done = odradek("start", *options, "loud")
     assert done.returncode == 1 and "log.level=loud: must be one of FATAL, ERROR" in done.stderr
@@ -112,7 +112,7 @@ def test_the_level_of_the_log_is_an_option_of_the_start(tmp_path):
     assert done.returncode == 1 and "no.such.key" not in done.stderr, "a warning is below the level"
 
 
-def test_starts_that_cannot_work_are_one_line(running, tmp_path):
+def test_failed_starts_are_errors_of_one_line(running, tmp_path):
     file = tmp_path / "file"
     file.touch()
     cases = {
@@ -180,4 +180,4 @@ def test_each_setting_that_a_start_refuses_is_a_line(tmp_path):
     for number, (line, name) in enumerate(zip(lines, names, strict=True), 1):
         assert line.startswith(f"odradek: {name}: ") and line.endswith(f"({file}:{number})")
     lines = odradek("adopt", "--check", "--config", file).stderr.splitlines()
-    assert [line.split(": ")[1] for line in lines] == names[:2], "a take-over does not join ZooKeeper"
+    assert [line.split(": ")[1] for line in lines] == names[:2], "adopt does not connect to ZooKeeper"

@@ -103,7 +103,7 @@ def usage(reporter, monkeypatch):
 
 
 def by(output, *names):
-    return {tuple(one[name] for name in names): one for one in output["rows"]}
+    return {tuple(entry[name] for name in names): entry for entry in output["rows"]}
 
 
 def test_show_sums_pages_and_shows_the_period(usage):
@@ -117,9 +117,9 @@ def test_show_sums_pages_and_shows_the_period(usage):
         "principal": "User:a", "client": "web", "topic": "orders", "in": 1_000_500, "out": 0, "rin": 105, "rout": 0, "req": 15,
         "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT,
     }  # fmt: skip
-    assert [one["in"] for one in output["rows"]] == sorted((one["in"] for one in output["rows"]), reverse=True)
+    assert [entry["in"] for entry in output["rows"]] == sorted((entry["in"] for entry in output["rows"]), reverse=True)
     for name in ("in", "out", "rin", "rout"):
-        assert output["sum"][name] == sum(one[name] for one in output["rows"])
+        assert output["sum"][name] == sum(entry[name] for entry in output["rows"])
     assert output["sum"]["in"] == 1_000_500 + 2000 + 70 + 10_000
     assert output["sum"]["req"] == 15 + 1 + 1  # without those that are output by topic once more
 
@@ -139,10 +139,10 @@ def test_show_sums_pages_and_shows_the_period(usage):
 )
 def test_show_groups_sorts_and_filters(usage, arguments, expected):
     output = usage.json("usage", "show", *arguments)
-    assert [tuple(one[name] for name in output["by"]) for one in output["rows"]] == expected
+    assert [tuple(entry[name] for name in output["by"]) for entry in output["rows"]] == expected
 
 
-def test_show_is_a_table_for_people(usage):
+def test_show_prints_a_table(usage):
     lines = usage("usage", "show", "--client", "web").splitlines()
     assert lines[0].split()[:5] == ["PRINCIPAL", "CLIENT", "TOPIC", "IN", "OUT"]
     assert lines[1].split()[:6] == ["User:a", "web", "orders", "1.0", "MB", "0"]
@@ -152,7 +152,7 @@ def test_show_is_a_table_for_people(usage):
     )
 
 
-def test_counts_in_tables_have_separators_and_keep_to_the_right(capsys):
+def test_counts_in_tables_have_separators_and_align_right(capsys):
     counts = Counts([0] * len(VALUES))
     counts.values[VALUES.index("rin")] = 5_424_624
     counts.values[VALUES.index("req")] = 999
@@ -166,18 +166,18 @@ def test_counts_in_tables_have_separators_and_keep_to_the_right(capsys):
     assert "5424624" in capsys.readouterr().out
 
 
-def test_top_is_the_difference_of_two_looks(usage):
+def test_top_shows_the_difference_of_two_requests(usage):
     output = usage.json("usage", "top", "--once", "--interval", "0.1", "--by", "client")
     assert output["seconds"] == 2.0  # by the broker's clock
     found = by(output, "client")
     assert found["web",]["in"] == 1_002_000 and found["web",]["rates"]["in"] == 501_000
     assert found["web",]["rates"]["req"] == 5 and found["web",]["rates"]["err"] == 0.5
     assert found["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
-    assert (RETIRED,) not in found  # its rate means nothing
+    assert (RETIRED,) not in found  # its rate is not meaningful
     assert output["sum"]["rates"]["in"] == 501_035
 
 
-def test_top_of_a_broker_that_restarted_counts_from_its_start(usage, reporter):
+def test_top_counts_from_the_start_of_a_restarted_broker(usage, reporter):
     command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--json", "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         try:
@@ -186,13 +186,13 @@ def test_top_of_a_broker_that_restarted_counts_from_its_start(usage, reporter):
             later = (
                 json.loads(process.stdout.readline())["seconds"] for _ in range(100)
             )  # the command chooses the time of its requests
-            assert any(seconds > 90 for seconds in later)  # since the new one's start
+            assert any(seconds > 90 for seconds in later)  # since the start of the new broker
         finally:
             process.terminate()
 
 
 @pytest.mark.parametrize("what", ["client", "principal", "topic", "api"])
-def test_top_where_nobody_watches_is_one_table(usage, what):
+def test_top_without_a_terminal_prints_one_table(usage, what):
     lines = usage("usage", "top", "--interval", "0.1", "--by", what, "--sort", "out").splitlines()
     assert lines[0].split()[0] == what.upper() and "IN/S" in lines[0]
     assert lines[-1].startswith("Total: 501.0 kB in/s, 150.2 kB out/s")
@@ -225,7 +225,7 @@ def test_an_unknown_topic_is_an_error_with_the_closest_name(usage):
     usage.refused("usage", "topic", "xyz", words=["topic 'xyz' does not exist", "odradek topic list"])
 
 
-def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
+def test_history_is_read_from_the_spool_that_the_broker_reports(usage, reporter):
     clock = spool_model.Clock()
     writer = spool_model.spool(reporter.spool, clock=clock)
     for number in range(1, 121):
@@ -241,7 +241,7 @@ def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
     assert output["counted_until"] == clock.now  # the end of the newest interval of the spool
     text = usage.run("usage", "topic", "orders", "--interval", "0", "--since", "0").stdout
     assert "These counts are from the spool. The columns last, lag and lag s" in text
-    assert [one["client"] for one in output["writers"]] == ["web", "gone"] and output["writers"][1]["bytes"] == 120
+    assert [entry["client"] for entry in output["writers"]] == ["web", "gone"] and output["writers"][1]["bytes"] == 120
     assert output["writers"][-1]["since"] == AT and output["writers"][-1]["last"] == clock.now
     with next(reporter.spool.glob("*.jsonl")).open("ab") as file:
         file.write(b'{"kind":"usage"')
@@ -267,7 +267,7 @@ def test_errors_name_the_wrong_value_and_the_remedy(usage, reporter, tmp_path):
     usage.refused("usage", "shwo", code=2, words=["did you mean 'show'?"])
 
 
-def test_where_nothing_listens_it_says_what_to_type(usage):
+def test_an_address_without_a_listener_is_an_error_with_a_hint(usage):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -286,12 +286,12 @@ def test_where_nothing_listens_it_says_what_to_type(usage):
         ((500, b'{"error": "the pages move"}'), ["responded with 500: the pages move"]),
     ],
 )
-def test_what_is_no_odradek_is_told(usage, reporter, answer, words):
+def test_a_server_that_is_no_odradek_is_an_error(usage, reporter, answer, words):
     reporter.answer = answer
     usage.refused("usage", "show", words=[reporter.address, *words])
 
 
-def test_a_port_that_does_not_speak_http_or_is_silent_is_told(usage):
+def test_a_port_without_http_or_without_a_response_is_an_error(usage):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -338,7 +338,7 @@ def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
     assert "orders" in text and "500.0 kB" in text and "Ctrl-C" in text and reporter.address in text
 
 
-def test_a_look_imports_no_more_than_it_needs(usage):
+def test_usage_imports_only_what_it_needs(usage):
     code = (
         "import sys; from odradek.cli.main import main\n"
         "try: main(['usage', 'show'])\n"
@@ -358,9 +358,7 @@ LISTENERS = [
 
 
 @pytest.mark.parametrize(("value", "expected"), LISTENERS, ids=[row[0] for row in LISTENERS])
-def test_a_broker_that_is_named_by_its_kafka_listener_is_asked_where_its_figures_are(
-    cli_broker, monkeypatch, value, expected
-):
+def test_the_metrics_address_is_read_from_the_broker_at_a_kafka_listener(cli_broker, monkeypatch, value, expected):
     entry = configs.Entry("metrics.listener", value, 4, True, False, 2, None, ())
     monkeypatch.setattr(configs, "describe", lambda *_: {"metrics.listener": entry})
     location = UsageLocation(None, None, (), None, None, cli_broker.bootstrap_servers)
@@ -368,7 +366,7 @@ def test_a_broker_that_is_named_by_its_kafka_listener_is_asked_where_its_figures
     assert (source.host, source.port) == expected
 
 
-def test_what_names_a_broker_is_never_replaced_by_the_default_address(reporter, cli_broker, monkeypatch):
+def test_a_selected_broker_is_never_replaced_by_the_default_address(reporter, cli_broker, monkeypatch):
     monkeypatch.delenv("ODRADEK_METRICS", raising=False)
     silent = Command(cli_broker.bootstrap_servers)
     silent.refused("usage", "top", "--once", words=["metrics.listener", cli_broker.bootstrap_servers, "is empty"])
