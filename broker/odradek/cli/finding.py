@@ -23,7 +23,7 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def first_names(names: Iterable[str]) -> str:
+def abbreviate(names: Iterable[str]) -> str:
     """The first `SHOWN` names, separated by commas, and the number of the others."""
     words = list(names)
     return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from odradek.cli.finding import Finding, first_names
+from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_groups import examine_groups
 from odradek.cli.output import count
 from odradek.clients import configs
@@ -111,7 +111,7 @@ def _too_few_replicas(view: View, minimums: Mapping[str, int]) -> Iterator[Findi
         replicas = min(len(part.replicas) for part in view.topics[topics[0]].partitions)
         yield Finding(
             "warning",
-            first_names(topics),
+            abbreviate(topics),
             f"{count(len(topics), 'topic')} with fewer replicas than {MIN_IN_SYNC}",
             "a write with acks=all is acknowledged by the replicas that exist, so the loss of one disk may lose "
             "acknowledged records (Kafka before 3.7 refuses such writes)",
@@ -133,7 +133,7 @@ def _offsets_topic(view: View) -> Iterator[Finding]:
 
 
 def _names(partitions: Sequence[Partition]) -> str:
-    return first_names(f"{part.topic}-{part.number}" for part in partitions)
+    return abbreviate(f"{part.topic}-{part.number}" for part in partitions)
 
 
 def _replicas(partitions: Sequence[Partition]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.cli.finding import Finding, first_names
+from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.output import count
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
@@ -31,7 +31,7 @@ def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
         findings.append(
             Finding(
                 "warning",
-                f"groups {first_names(rebalancing)}",
+                f"groups {abbreviate(rebalancing)}",
                 "the groups are rebalancing",
                 "members may not receive records until the rebalance has ended",
                 f"if it takes long, `odradek group explain {rebalancing[0]}` shows which members join and leave",
@@ -80,7 +80,7 @@ def judge_members(group: Described) -> Iterator[Finding]:
     subscribed = sorted({name for member in group.members for name in member.topics})
     if not assigned:
         what = f"none of the members ({members}) has a partition"
-        remedy = f"check that the topics to which the members subscribe exist ({first_names(subscribed) or 'none'})"
+        remedy = f"check that the topics to which the members subscribe exist ({abbreviate(subscribed) or 'none'})"
     else:
         what = f"{idle} of {members} members have no partition; the others have {count(assigned, 'partition')}"
         if members > assigned:
@@ -120,7 +120,7 @@ def judge_tree(
     if ahead:
         yield Finding(
             "warning",
-            f"groups {first_names(ahead)}",
+            f"groups {abbreviate(ahead)}",
             "the newest offsets of these groups are in the metadata tree, to which consumers older than 0.9 commit",
             "newer consumers of these groups do not see the offsets in the tree; these never expire, and each commit writes "
             "to the metadata store",
@@ -139,7 +139,7 @@ def judge_group(group: GroupOffsets, starts: Mapping[Place, int], ends: Mapping[
         yield Finding(
             "error",
             f"group {group.group_id}",
-            f"{sum(lost.values()):,} records of {first_names(map(_name, lost))} were deleted before the group read them",
+            f"{sum(lost.values()):,} records of {abbreviate(map(_name, lost))} were deleted before the group read them",
             "the group has skipped these records, or continues where its auto.offset.reset says",
             "keep records longer (`odradek config explain --topic TOPIC retention.ms`), or make the consumers faster",
         )
@@ -148,7 +148,7 @@ def judge_group(group: GroupOffsets, starts: Mapping[Place, int], ends: Mapping[
         yield Finding(
             "error",
             f"group {group.group_id}",
-            f"committed offsets are beyond the end of {first_names(map(_name, beyond))}",
+            f"committed offsets are beyond the end of {abbreviate(map(_name, beyond))}",
             "the topic was recreated or truncated; the group reads nothing until the log reaches the offsets, or follows its "
             "auto.offset.reset",
             f"stop the members, then run `odradek group reset-offsets {group.group_id} --to latest` (or earliest)",

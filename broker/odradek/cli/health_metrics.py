@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from odradek.cli.finding import Finding, first_names
+from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.usage_source import Source, UsageError, UsageLocation
 
 FETCH_BYTES = 1 << 20
@@ -56,7 +56,7 @@ def judge_metrics(text: str) -> Iterator[Finding]:
     names = sorted(large, key=lambda topic: -large[topic])
     yield Finding(
         "warning",
-        f"{'topic' if len(large) == 1 else 'topics'} {first_names(names)}",
+        f"{'topic' if len(large) == 1 else 'topics'} {abbreviate(names)}",
         f"batches of up to {largest:,} bytes were sent; consumers' default limit is {FETCH_BYTES:,} bytes per partition",
         reason,
         f"raise the consumers' limit to {largest:,} bytes (max.partition.fetch.bytes; fetch.message.max.bytes before 0.9),"

@@ -19,7 +19,7 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
-class Grouped(int):
+class GroupedNumber(int):
     """A count that tables show with separators: 5,424,624. Not for ids and offsets, which users copy."""
 
     def __str__(self) -> str:

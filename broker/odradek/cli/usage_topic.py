@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.output import Grouped, count, echo_json, print_table, size, when
+from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, when
 from odradek.cli.usage_source import UsageError
 from odradek.metrics.usage import entries_of
 from odradek.metrics.usage_totals import OTHER, Counts, UsageKey, growth, totals
@@ -161,5 +161,5 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     return [*cells, _grouped(row["lag"]), row["lag_s"]] if "lag" in row else cells
 
 
-def _grouped(number: int | None) -> Grouped | None:
-    return None if number is None else Grouped(number)
+def _grouped(number: int | None) -> GroupedNumber | None:
+    return None if number is None else GroupedNumber(number)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.failure import warn
-from odradek.cli.output import Grouped, count, echo_json, print_table, size, span, when
+from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, span, when
 from odradek.metrics.usage_totals import Counts, UsageKey, grouped, top
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def _cells(counts: Counts) -> list[Any]:
     return [
         size(counts.get("in")),
         size(counts.get("out")),
-        Grouped(counts.get("rin")),
-        Grouped(counts.get("rout")),
-        Grouped(counts.get("req")),
-        Grouped(counts.get("err")),
+        GroupedNumber(counts.get("rin")),
+        GroupedNumber(counts.get("rout")),
+        GroupedNumber(counts.get("req")),
+        GroupedNumber(counts.get("err")),
         span(counts.get("thr")) if counts.get("thr") else None,
         span(counts.get("conn")) if counts.get("conn") else None,
         when(counts.since_ms),
