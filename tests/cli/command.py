@@ -1,4 +1,4 @@
-"""Calls the odradek command as people do, in a process of its own."""
+"""Runs the odradek command in a separate process, as users do."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 
 
 class Command:
-    """:param servers: what the environment names as the brokers."""
+    """Runs commands. :param servers: value of ODRADEK_BOOTSTRAP_SERVERS."""
 
     def __init__(self, servers):
         self._environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": servers}
@@ -19,21 +19,21 @@ class Command:
         )
 
     def __call__(self, *arguments, stdin=""):
-        """What it prints; it must succeed."""
+        """Run a command that must succeed; return its standard output."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, done
         return done.stdout
 
     def json(self, *arguments, stdin=""):
-        """What it prints with --json, which must be one document."""
+        """Run a command with --json; return its output, which must be one JSON document."""
         return json.loads(self(*arguments, "--json", stdin=stdin))
 
     def lines(self, *arguments, stdin=""):
-        """What it prints as lines of JSON."""
+        """Run a command; return its output, which must be lines of JSON."""
         return [json.loads(line) for line in self(*arguments, stdin=stdin).splitlines()]
 
     def refused(self, *arguments, code=1, stdin="", words=()):
-        """Its one line on stderr; it must fail with this exit code."""
+        """Run a command that must fail with this exit code and one line on stderr that has the words; return the line."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == code, done
         assert done.stderr.startswith("odradek: ") and done.stderr.count("\n") == 1, done.stderr

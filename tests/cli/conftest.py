@@ -1,4 +1,4 @@
-"""The command against a broker of ours that the tests of a worker share, each with topics and groups of its own."""
+"""Fixtures: a broker that the tests of a worker share, and the command connected to it. Each test has its own name."""
 
 import itertools
 
@@ -24,11 +24,11 @@ def cli_broker(tmp_path_factory):
 
 @pytest.fixture
 def odradek(cli_broker):
-    """The command, with the broker in its environment."""
+    """The command, with the shared broker in its environment."""
     return Command(cli_broker.bootstrap_servers)
 
 
 @pytest.fixture
 def name():
-    """A name for topics and groups that no other test has."""
+    """A name for topics and groups, unique to the test."""
     return f"cli-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""A relay between a client and a broker that loses responses, or keeps requests back, so that the client waits."""
+"""A relay between a client and a broker that can hold requests, so that the client waits, and can cut connections."""
 
 import socket
 import struct
@@ -9,10 +9,10 @@ _API_KEY = struct.Struct(">h")
 
 
 class Gate:
-    """Relays requests and responses one by one, on a port of 127.0.0.1; a context manager.
+    """Relays single requests and responses on a port of 127.0.0.1; a context manager.
 
-    A request of the API `held` is not passed on, nor is anything behind it on its connection; `reached` is set then.
-    While `cuts` are left, a connection is cut instead of passing on its response number `cut_at`, counted from 1.
+    A request of the API `held` is not forwarded, and no later request on its connection is; the gate then sets `reached`.
+    While `cuts` is positive, a connection is cut instead of forwarding its response number `cut_at`, counted from 1.
     """
 
     def __init__(self):
@@ -37,12 +37,12 @@ class Gate:
         self.let_go()
 
     def hold(self, api_key):
-        """From now on, until `let_go`."""
+        """Hold requests of this API until `let_go`."""
         self.held = api_key
         self.reached.clear()
 
     def let_go(self):
-        """Close the connections that were relayed so far."""
+        """Stop holding, and close all connections."""
         self.held = None
         for connection in self._open:
             try:

@@ -1,4 +1,4 @@
-"""The commands that talk to a cluster, against our broker, and the main ones against Kafka's."""
+"""The commands that connect to a cluster, with Odradek's broker, and the most important ones with Kafka's."""
 
 import json
 
@@ -20,15 +20,15 @@ def put(odradek, name, records):
     odradek("produce", name, "-p", 0, stdin="".join(f"v{n}\n" for n in range(records)))
 
 
-def test_a_topic_from_its_making_to_its_end(odradek, name):
+def test_a_topic_is_created_altered_and_deleted(odradek, name):
     made = odradek.json("topic", "create", name, "-p", 3, "-c", "retention.ms=7d", "-c", "segment.bytes=2MiB")
     assert (made["topic"], made["created"], made["partitions"]) == (name, True, 3)
     assert name in odradek("topic", "list")
     (row,) = odradek.json("topic", "list", f"{name[:-1]}*", name)[-1:]
     assert row["partitions"] >= 1 and row["health"] == "ok"
-    told = odradek.json("topic", "describe", name)
-    assert told["configs"] == {"retention.ms": "604800000", "segment.bytes": "2097152"}
-    assert [part["partition"] for part in told["partitions"]] == [0, 1, 2]
+    output = odradek.json("topic", "describe", name)
+    assert output["configs"] == {"retention.ms": "604800000", "segment.bytes": "2097152"}
+    assert [part["partition"] for part in output["partitions"]] == [0, 1, 2]
     assert "5 partitions" in odradek("topic", "alter", name, "-p", 5)
     assert len(odradek.json("topic", "describe", name)["partitions"]) == 5
     odradek.refused("topic", "delete", name, words=["--yes", name])
@@ -38,7 +38,7 @@ def test_a_topic_from_its_making_to_its_end(odradek, name):
     assert odradek.json("topic", "delete", name, "--if-exists", "--yes") == []
 
 
-def test_what_is_wrong_with_a_topic_is_one_line(odradek, name):
+def test_errors_about_topics_are_one_line(odradek, name):
     odradek("topic", "create", name, "-p", 2)
     odradek.refused("topic", "create", name, words=["already", f"odradek topic describe {name}", "--if-not-exists"])
     assert odradek.json("topic", "create", name, "--if-not-exists")["created"] is False
@@ -53,14 +53,14 @@ def test_what_is_wrong_with_a_topic_is_one_line(odradek, name):
     odradek.refused("topic", "create", name, "--assignment", "1;2", code=2, words=["1:2,2:3"])
 
 
-def test_wrong_command_lines_are_one_line_with_what_to_type(odradek):
+def test_wrong_command_lines_are_one_line_with_a_hint(odradek):
     odradek.refused("topc", code=2, words=["did you mean 'topic'"])
     odradek.refused("topic", "creat", code=2, words=["did you mean 'create'", "odradek topic --help"])
     odradek.refused("topic", "create", code=2, words=["TOPIC", "odradek topic create --help"])
     odradek.refused("topic", "list", "-b", "localhost:no", words=["localhost:no", "host:port"])
 
 
-def test_a_broker_that_is_not_there_is_one_line():
+def test_an_unreachable_broker_is_an_error_of_one_line():
     nobody = Command("127.0.0.1:1")
     for arguments in (
         ["topic", "list"],
@@ -74,18 +74,18 @@ def test_a_broker_that_is_not_there_is_one_line():
     assert done.returncode == 1 and json.loads(done.stdout)["findings"][0]["subject"] == "cluster"
 
 
-def test_lines_keys_and_headers_come_back_as_they_went(odradek, name):
+def test_lines_keys_and_headers_are_read_back_unchanged(odradek, name):
     odradek("topic", "create", name)
     sent = odradek.json("produce", name, "-K", ":", "-H", "from=test", "-z", "lz4", stdin="a:1\nb:2\n")
     assert sent["records"] == 2
     odradek("produce", name, "-k", "c", "--null", stdin="\n")
     got = odradek.lines("consume", name, "--from", "beginning", "-e", "--json")
-    assert [(one["key"], one["value"]) for one in got] == [("a", "1"), ("b", "2"), ("c", None)]
+    assert [(record["key"], record["value"]) for record in got] == [("a", "1"), ("b", "2"), ("c", None)]
     assert got[0]["headers"] == [["from", "test"]] and got[2]["headers"] == []
     assert odradek("consume", name, "--from", 1, "-n", 1, "-f", "{partition}@{offset} {key}={value}\\n") == "0@1 b=2\n"
 
 
-def test_json_that_consume_writes_is_what_produce_reads(odradek, name):
+def test_produce_reads_the_json_that_consume_writes(odradek, name):
     odradek("topic", "create", name, f"{name}-copy", "-c", "retention.ms=-1")  # the record is older than records become
     record = {"key": {"base64": "/w=="}, "value": "ä", "headers": [["h", None]], "timestamp": 1_700_000_000_000}
     odradek("produce", name, "-f", "json", stdin=json.dumps(record) + "\n")
@@ -98,7 +98,7 @@ def test_json_that_consume_writes_is_what_produce_reads(odradek, name):
     odradek.refused("produce", name, "-K", ":", stdin="nothing\n", words=["line 1", "':'"])
 
 
-def test_reading_starts_and_ends_where_it_is_told_to(odradek, name):
+def test_reading_starts_and_ends_at_the_given_positions(odradek, name):
     fill(odradek, name, 10)
     read = ["consume", name, "-e"]
     assert odradek(*read, "--from", "end") == ""
@@ -116,7 +116,7 @@ def test_reading_starts_and_ends_where_it_is_told_to(odradek, name):
     odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"odradek topic create {name}-x"])
 
 
-def test_truncating_deletes_the_oldest_records_and_says_so(odradek, name):
+def test_truncating_deletes_and_reports_the_oldest_records(odradek, name):
     fill(odradek, name, 10)
     assert odradek.json("topic", "truncate", name, "--dry-run")["records"] == 10
     odradek.refused("topic", "truncate", name, words=["10 records", "--yes"])
@@ -126,36 +126,38 @@ def test_truncating_deletes_the_oldest_records_and_says_so(odradek, name):
     assert odradek.json("topic", "truncate", name, "--yes")["records"] == 6
 
 
-def test_truncating_says_what_becomes_free_and_when(odradek, name):
+def test_truncating_reports_the_freed_space_and_when(odradek, name):
     fill(odradek, name, 10)
     (size,) = [row["bytes"] for row in odradek.json("topic", "list", "--sizes") if row["topic"] == name]
     space = odradek.json("topic", "truncate", name, "--before-offset", 5, "--dry-run")["space"]
     assert space["bytes_at_least"] == 0 < space["bytes_at_most"] < size, "they are in the active segment"
-    told = odradek("topic", "truncate", name, "--before-offset", 5, "--dry-run")
-    for words in ("between 0 B and", "whole segments", "segment.bytes", "stays until it is rolled"):
-        assert words in told
-    told = odradek("topic", "truncate", name, "--yes")
-    for words in (f"about {size} B of log files become free", "within 5 min (log.retention.check.interval.ms)",
+    output = odradek("topic", "truncate", name, "--before-offset", 5, "--dry-run")
+    for words in ("between 0 B and", "whole segments", "segment.bytes", "until it is rolled"):
+        assert words in output
+    output = odradek("topic", "truncate", name, "--yes")
+    for words in (f"this frees about {size} B of log files", "within 5 min (log.retention.check.interval.ms)",
                   "1 min later (file.delete.delay.ms)"):  # fmt: skip
-        assert words in told
+        assert words in output
     assert "free" not in odradek("topic", "truncate", name, "--yes"), "there is nothing left to delete"
 
 
-def test_a_limit_of_size_below_the_active_segment_promises_no_space(odradek, name):
+def test_a_size_limit_below_the_active_segment_frees_no_space(odradek, name):
     fill(odradek, name, 100)
-    told = odradek("config", "explain", "-t", name, "retention.bytes=100")
-    assert "it deletes up to" in told and "between 0 B and" in told and "stays until it is rolled" in told
-    told = odradek("config", "explain", "-t", name, "retention.ms=0")
-    assert "it deletes up to 100 records" in told and "between" not in told, "expired records make the segment roll"
+    output = odradek("config", "explain", "-t", name, "retention.bytes=100")
+    assert "retention deletes up to" in output and "between 0 B and" in output and "until it is rolled" in output
+    output = odradek("config", "explain", "-t", name, "retention.ms=0")
+    assert "retention deletes up to 100 records" in output and "between" not in output, (
+        "expired records make the segment roll"
+    )
 
 
-def test_a_group_is_listed_described_explained_moved_and_deleted(odradek, name):
+def test_a_group_is_listed_described_explained_reset_and_deleted(odradek, name):
     fill(odradek, name, 10)
     assert len(odradek("consume", name, "-g", name, "-n", 6, "-e").split()) == 6
     (row,) = [row for row in odradek.json("group", "list", "--state", "Empty") if row["group"] == name]
     assert (row["state"], row["type"], row["protocol"]) == ("Empty", "Classic", "consumer")
-    told = odradek.json("group", "describe", name)
-    assert told["lag"] == 4 and told["offsets"][0]["committed"] == 6 and told["members"] == []
+    output = odradek.json("group", "describe", name)
+    assert output["lag"] == 4 and output["offsets"][0]["committed"] == 6 and output["members"] == []
     assert "lag 4" in odradek("group", "describe", name)
     explained = odradek.json("group", "explain", name)
     assert [event["kind"] for event in explained["events"]][:3] == ["joined", "rebalance began", "rebalance ended"]
@@ -171,7 +173,7 @@ def test_a_group_is_listed_described_explained_moved_and_deleted(odradek, name):
     assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
 
 
-def test_what_is_wrong_with_a_group_is_one_line(odradek, name):
+def test_errors_about_groups_are_one_line(odradek, name):
     odradek("topic", "create", name)
     for verb in ("describe", "explain", "delete"):
         odradek.refused("group", verb, f"{name}-x", words=[f"no group '{name}-x'", "odradek group list"])
@@ -182,7 +184,7 @@ def test_what_is_wrong_with_a_group_is_one_line(odradek, name):
     odradek.refused(*reset, name, "--to", "soon", words=["soon", "earliest"])
 
 
-def test_offsets_go_between_the_tree_and_the_log_and_never_back(odradek, name):
+def test_offsets_are_migrated_between_tree_and_log_and_never_decrease(odradek, name):
     fill(odradek, name, 10, partitions=2)
     at = ["group", "reset-offsets", name, "--yes", "-t"]
     odradek(*at, f"{name}:0", "--to", 5)
@@ -216,7 +218,7 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
     described = odradek.json("group", "describe", name)
     assert (described["type"], described["offsets"], described["members"]) == ("Tree", [], [])
     assert [(row["partition"], row["committed"], row["lag"]) for row in described["tree"]] == [(0, 4, 6), (1, 0, 0)]
-    assert "metadata tree only" in odradek("group", "describe", name)
+    assert "only in the metadata tree" in odradek("group", "describe", name)
 
     usage = odradek.run("offsets", "migrate", "--to", "log")
     assert usage.returncode == 2 and "--all" in usage.stderr and name in usage.stderr
@@ -247,15 +249,15 @@ def test_more_groups_are_looked_up_in_the_tree_than_one_request_may_name(odradek
 
 def test_the_cluster_is_described_with_its_brokers(odradek, cli_broker, name):
     odradek("topic", "create", name, "-p", 3)
-    told = odradek.json("cluster", "describe")
-    (broker,) = told["brokers"]
-    assert (told["controller"], told["kraft"]) == (broker["id"], False) and told["cluster"]
+    output = odradek.json("cluster", "describe")
+    (broker,) = output["brokers"]
+    assert (output["controller"], output["kraft"]) == (broker["id"], False) and output["cluster"]
     assert f"{broker['host']}:{broker['port']}" == cli_broker.bootstrap_servers
     assert (broker["version"], broker["fenced"], broker["problem"]) == ("Odradek", False, None)
-    assert broker["leads"] == broker["replicas"] == told["partitions"] >= 3 and told["topics"] >= 1
+    assert broker["leads"] == broker["replicas"] == output["partitions"] >= 3 and output["topics"] >= 1
     assert broker["apis"]["ApiVersions"][0] == 0 and "ExplainGroup" in broker["apis"]
     text = odradek("cluster", "describe")
-    assert f"Cluster     {told['cluster']}\n" in text and "KRaft" not in text
+    assert f"Cluster     {output['cluster']}\n" in text and "KRaft" not in text
     assert text.splitlines()[-1].split()[:4] == [str(broker["id"]), cli_broker.bootstrap_servers, "-", "Odradek"]
 
 
@@ -264,8 +266,8 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     assert odradek.json("config", "get", "-t", name, "--changed") == [
         {"key": "retention.ms", "value": "3600000", "source": "topic", "read_only": False, "sensitive": False}
     ]
-    told = odradek.json("config", "explain", "-t", name, "retention.ms")
-    assert told["value"] == "3600000" and told["chain"][0]["source"] == "topic" and told["documentation"]
+    output = odradek.json("config", "explain", "-t", name, "retention.ms")
+    assert output["value"] == "3600000" and output["chain"][0]["source"] == "topic" and output["documentation"]
     table = odradek.json("config", "explain", "retention.ms")
     assert table["default"] == "604800000" and "log.retention.hours" in table["comes_from"]
     assert "integer" in table["allowed"]
@@ -275,11 +277,12 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
         "(1",
         "h)",
     ]
-    assert "default  604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
+    assert "  default   604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
     explained = odradek("config", "explain", "-t", name, "retention.ms")
     for words in (
-        "value    3600000 (1 h)  from topic",
-        "with retention.ms=3600000 (1 h) now",
+        "value     3600000 (1 h)  from topic",
+        "applies   retention.ms=3600000 (1 h)  (topic)",
+        "effect of retention.ms=3600000 (1 h) now:",
     ):
         assert words in explained, explained
     assert "\n  retention.ms=3600000 (1 h)\n" in odradek("topic", "describe", name)
@@ -288,13 +291,13 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     odradek.refused("config", "explain", "retention.m", words=["did you mean 'retention.ms'"])
     odradek.refused("config", "set", "-t", name, "segment.bytes=big", words=["segment.bytes", "big", "512MiB"])
     done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
-    assert "it deletes nothing" in done.stdout and not done.stderr
+    assert "retention deletes nothing" in done.stdout and not done.stderr
     odradek.refused("config", "get", "-t", f"{name}-x", words=["no topic", "odradek topic list"])
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])
 
 
-def test_a_change_of_retention_says_what_it_deletes_first(odradek, name):
+def test_a_change_of_retention_first_reports_the_records_it_deletes(odradek, name):
     fill(odradek, name, 10)
     deletes = odradek.json("config", "explain", "-t", name, "retention.ms=0")["deletes"]
     assert deletes["records_at_most"] == 10 and deletes["with"] == "0"
@@ -302,14 +305,14 @@ def test_a_change_of_retention_says_what_it_deletes_first(odradek, name):
     change_settings(odradek, name)
 
 
-def test_levels_of_loggers_are_shown_changed_and_given_back(odradek):
+def test_levels_of_loggers_are_shown_changed_and_reset(odradek):
     of = ("--loggers", 1)
     levels = {row["key"]: row["value"] for row in odradek.json("config", "get", *of)}
     assert levels["root"] == levels["odradek.requests"] == "INFO"
     odradek("config", "set", *of, "odradek.requests=ERROR")
     assert odradek.json("config", "get", *of, "odradek.requests")[0]["value"] == "ERROR"
-    told = odradek.json("config", "explain", *of, "odradek.requests")
-    assert told["documentation"].startswith("Requests of clients") and told["source"] == "broker's logger"
+    output = odradek.json("config", "explain", *of, "odradek.requests")
+    assert output["documentation"].startswith("Requests of clients") and output["source"] == "broker's logger"
     odradek("config", "set", *of, "--unset", "odradek.requests")
     assert odradek.json("config", "get", *of, "odradek.requests")[0]["value"] == "INFO"
     odradek.refused("config", "set", *of, "odradek.request=INFO", words=["odradek.request", "does not exist"])
@@ -317,13 +320,13 @@ def test_levels_of_loggers_are_shown_changed_and_given_back(odradek):
     odradek.refused("config", "get", "--loggers", 77, words=["no broker 77"])
 
 
-def test_exact_retention_is_explained_and_its_switch_says_what_it_deletes(odradek, name):
+def test_exact_retention_is_explained_and_reports_the_records_it_deletes(odradek, name):
     fill(odradek, name, 10)
-    told = odradek("config", "explain", "odradek.retention.exact")
-    assert "log start offset" in told and "odradek.retention.exact" in told
+    output = odradek("config", "explain", "odradek.retention.exact")
+    assert "log start offset" in output and "odradek.retention.exact" in output
     odradek("config", "set", "-t", name, "retention.ms=1", "--yes")
-    told = odradek("config", "set", "-t", name, "odradek.retention.exact=true", "--dry-run")
-    assert "it deletes 10 records" in told
+    output = odradek("config", "set", "-t", name, "odradek.retention.exact=true", "--dry-run")
+    assert "retention deletes 10 records" in output
     odradek.refused("config", "set", "-t", name, "odradek.retention.exact=true", words=["10 records", "--yes"])
     deletes = odradek.json("config", "explain", "-t", name, "odradek.retention.exact=true")["deletes"]
     assert deletes["exact"] and deletes["records_at_most"] == 10
@@ -339,12 +342,12 @@ def change_settings(odradek, name):
     assert [row["after"] for row in done["changes"]] == ["172800000", "2097152"]
 
     def changed():
-        """Kafka's broker hears of it from its controller, a moment after who made the change."""
+        """Kafka's broker learns of the change from its controller, a moment after the response."""
         values.update((row["key"], row["value"]) for row in odradek.json("config", "get", "-t", name, "--changed"))
         return values.items() >= {"retention.ms": "172800000", "max.message.bytes": "2097152"}.items()
 
     values = {}
-    until(changed, lambda: f"the values that were set: {values}")
+    until(changed, lambda: f"the changed values: {values}")
     back = odradek.json("config", "set", "-t", name, "--unset", "retention.ms", "--yes")
     assert back["changes"] == [{"key": "retention.ms", "before": "172800000", "after": "604800000"}]
     odradek.refused("config", "set", "-t", name, "retention.ms=soon", words=["retention.ms"])
@@ -352,12 +355,12 @@ def change_settings(odradek, name):
     odradek.refused("config", "set", "-t", name, "retention.ms", code=2, words=["KEY=VALUE"])
 
 
-def test_the_doctor_names_reason_and_remedy(odradek, name, cli_broker):
+def test_the_doctor_reports_reason_and_remedy(odradek, name, cli_broker):
     fill(odradek, name, 10)
     odradek("consume", name, "-g", name, "-n", 3, "-e")
-    told = json.loads(odradek.run("doctor", "--data-dir", cli_broker.data_dir, "--json").stdout)
-    assert len(told["looked_at"]) == 2
-    (finding,) = [one for one in told["findings"] if one["subject"] == f"group {name}"]
+    output = json.loads(odradek.run("doctor", "--data-dir", cli_broker.data_dir, "--json").stdout)
+    assert len(output["looked_at"]) == 2
+    (finding,) = [finding for finding in output["findings"] if finding["subject"] == f"group {name}"]
     assert finding["severity"] == "warning" and "7 records" in finding["what"] and "group delete" in finding["remedy"]
     odradek("topic", "truncate", name, "--before-offset", 5, "--yes")
     done = odradek.run("doctor")
@@ -383,7 +386,7 @@ def test_the_same_commands_work_against_kafka(kafka):
     kafka("topic", "create", "t")
     until(
         lambda: kafka.run("topic", "describe", "t").returncode == 0, "the topic"
-    )  # the controller's word reaches the broker
+    )  # until the broker has the controller's metadata
     put(kafka, "t", 10)
     assert kafka.json("topic", "list", "--sizes")[0]["bytes"] > 0
     kafka.refused("topic", "create", "t", words=["already"])
@@ -404,9 +407,9 @@ def test_the_same_commands_work_against_kafka(kafka):
     assert deletes["records_at_most"] == 10 and deletes["partitions"][0]["size"] > 0
     change_settings(kafka, "t")
     assert json.loads(kafka.run("doctor", "--json").stdout)["findings"][0]["subject"] == "group g"
-    told = kafka.json("topic", "truncate", "t", "--yes")
-    assert told["records"] == 10
-    assert told["space"]["bytes_at_least"] == 0 < told["space"]["bytes_at_most"], "Kafka keeps the active segment"
+    output = kafka.json("topic", "truncate", "t", "--yes")
+    assert output["records"] == 10
+    assert output["space"]["bytes_at_least"] == 0 < output["space"]["bytes_at_most"], "Kafka keeps the active segment"
     kafka("group", "delete", "g", "--yes")
     kafka("topic", "delete", "t", "--yes")
-    until(lambda: kafka.json("topic", "list") == [], "the topic's end")
+    until(lambda: kafka.json("topic", "list") == [], "the topic is deleted")

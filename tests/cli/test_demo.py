@@ -1,4 +1,4 @@
-"""The demo's corpus and its judgement; the whole of it runs in test_start."""
+"""The demo's corpus and its comparison; test_start runs the whole demo."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_the_corpus_is_whole_files_of_text_within_the_limit(tmp_path):
     (tmp_path / "empty.py").touch()
     (tmp_path / "d.so").write_bytes(b"binary")
     (tmp_path / "site-packages").mkdir()
-    (tmp_path / "site-packages" / "e.py").write_bytes(b"not Python's own")
+    (tmp_path / "site-packages" / "e.py").write_bytes(b"not part of Python")
     assert collect(tmp_path, 12) == {"a.py": [b"one\n", b"\r\n", b"two"], "c.py": [b"y\n"]}
 
 

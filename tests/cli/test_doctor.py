@@ -1,4 +1,4 @@
-"""What the doctor sees of a broker on its own machine: each kind of finding, from a living broker or from what one tells."""
+"""`odradek doctor`: each kind of finding, from a running broker, or from a changed status."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from odradek.cli.health_groups import GroupSeen, judge_group, judge_members, judge_tree
+from odradek.cli.health_groups import GroupOffsets, judge_group, judge_members, judge_tree
 from odradek.cli.health_local import examine_broker, judge_status
 from odradek.cli.health_metrics import judge_metrics
 from odradek.cli.running_broker import find, status_of
@@ -31,17 +31,17 @@ PATIENCE_S, PAUSE_S = 90.0, 0.05
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory):
-    with Broker({"num.network.threads": 1}, directory=tmp_path_factory.mktemp("patient")) as one:
-        yield one
+    with Broker({"num.network.threads": 1}, directory=tmp_path_factory.mktemp("patient")) as broker:
+        yield broker
 
 
 @pytest.fixture
 def report(patient):
-    """What its supervisor tells, to be changed."""
+    """A copy of the supervisor's status, for tests to change."""
     return copy.deepcopy(status_of(*find(None, (), str(patient.data_dir), None)))
 
 
-def test_nothing_is_found_where_nothing_is_wrong(patient):
+def test_a_healthy_broker_has_no_findings(patient):
     assert examine_broker(str(patient.data_dir)) == []
     command = Command(patient.bootstrap_servers)
     assert command.json("doctor", "--data-dir", patient.data_dir) == {
@@ -49,7 +49,7 @@ def test_nothing_is_found_where_nothing_is_wrong(patient):
         "looked_at": [f"the broker of {patient.data_dir}", f"the cluster at {patient.bootstrap_servers}"],
         "findings": [],
     }
-    assert command("doctor").startswith("Nothing is wrong; looked at")
+    assert command("doctor").startswith("No problems found; checked")
 
 
 def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_command(patient):
@@ -59,10 +59,10 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
     try:
         report = command.json("doctor")
         assert report["healthy"]
-        (found,) = report["findings"]
-        assert found["severity"] == "warning" and found["subject"] == "safe"
-        assert found["what"] == "1 topic with fewer replicas than min.insync.replicas"
-        assert found["remedy"].endswith("`odradek config set --topic safe min.insync.replicas=1`")
+        (finding,) = report["findings"]
+        assert finding["severity"] == "warning" and finding["subject"] == "safe"
+        assert finding["what"] == "1 topic with fewer replicas than min.insync.replicas"
+        assert finding["remedy"].endswith("`odradek config set --topic safe min.insync.replicas=1`")
         command("config", "set", "--topic", "safe", "min.insync.replicas=1")
         assert command.json("doctor")["findings"] == []
     finally:
@@ -72,93 +72,101 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
 @pytest.mark.parametrize(
     ("change", "severity", "subject", "says", "remedy"),
     [
-        (lambda told: told.update(state="recovering"), "warning", "broker", "it is recovering", "odradek status"),
         (
-            lambda told: told["processes"][0].update(restarts=3, last_exit="ended by SIGKILL"),
+            lambda status: status.update(state="recovering"),
+            "warning",
+            "broker",
+            "the broker is recovering",
+            "odradek status",
+        ),
+        (
+            lambda status: status["processes"][0].update(restarts=3, last_exit="ended by SIGKILL"),
             "error",
             "process ",
-            "restarted 3 times; its last end: ended by SIGKILL",
+            "restarted 3 times; its last exit: ended by SIGKILL",
             "the broker's log",
         ),
-        (lambda told: told.update(memory_faults=2), "error", "memory", "died 2 times", "check the machine's memory"),
+        (lambda status: status.update(memory_faults=2), "error", "memory", "died 2 times", "test the machine's memory"),
         (
-            lambda told: told["log_dirs"][0].update(online=False),
+            lambda status: status["log_dirs"][0].update(online=False),
             "error",
             "log directory /",
-            "it is offline",
-            "mend or replace it",
+            "the log directory is offline",
+            "repair or replace it",
         ),
         (
-            lambda told: told["log_dirs"][0].update(disk="full", free_bytes=7_000_000),
+            lambda status: status["log_dirs"][0].update(disk="full", free_bytes=7_000_000),
             "error",
             "log directory /",
-            "it is full: 7 MB are free",
+            "the disk is full: 7 MB are free",
             "topic list --sizes",
         ),
         (
-            lambda told: told["producer_state"].update(used_bytes=9_000_000, max_bytes=10_000_000, producers=12_345),
+            lambda status: status["producer_state"].update(
+                used_bytes=9_000_000, max_bytes=10_000_000, producers=12_345
+            ),
             "warning",
             "state of idempotent producers",
-            "it takes 90% of odradek.producer.state.max.bytes (10 MB), for 12,345 producers",
+            "the state of 12,345 producers uses 90% of odradek.producer.state.max.bytes (10 MB)",
             "raise odradek.producer.state.max.bytes",
         ),
         (
-            lambda told: told["producer_state"].update(refused_client=7),
+            lambda status: status["producer_state"].update(refused_client=7),
             "error",
             "state of idempotent producers",
-            "7 batches of new producers were refused since the start because of odradek.producer.state.client.max.percent",
-            "the workers' log names the addresses",
+            "7 batches of new producers were refused since the broker's start because of odradek.producer.state.client.max.",
+            "the workers' log lines name the clients' addresses",
         ),
         (
-            lambda told: told["producer_state"].update(refused_arena=7),
+            lambda status: status["producer_state"].update(refused_arena=7),
             "error",
             "state of idempotent producers",
-            "7 batches of new producers were refused since the start because of odradek.producer.state.max.bytes",
+            "7 batches of new producers were refused since the broker's start because of odradek.producer.state.max.bytes",
             "raise odradek.producer.state.max.bytes",
         ),
         (
-            lambda told: told["producer_state"].update(dropped_at_start=1500),
+            lambda status: status["producer_state"].update(dropped_at_start=1500),
             "warning",
             "state of idempotent producers",
-            "1,500 producers were dropped at the last start",
+            "the state of 1,500 producers was dropped at the last start",
             "odradek.producer.state.partition.max.producers",
         ),
         (
-            lambda told: told["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
+            lambda status: status["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
             "warning",
             "log directory /",
-            "low on room: 9 MB are free",
+            "the disk is nearly full: 9 MB are free",
             "enlarge the disk",
         ),
     ],
 )
-def test_what_a_supervisor_tells_is_judged(report, change, severity, subject, says, remedy):
+def test_problems_in_a_supervisors_status_are_findings(report, change, severity, subject, says, remedy):
     assert list(judge_status(report)) == []
     change(report)
-    (found,) = judge_status(report)
-    assert found.severity == severity
-    assert found.subject.startswith(subject) and says in found.what and remedy in found.remedy and found.reason
+    (finding,) = judge_status(report)
+    assert finding.severity == severity
+    assert finding.subject.startswith(subject) and says in finding.what and remedy in finding.remedy and finding.reason
 
 
-def test_a_process_that_was_restarted_twice_is_no_finding(report):
+def test_two_restarts_of_a_process_are_no_finding(report):
     report["processes"][0]["restarts"] = 2
     assert list(judge_status(report)) == []
 
 
-def test_a_process_with_hardly_any_files_left_is_named(patient):
+def test_a_process_near_its_limit_of_open_files_is_a_finding(patient):
     (worker,) = [one["pid"] for one in patient.processes() if one["kind"] == "worker"]
     before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     used = sum(1 for _ in Path(f"/proc/{worker}/fd").iterdir())
     try:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, (used + 2, before[1]))
-        (found,) = examine_broker(str(patient.data_dir))
+        (finding,) = examine_broker(str(patient.data_dir))
     finally:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, before)
-    assert found.subject == "process worker 0" and found.severity == "error"
-    assert f"open files of {used + 2}" in found.what and "LimitNOFILE" in found.remedy
+    assert finding.subject == "process worker 0" and finding.severity == "error"
+    assert f"open files; its limit is {used + 2}" in finding.what and "LimitNOFILE" in finding.remedy
 
 
-def test_a_coordinator_that_dies_again_and_again_is_named(patient):
+def test_a_coordinator_that_was_restarted_three_times_is_a_finding(patient):
     for _ in range(3):
         old = coordinator(patient)
         descriptor = os.pidfd_open(old)
@@ -171,24 +179,24 @@ def test_a_coordinator_that_dies_again_and_again_is_named(patient):
             time.sleep(PAUSE_S)
     done = Command(patient.bootstrap_servers).run("doctor", "--data-dir", patient.data_dir, "--json")
     assert done.returncode == 1
-    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["subject"].startswith("process")]
-    assert found["subject"] == "process coordinator 0"
-    assert "restarted 3 times" in found["what"] and "SIGKILL" in found["what"]
+    (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["subject"].startswith("process")]
+    assert finding["subject"] == "process coordinator 0"
+    assert "restarted 3 times" in finding["what"] and "SIGKILL" in finding["what"]
 
 
 def coordinator(broker):
-    """Its process id."""
-    (found,) = [one["pid"] for one in broker.processes() if one["kind"] == "coordinator"]
-    return found
+    """The process id of the broker's coordinator."""
+    (pid,) = [process["pid"] for process in broker.processes() if process["kind"] == "coordinator"]
+    return pid
 
 
-def test_a_directory_without_a_broker_is_told_with_what_to_do(tmp_path):
-    (found,) = examine_broker(str(tmp_path))
-    assert found.severity == "error" and found.subject == "broker" and str(tmp_path) in found.what
-    assert "odradek start" in found.remedy
+def test_a_directory_without_a_broker_is_a_finding_with_a_remedy(tmp_path):
+    (finding,) = examine_broker(str(tmp_path))
+    assert finding.severity == "error" and finding.subject == "broker" and str(tmp_path) in finding.what
+    assert "odradek start" in finding.remedy
     done = Command("127.0.0.1:1").run("doctor", "--data-dir", tmp_path)
     assert done.returncode == 1 and not done.stderr
-    assert "what to do: start it with `odradek start`" in done.stdout and "2 errors, 0 warnings" in done.stdout
+    assert "what to do: start the broker with `odradek start`" in done.stdout and "2 errors, 0 warnings" in done.stdout
 
 
 T = ("t", 0)
@@ -199,19 +207,19 @@ T = ("t", 0)
     [
         ("Stable", 5, 0, 9, None),
         ("Empty", 9, 0, 9, None),
-        ("Empty", 5, 0, 9, "it has no members and 4 records to read"),
-        ("Stable", 5, 7, 9, "2 records that it had not read were deleted, of t-0"),
-        ("Stable", 12, 0, 9, "its offsets are beyond the end of t-0"),
+        ("Empty", 5, 0, 9, "the group has no members, and 4 records to read"),
+        ("Stable", 5, 7, 9, "2 records of t-0 were deleted before the group read them"),
+        ("Stable", 12, 0, 9, "committed offsets are beyond the end of t-0"),
     ],
 )
 def test_offsets_of_groups_are_judged(state, committed, start, end, says):
-    found = list(judge_group(GroupSeen("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
-    assert [one.what for one in found] == ([] if says is None else [says])
-    assert all(one.subject == "group g" and one.remedy for one in found)
+    findings = list(judge_group(GroupOffsets("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
+    assert [finding.what for finding in findings] == ([] if says is None else [says])
+    assert all(finding.subject == "group g" and finding.remedy for finding in findings)
 
 
 def described(*assigned, topics=("t",), state="Stable"):
-    """A group whose members have these partitions."""
+    """A group whose members have these partitions assigned."""
     members = [Member(f"m{i}", None, "c", "/127.0.0.1", one, topics=list(topics)) for i, one in enumerate(assigned)]
     return GroupDescription("g", "Classic", state, "range", 0, members=members)
 
@@ -224,27 +232,27 @@ def described(*assigned, topics=("t",), state="Stable"):
         (described(None, None), None, None),  # not consumers
         (
             described([("t", 0)], [], []),
-            "2 of its 3 members have no partition: the group has 1 to share",
+            "2 of 3 members have no partition; the others have 1 partition",
             "alter t --partitions 3",
         ),
-        (described([("t", 0)], [], topics=("a", "t")), "1 of its 2 members", "alter TOPIC --partitions COUNT"),
+        (described([("t", 0)], [], topics=("a", "t")), "1 of 2 members", "alter TOPIC --partitions COUNT"),
         (
             described([("a", 0), ("t", 0)], [], topics=("a", "t")),
-            "the group has 2 to share",
+            "the others have 2 partitions",
             "another assignor than 'range'",
         ),
-        (described([], []), "none of its 2 members has a partition", "topics they subscribe to exist (t)"),
-        (described([], topics=()), "none of its 1 members has a partition", "subscribe to exist (nothing)"),
+        (described([], []), "none of the members (2) has a partition", "members subscribe exist (t)"),
+        (described([], topics=()), "none of the members (1) has a partition", "members subscribe exist (none)"),
     ],
 )
 def test_members_without_a_partition_are_found(group, says, remedy):
-    found = list(judge_members(group))
+    findings = list(judge_members(group))
     if says is None:
-        assert found == []
+        assert findings == []
     else:
-        (one,) = found
-        assert (one.severity, one.subject) == ("warning", "group g")
-        assert says in one.what and remedy in one.remedy and one.reason
+        (finding,) = findings
+        assert (finding.severity, finding.subject) == ("warning", "group g")
+        assert says in finding.what and remedy in finding.remedy and finding.reason
 
 
 def test_groups_whose_newest_offsets_are_in_the_tree_are_found():
@@ -255,9 +263,9 @@ def test_groups_whose_newest_offsets_are_in_the_tree_are_found():
         "other": {("u", 0): Committed(4)},
     }
     assert list(judge_tree({}, log)) == list(judge_tree({"equal": {T: 4}, "newer": {T: 4}}, log)) == []
-    (found,) = judge_tree({name: {T: 4} for name in (*log, "none")}, log)
-    assert (found.severity, found.subject) == ("warning", "groups none, older, other")
-    assert "offsets migrate --all --to log" in found.remedy
+    (finding,) = judge_tree({name: {T: 4} for name in (*log, "none")}, log)
+    assert (finding.severity, finding.subject) == ("warning", "groups none, older, other")
+    assert "offsets migrate --all --to log" in finding.remedy
 
 
 LARGE = 'odradek_topic_largest_batch_bytes{topic="big"} 2097153\nodradek_topic_largest_batch_bytes{topic="huge"} 3e6\n'
@@ -277,27 +285,29 @@ FETCHES = 'kafka_network_requestmetrics_requests_total{request="%s",version="%d"
     ],
 )
 def test_batches_larger_than_fetches_are_found(text, subject, old):
-    found = list(judge_metrics(text))
-    assert [one.subject for one in found] == ([] if subject is None else [subject])
-    for one in found:
-        assert one.severity == "warning" and ("older than 0.10.1" in one.reason) == old
-        assert max(subject.endswith("huge, big") * 3_000_000, 2_097_153) == int(one.what.split()[4].replace(",", ""))
+    findings = list(judge_metrics(text))
+    assert [finding.subject for finding in findings] == ([] if subject is None else [subject])
+    for finding in findings:
+        assert finding.severity == "warning" and ("older than 0.10.1" in finding.reason) == old
+        assert max(subject.endswith("huge, big") * 3_000_000, 2_097_153) == int(
+            finding.what.split()[4].replace(",", "")
+        )
 
 
 def member(broker, kind):
-    """Of a group with this protocol."""
+    """A consumer in a group with this protocol, which subscribes to topic u."""
     made = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"idle-{kind}", "group.protocol": kind})
     made.subscribe(["u"])
     return closing(made)
 
 
-def test_a_living_cluster_is_looked_at_for_all_of_these(tmp_path):
+def test_a_running_cluster_is_checked_for_batches_groups_and_offsets(tmp_path):
     config = {"metrics.listener": "127.0.0.1:0", "message.max.bytes": 8 << 20, "group.initial.rebalance.delay.ms": 0}
     with Broker(config, {"t": 1, "u": 1}, directory=tmp_path) as broker:
         command = Command(broker.bootstrap_servers)
         address = broker.metrics_url.removeprefix("http://")
-        look = [["--data-dir", broker.data_dir], ["--metrics", address]]
-        assert [command.json("doctor", *one)["findings"] for one in look] == [[], []]
+        options = [["--data-dir", broker.data_dir], ["--metrics", address]]
+        assert [command.json("doctor", *arguments)["findings"] for arguments in options] == [[], []]
         with Wire(broker.host, broker.port) as wire:
             assert wire.produce("t", batch(bytes(2 << 20))).error_code == 0
             assert wire.produce("u", batch(b"v")).error_code == 0
@@ -308,13 +318,13 @@ def test_a_living_cluster_is_looked_at_for_all_of_these(tmp_path):
                 stack.enter_context(member(broker, kind)) for kind in ("classic", "classic", "consumer", "consumer")
             ]
             expected = ["topic t", "group idle-classic", "group idle-consumer", "groups old"]
-            end, subjects, found = time.monotonic() + PATIENCE_S, [], None
+            end, subjects, report = time.monotonic() + PATIENCE_S, [], None
             while subjects != expected:
-                assert time.monotonic() < end, found
-                for one in members:
-                    one.poll(0.1)
-                found = command.json("doctor", "--metrics", address)
-                subjects = [one["subject"] for one in found["findings"]]
-    assert found["looked_at"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
+                assert time.monotonic() < end, report
+                for consumer in members:
+                    consumer.poll(0.1)
+                report = command.json("doctor", "--metrics", address)
+                subjects = [finding["subject"] for finding in report["findings"]]
+    assert report["looked_at"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
     done = Command(broker.bootstrap_servers).run("doctor", "--metrics", address, "--timeout", 1)
     assert f"nothing listens on {address}" in done.stdout and "1 error, 1 warning" in done.stdout

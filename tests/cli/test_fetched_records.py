@@ -1,4 +1,4 @@
-"""How `consume` reads the records of a Fetch response, against a plain reading of the same batches in Python."""
+"""The records that `consume` reads from a Fetch response, compared with those that a simple reader in Python returns."""
 
 import struct
 
@@ -15,13 +15,13 @@ from tests.storage.old_writer import message, wrapper
 FORM = "{topic}-{partition}@{offset} {timestamp} {key}={value} {headers}\\n"
 
 
-class Written:
-    """A reader with what it wrote."""
+class WrittenRecords:
+    """A reader, and the lines that it wrote."""
 
     def __init__(self, **options):
         self.data = b""
-        given = {"pattern": None, "limit": None, "until_ms": None, "committed_only": True} | options
-        self.reader = record_reader(printer(FORM), self.write, **given)
+        defaults = {"pattern": None, "limit": None, "until_ms": None, "committed_only": True}
+        self.reader = record_reader(printer(FORM), self.write, **(defaults | options))
 
     def write(self, data):
         self.data += data
@@ -71,10 +71,10 @@ def logs(draw):
                 attributes=LOG_APPEND_TIME if appended else 0,
             )
         )
-        newest = max((one.timestamp for one in content), default=-1)
+        newest = max((record.timestamp for record in content), default=-1)
         records += [
-            Record(one.key, one.value, newest if appended else one.timestamp, one.headers, offset + delta)
-            for one, delta in zip(content, deltas, strict=True)
+            Record(record.key, record.value, newest if appended else record.timestamp, record.headers, offset + delta)
+            for record, delta in zip(content, deltas, strict=True)
         ]
         offset += last + 1
     return batches, records, offset
@@ -86,12 +86,12 @@ def test_records_from_a_position_to_an_end_are_written_in_order(log, position, e
     batches, records, log_end = log
     whole = b"".join(batches)
     cut = data.draw(st.integers(0, len(whole)))
-    written = Written()
+    written = WrittenRecords()
     at = written.read(whole[:cut], position, end)
     if at < min(end, log_end) and cut < len(whole):  # the next response begins with the batch that was cut off
         left = [batch for batch in batches if _last_offset(batch) >= at]
         at = written.read(b"".join(left), at, end)
-    assert written.lines == [line(one) for one in records if position <= one.offset < end]
+    assert written.lines == [line(record) for record in records if position <= record.offset < end]
     assert written.reader.records == len(written.lines)
     assert at >= min(end, log_end) or at == position
 
@@ -101,25 +101,25 @@ def _last_offset(batch):
 
 
 @given(logs(), st.integers(1, 6), st.integers(1000, 1011))
-def test_a_limit_and_a_time_end_it_at_a_record(log, limit, until_ms):
+def test_reading_ends_at_a_limit_and_at_a_time(log, limit, until_ms):
     batches, records, _ = log
-    written = Written(limit=limit, until_ms=until_ms)
+    written = WrittenRecords(limit=limit, until_ms=until_ms)
     at = written.read(b"".join(batches))
-    before = next((n for n, one in enumerate(records) if one.timestamp >= until_ms), len(records))
-    wanted = records[: min(limit, before)]
-    assert written.lines == [line(one) for one in wanted]
-    assert bool(written.reader.full) == (len(wanted) == limit)
+    before = next((n for n, record in enumerate(records) if record.timestamp >= until_ms), len(records))
+    expected = records[: min(limit, before)]
+    assert written.lines == [line(record) for record in expected]
+    assert bool(written.reader.full) == (len(expected) == limit)
     assert bool(written.reader.ended) == (before < len(records) and before < limit)
     if written.reader.full:
-        assert at == wanted[-1].offset + 1
+        assert at == expected[-1].offset + 1
     elif written.reader.ended:
         assert at == records[before].offset
 
 
-def test_a_pattern_looks_at_keys_and_values():
+def test_a_pattern_selects_by_key_and_value():
     import re
 
-    written = Written(pattern=re.compile(b"a.c"), limit=2)
+    written = WrittenRecords(pattern=re.compile(b"a.c"), limit=2)
     content = [Record(b"abc", None), Record(None, b"-abc-"), Record(b"x", b"y"), Record(None, b"axc")]
     at = written.read(build_batch(content, base_offset=5))
     assert [text.split()[0] for text in written.lines] == ["t-3@5", "t-3@6"] and at == 7
@@ -143,7 +143,7 @@ def end_marker(kind, producer_id, base):
 
 
 @pytest.mark.parametrize("committed_only", [True, False])
-def test_records_of_aborted_transactions_are_left_out_and_markers_always(committed_only):
+def test_records_of_aborted_transactions_and_all_markers_are_skipped(committed_only):
     log = [
         transaction(1, 0, [b"a0", b"a1"]),
         transaction(2, 2, [b"b2"]),
@@ -156,13 +156,13 @@ def test_records_of_aborted_transactions_are_left_out_and_markers_always(committ
         transaction(2, 9, [b"b9"]),
         end_marker(ABORT, 2, 10),
     ]
-    written = Written(committed_only=committed_only)
+    written = WrittenRecords(committed_only=committed_only)
     at = written.read(b"".join(log), aborted=[(2, 9), (1, 0)])
     values = [text.split("=")[1].strip() for text in written.lines]
     everything = ["a0", "a1", "b2", "a3", "a5", "plain", "b9"]
     assert values == (["b2", "a5", "plain"] if committed_only else everything)
     assert at == 11
-    again = Written(committed_only=committed_only)
+    again = WrittenRecords(committed_only=committed_only)
     again.read(b"".join(log[3:]), position=5, aborted=[(1, 0), (2, 9)])
     assert [text.split("=")[1].strip() for text in again.lines] == (
         ["a5", "plain"] if committed_only else everything[4:]
@@ -181,31 +181,31 @@ def test_messages_of_old_formats_are_read_too(magic, codec):
             message(5 + index, value, magic=magic, key=key, timestamp=stamp)
             for index, (key, value) in enumerate(contents)
         )
-    written = Written()
+    written = WrittenRecords()
     assert written.read(data + build_batch([Record(b"new", b"v", 9)], base_offset=8), position=6) == 9
     assert written.lines == [f"t-3@6 {stamp} k6= ", f"t-3@7 {stamp} k7=v ", "t-3@8 9 new=v "]
 
 
-def test_bytes_that_are_no_sound_batch_are_refused_with_their_offset():
+def test_an_invalid_batch_is_an_error_with_its_offset():
     good = build_batch([Record(value=b"abc")], base_offset=40)
     for at in range(17, len(good)):
         damaged = bytearray(good)
         damaged[at] ^= 0x10
         with pytest.raises(CorruptRecordsError, match="40"):
-            Written().read(bytes(damaged), position=40)
+            WrittenRecords().read(bytes(damaged), position=40)
     with pytest.raises(CorruptRecordsError, match="39"):
-        Written().read(good[:16] + b"\x07" + good[17:], position=40)
+        WrittenRecords().read(good[:16] + b"\x07" + good[17:], position=40)
     with pytest.raises(CorruptRecordsError, match="39"):
-        Written().read(good[:8] + struct.pack(">i", -5) + good[12:], position=40)
+        WrittenRecords().read(good[:8] + struct.pack(">i", -5) + good[12:], position=40)
 
 
 @given(st.binary(max_size=60), st.integers(1, 5), st.integers(0, 4))
-def test_records_that_lie_about_themselves_are_refused(payload, count, codec):
-    """The batch is sound but for its records: nothing is read behind their end, and what was read before stays counted."""
+def test_records_with_wrong_lengths_are_an_error(payload, count, codec):
+    """Only the records of the batch are invalid: nothing is read beyond their end, and the records before stay counted."""
     from odradek.storage.batch import RecordBatch
 
     batch = RecordBatch(7, 0, codec, count - 1, 0, 0, -1, -1, -1, count, payload)
-    written = Written()
+    written = WrittenRecords()
     try:
         written.read(bytes(batch), position=7)
     except CorruptRecordsError:
@@ -213,7 +213,7 @@ def test_records_that_lie_about_themselves_are_refused(payload, count, codec):
     assert written.reader.records == written.data.count(b"t-3@") if b"t-3@" not in payload else True
 
 
-def test_what_could_not_be_written_is_not_counted():
+def test_records_that_were_not_written_are_not_counted():
     def write(_):
         raise BrokenPipeError
 

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM in every command that can take long: one line that says what was done, no traceback, 128 + the signal.
+"""Ctrl-C and SIGTERM in every command that can take long: one line with what was done, no traceback, status 128 + signal.
 
-Each command is brought into a known state, in which it waits for something that does not come, before the signal is sent.
+Before the signal is sent, each command is brought into a known state, in which it waits for something that does not happen.
 """
 
 import os
@@ -40,7 +40,7 @@ PATIENCE_S = 90
 
 
 def start(*arguments, servers="127.0.0.1:1", **options):
-    """The command, with SIGINT as a shell gives it to what it runs in front."""
+    """Start the command with the default handler of SIGINT, as a shell does for a foreground process."""
     return subprocess.Popen(
         [*MAIN, *map(str, arguments)],
         stdin=options.pop("stdin", subprocess.PIPE),
@@ -53,20 +53,20 @@ def start(*arguments, servers="127.0.0.1:1", **options):
 
 
 def assert_stopped(process, number=signal.SIGINT, *words):
-    """Sends the signal; it must end the command as it should. What it had written to its standard output."""
+    """Send the signal, and assert that it ends the command with one line that has the words. Returns standard output."""
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
-    told = err.decode()
-    assert process.returncode == 128 + number, (out, told)
-    assert told.startswith("odradek: stopped") and told.count("\n") == 1, told
+    message = err.decode()
+    assert process.returncode == 128 + number, (out, message)
+    assert message.startswith("odradek: stopped") and message.count("\n") == 1, message
     for word in words:
-        assert word in told, told
+        assert word in message, message
     return out
 
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory):
-    """A broker that is reached through a gate, with a topic and a group."""
+    """A gate in front of a broker that has a topic and a group."""
     with Gate() as gate:
         config = {
             "group.initial.rebalance.delay.ms": 0,
@@ -104,7 +104,7 @@ WAITING = [
 
 
 @pytest.mark.parametrize(("arguments", "api", "words"), WAITING, ids=[" ".join(row[0]) for row in WAITING])
-def test_a_command_that_waits_for_an_answer_ends_and_names_a_change_that_may_come(gate, arguments, api, words):
+def test_a_command_that_waits_for_a_response_ends_and_names_the_pending_change(gate, arguments, api, words):
     gate.hold(api.API_KEY)
     process = start(*arguments, servers=f"127.0.0.1:{gate.port}")
     assert gate.reached.wait(PATIENCE_S)
@@ -112,7 +112,7 @@ def test_a_command_that_waits_for_an_answer_ends_and_names_a_change_that_may_com
     gate.let_go()
 
 
-def test_sigterm_ends_a_command_like_ctrl_c_with_a_status_of_its_own(gate):
+def test_sigterm_ends_a_command_like_ctrl_c_with_status_143(gate):
     gate.hold(metadata.API_KEY)
     process = start("topic", "list", servers=f"127.0.0.1:{gate.port}")
     assert gate.reached.wait(PATIENCE_S)
@@ -120,8 +120,8 @@ def test_sigterm_ends_a_command_like_ctrl_c_with_a_status_of_its_own(gate):
     gate.let_go()
 
 
-def test_a_migration_that_repeats_says_how_much_it_did(gate):
-    """Its second round is kept back: the first, which copies, is whole then."""
+def test_a_repeating_migration_reports_the_number_of_copied_offsets(gate):
+    """The gate holds the second round, so that the first, which copies, is complete."""
     process = start("offsets", "migrate", "g", "--to", "both", "--every", "0.05", servers=f"127.0.0.1:{gate.port}")
     line = process.stdout.readline() + process.stdout.readline()
     assert b"copied" in line
@@ -133,43 +133,46 @@ def test_a_migration_that_repeats_says_how_much_it_did(gate):
 
 @pytest.fixture
 def silent():
-    """A listener that accepts and answers nothing: HOST:PORT, and what waits until a request has arrived there."""
+    """A listener that accepts and never responds: HOST:PORT, and a function that waits until a request has arrived."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         opened = []
 
-        def asked():
+        def arrived():
             connection, _ = listener.accept()
             opened.append(connection)
             assert connection.recv(1)
 
-        yield f"127.0.0.1:{listener.getsockname()[1]}", asked
+        yield f"127.0.0.1:{listener.getsockname()[1]}", arrived
         for connection in opened:
             connection.close()
 
 
 @pytest.mark.parametrize("arguments", [["top"], ["top", "--json"], ["show"], ["topic", "t"]], ids="-".join)
-def test_usage_that_waits_for_figures_ends(silent, arguments):
-    address, asked = silent
+def test_usage_that_waits_for_a_response_ends(silent, arguments):
+    address, arrived = silent
     process = start("usage", *arguments, "--metrics", address)
-    asked()
+    arrived()
     assert_stopped(process)
 
 
 def test_a_report_that_waits_for_prometheus_ends(silent, tmp_path):
     pytest.importorskip("pyspark")
-    address, asked = silent
+    address, arrived = silent
     process = start("report", "usage", "--prometheus", f"http://{address}", "--out", tmp_path)
-    asked()
+    arrived()
     assert_stopped(process)
 
 
 def held_segment(log, number):
-    """The log has a segment that a reader waits for: a pipe. What waits for the reader, and lets it go on."""
+    """Make a segment of the log a pipe, which blocks its reader. Returns a function that waits for the reader.
+
+    The function returns a descriptor; closing it lets the reader continue.
+    """
     path = log / f"{number:020}.log"
     os.mkfifo(path)
 
     def opened():
-        """A writer of the pipe, which can be opened once there is a reader."""
+        """Open the pipe for writing, which succeeds once it has a reader."""
 
         def attempt():
             try:
@@ -177,7 +180,7 @@ def held_segment(log, number):
             except OSError:
                 return 0
 
-        return until(attempt, f"somebody reads {path}") - 1
+        return until(attempt, f"a reader of {path}") - 1
 
     return opened
 
@@ -185,7 +188,7 @@ def held_segment(log, number):
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("to_all", [False, True], ids=["to-one", "to-the-group"])
 def test_a_verification_ends_with_its_processes(tmp_path, processes, to_all):
-    """A terminal sends Ctrl-C to all processes in front, `kill` to one."""
+    """On Ctrl-C, a terminal sends the signal to the foreground process group; `kill` sends it to one process."""
     opened = []
     for partition in range(2):
         log = tmp_path / f"t-{partition}"
@@ -206,7 +209,7 @@ def test_a_verification_ends_with_its_processes(tmp_path, processes, to_all):
     assert err == b"odradek: stopped; 0 B of 0 B had been checked\n"
 
 
-def test_a_take_over_that_is_stopped_has_changed_nothing(tmp_path):
+def test_an_interrupted_adoption_has_changed_nothing(tmp_path):
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
     log = tmp_path / "t-0"
     log.mkdir()
@@ -226,28 +229,28 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 write_pid_file(sys.argv[1], [])
 print("ready", flush=True)
 signal.sigwait({signal.SIGTERM})
-print("asked", flush=True)
+print("signalled", flush=True)
 sys.stdin.read()
 """
 
 
-def test_stop_that_is_stopped_names_the_broker_that_it_waited_for(tmp_path):
+def test_an_interrupted_stop_names_the_broker(tmp_path):
     command = [sys.executable, "-c", STUBBORN, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stubborn:
         assert stubborn.stdout.readline() == b"ready\n"
         process = start("stop", "--data-dir", tmp_path)
-        assert stubborn.stdout.readline() == b"asked\n"
-        assert_stopped(process, signal.SIGINT, f"broker {stubborn.pid} was asked to stop")
+        assert stubborn.stdout.readline() == b"signalled\n"
+        assert_stopped(process, signal.SIGINT, f"SIGTERM was sent to broker {stubborn.pid}")
         stubborn.stdin.close()
 
 
-def test_the_demo_ends_and_takes_its_broker_along():
+def test_an_interrupted_demo_ends_its_broker():
     process = start("demo", "--megabytes", "3")
     lines = [process.stdout.readline() for _ in range(2)]
     assert lines[1].startswith(b"broker    process "), lines
     broker = int(lines[1].split()[2])
     pidfd = os.pidfd_open(broker)
-    os.killpg(broker, signal.SIGSTOP)  # so that the demo cannot come to its end
+    os.killpg(broker, signal.SIGSTOP)  # so that the demo cannot finish
     process.send_signal(signal.SIGINT)
     os.killpg(broker, signal.SIGCONT)
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -257,25 +260,25 @@ def test_the_demo_ends_and_takes_its_broker_along():
 
 
 def process_state(pid):
-    """A letter, as `ps` shows it."""
+    """The state of a process as a letter, as in `ps`."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_question_that_is_not_answered_changes_nothing(gate):
+def test_an_interrupted_confirmation_changes_nothing(gate):
     main, other = os.openpty()
     process = start("topic", "delete", "t", servers=f"127.0.0.1:{gate.port}", stdin=other)
     os.close(other)
-    asked = b""
-    while b"[y/N]: " not in asked:
-        asked += process.stderr.read1()
-    until(lambda: process_state(process.pid) == "S", "it waits for the answer")
+    prompt = b""
+    while b"[y/N]: " not in prompt:
+        prompt += process.stderr.read1()
+    until(lambda: process_state(process.pid) == "S", "the command waits for an answer")
     assert_stopped(process, signal.SIGINT, "nothing was changed")
     os.close(main)
     gate.let_go()
 
 
-def test_a_signal_ends_in_time_what_the_command_cannot_look_after():
-    """A broker that reads nothing lets the command wait in the middle of a request."""
+def test_a_deferred_signal_ends_a_blocking_call_after_its_limit():
+    """For example, a command blocks in the middle of a request if the broker does not read."""
     ours, theirs = socket.socketpair()
     before = signal.getsignal(signal.SIGALRM)
     with ours, theirs, pytest.raises(KeyboardInterrupt), Interruption(at_latest_s=0.05):

@@ -1,4 +1,4 @@
-"""How `produce` gathers lines and records into batches, against a plain reading of the batches in Python."""
+"""The batches that `produce` builds from lines and records, read back with a simple reader in Python."""
 
 import zlib
 
@@ -19,16 +19,16 @@ def batches_of(partitions=1, batch_bytes=1000, **options):
 
 
 def by_partition(taken, codec=0):
-    """The records of each partition in the order of its batches; all batches are sound and within their limit."""
-    found = {}
+    """The records of each partition in the order of its batches; asserts that all batches are valid and within their limit."""
+    by_number = {}
     for partition, builder in taken:
         data = builder.finish(codec, compress, 7, 2, 5)
         batch, end = read_batch(data)
         assert (end, batch.codec) == (len(data), codec)
         assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, 5)
         assert batch.record_count == builder.count == batch.last_offset_delta + 1
-        found.setdefault(partition, []).extend(batch.records())
-    return found
+        by_number.setdefault(partition, []).extend(batch.records())
+    return by_number
 
 
 @given(LINES, st.booleans(), st.integers(61, 200))
@@ -40,8 +40,8 @@ def test_lines_become_values_without_their_line_ends(lines, is_null, batch_bytes
     taken = batches.take()
     assert all(builder.size <= batch_bytes or builder.count == 1 for _, builder in taken)
     records = by_partition(taken).get(0, [])
-    assert [one.value for one in records] == [None if is_null and not value else value for value in values]
-    assert all((one.key, one.timestamp, one.headers) == (None, NOW, ()) for one in records)
+    assert [record.value for record in records] == [None if is_null and not value else value for value in values]
+    assert all((record.key, record.timestamp, record.headers) == (None, NOW, ()) for record in records)
     assert batches.size == 0 and batches.take() == []
 
 
@@ -49,7 +49,7 @@ def test_the_last_line_may_lack_its_end():
     batches = batches_of()
     batches.add_lines(bytearray(b"a\r\n\nb\r"), NOW)
     batches.add_lines(b"", NOW)
-    assert [one.value for one in by_partition(batches.take())[0]] == [b"a", b"", b"b"]
+    assert [record.value for record in by_partition(batches.take())[0]] == [b"a", b"", b"b"]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=5)), max_size=30), st.integers(1, 9))
@@ -57,35 +57,38 @@ def test_keys_choose_the_partition_by_crc32_in_order(pairs, partitions):
     batches = batches_of(partitions, batch_bytes=150)
     for key, value in pairs:
         batches.add(key, value, NOW)
-    found = by_partition(batches.take())
+    by_number = by_partition(batches.take())
     expected = {}
     for key, value in pairs:
         if key:
             expected.setdefault(zlib.crc32(key) % partitions, []).append((key, value))
-    with_key = {number: [(one.key, one.value) for one in records if one.key] for number, records in found.items()}
+    with_key = {
+        number: [(record.key, record.value) for record in records if record.key]
+        for number, records in by_number.items()
+    }
     assert {number: records for number, records in with_key.items() if records} == expected
-    assert sum(map(len, found.values())) == len(pairs)
+    assert sum(map(len, by_number.values())) == len(pairs)
 
 
-def test_records_without_a_key_fill_one_batch_and_then_another_partition():
+def test_records_without_a_key_change_the_partition_after_a_full_batch():
     batches = batches_of(50, batch_bytes=300, open_partitions=range(10, 50))
     for number in range(100):
         batches.add(None, b"%010d" % number, NOW)
     taken = batches.take()
-    numbers = [[int(one.value) for one in read_batch(builder.finish())[0].records()] for _, builder in taken]
+    numbers = [[int(record.value) for record in read_batch(builder.finish())[0].records()] for _, builder in taken]
     assert sorted(numbers) == sorted(numbers, key=lambda batch: batch[0]) and sum(map(len, numbers)) == 100
     assert all(batch == list(range(batch[0], batch[0] + len(batch))) for batch in numbers), "each is of lines in a row"
     assert len({partition for partition, _ in taken}) > 1 and min(partition for partition, _ in taken) >= 10
 
 
-def test_a_separator_divides_key_and_value_at_its_first_place():
+def test_the_first_separator_divides_key_and_value():
     batches = batches_of(separator=b"::", headers=[("h", b"1"), ("n", None)])
     with pytest.raises(MissingSeparatorError, match="'::'"):
         batches.add_lines(b"k::v::w\n::x\nk::\nnothing\nk::y\n", NOW)
     assert batches.records == 3
     records = by_partition(batches.take())[0]
-    assert [(one.key, one.value) for one in records] == [(b"k", b"v::w"), (b"", b"x"), (b"k", b"")]
-    assert {one.headers for one in records} == {((b"h", b"1"), (b"n", None))}
+    assert [(record.key, record.value) for record in records] == [(b"k", b"v::w"), (b"", b"x"), (b"k", b"")]
+    assert {record.headers for record in records} == {((b"h", b"1"), (b"n", None))}
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -95,7 +98,10 @@ def test_a_key_a_partition_and_headers_of_all_records(codec):
     batches.add(b"ignored", b"b", 5, [("ä", b"2")])
     records = by_partition(batches.take(), codec)
     assert list(records) == [2]
-    assert [(one.key, one.value, one.timestamp) for one in records[2]] == [(b"k", b"a", NOW), (b"k", b"b", 5)]
+    assert [(record.key, record.value, record.timestamp) for record in records[2]] == [
+        (b"k", b"a", NOW),
+        (b"k", b"b", 5),
+    ]
     assert records[2][1].headers == ((b"h", b"1"), ("ä".encode(), b"2"))
 
 
@@ -104,5 +110,5 @@ def test_only_full_batches_are_taken_while_more_may_come():
     batches.add_lines(b"x" * 100 + b"\n", NOW)
     assert batches.take(False) == [] and batches.size > 100
     batches.add_lines(b"y" * 100 + b"\n", NOW)
-    assert [one.value[:1] for one in by_partition(batches.take(False))[0]] == [b"x"]
-    assert [one.value[:1] for one in by_partition(batches.take())[0]] == [b"y"]
+    assert [record.value[:1] for record in by_partition(batches.take(False))[0]] == [b"x"]
+    assert [record.value[:1] for record in by_partition(batches.take())[0]] == [b"y"]

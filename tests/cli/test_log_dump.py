@@ -1,4 +1,4 @@
-"""`odradek log dump`: every kind of file, every format, Kafka's own topics."""
+"""`odradek log dump`: every kind of file, every format, Kafka's internal topics."""
 
 import json
 import subprocess
@@ -64,10 +64,10 @@ def test_batches_and_records_of_every_codec(log_dir):
     path, _ = log_dir
     entries = dump("--deep", path / "t-0" / "00000000000000000000.log")
     batches, records = of_type(entries, "batch"), of_type(entries, "record")
-    assert [one["codec"] for one in batches] == [*CODEC_NAMES, "none", "none"]
-    assert [one["base_offset"] for one in batches] == [0, 3, 6, 9, 12, 15, 16]
-    assert [one["leader_epoch"] for one in batches] == [0, 0, 1, 1, 2, 2, 2]
-    assert [one["offset"] for one in records] == list(range(17))
+    assert [entry["codec"] for entry in batches] == [*CODEC_NAMES, "none", "none"]
+    assert [entry["base_offset"] for entry in batches] == [0, 3, 6, 9, 12, 15, 16]
+    assert [entry["leader_epoch"] for entry in batches] == [0, 0, 1, 1, 2, 2, 2]
+    assert [entry["offset"] for entry in records] == list(range(17))
     headers = [{"key": "h", "value": "1"}, {"key": "n", "value": None}]
     assert records[4] == {"offset": 4, "timestamp": 101, "key": "k", "value": "v1", "headers": headers}
     assert records[15] == {"offset": 15, "timestamp": 200, "key": None, "value_base64": "/wA="}
@@ -79,28 +79,30 @@ def test_batches_and_records_of_every_codec(log_dir):
 def test_a_range_of_offsets(log_dir):
     path, _ = log_dir
     entries = dump("--deep", "--from-offset", 4, "--to-offset", 7, path / "t-0" / "00000000000000000000.log")
-    assert [one["base_offset"] for one in of_type(entries, "batch")] == [3, 6]
-    assert [one["offset"] for one in of_type(entries, "record")] == [4, 5, 6]
+    assert [entry["base_offset"] for entry in of_type(entries, "batch")] == [3, 6]
+    assert [entry["offset"] for entry in of_type(entries, "record")] == [4, 5, 6]
 
 
-def test_a_directory_is_all_its_files(log_dir):
+def test_a_directory_is_dumped_with_all_its_files(log_dir):
     path, writer = log_dir
     entries = dump(path)
     segment = writer.segments[0]
-    assert [(one["offset"], one["position"]) for one in of_type(entries, "index_entry")] == segment.index
-    assert [(one["timestamp"], one["offset"]) for one in of_type(entries, "time_index_entry")] == segment.times
+    assert [(entry["offset"], entry["position"]) for entry in of_type(entries, "index_entry")] == segment.index
+    assert [(entry["timestamp"], entry["offset"]) for entry in of_type(entries, "time_index_entry")] == segment.times
     aborted = {"producer_id": 9, "first_offset": 15, "last_offset": 16, "last_stable_offset": 17}
     assert of_type(entries, "aborted_transaction") == [aborted]
     (producer,) = of_type(entries, "producer")
     assert (producer["producer_id"], producer["last_sequence"], producer["coordinator_epoch"]) == (9, 7, 33)
-    assert [(one["leader_epoch"], one["start_offset"]) for one in of_type(entries, "leader_epoch")] == writer.epochs
+    assert [
+        (entry["leader_epoch"], entry["start_offset"]) for entry in of_type(entries, "leader_epoch")
+    ] == writer.epochs
     assert of_type(entries, "offset") == [{"topic": "t", "partition": 0, "offset": 17}]
     assert of_type(entries, "partition_metadata") == [{"topic_id": encode_uuid(ID)}]
     assert of_type(entries, "gap_limit") == [{"offset": 12}]
     assert of_type(entries, "meta_properties")[0]["cluster_id"] == "MkU3OEVBNTcwNTJENDM2Qk"
 
 
-def test_for_people_it_is_a_line_each(log_dir):
+def test_text_output_has_a_line_for_each_entry(log_dir):
     path, _ = log_dir
     done = odradek("log", "dump", "--deep", path / "t-0")
     assert done.returncode == 0
@@ -119,16 +121,16 @@ def test_old_formats(tmp_path):
         + wrapper(4, contents, codec=2, magic=1, timestamps=[5, 6])
     )
     entries = dump("--deep", log)
-    assert [(one["magic"], one["last_offset"], one["codec"]) for one in of_type(entries, "message")] == [
+    assert [(entry["magic"], entry["last_offset"], entry["codec"]) for entry in of_type(entries, "message")] == [
         (0, 0, "none"), (0, 2, "gzip"), (1, 3, "none"), (1, 5, "snappy"),
     ]  # fmt: skip
     records = of_type(entries, "record")
-    assert [(one["offset"], one["timestamp"], one["value"]) for one in records] == [
+    assert [(entry["offset"], entry["timestamp"], entry["value"]) for entry in records] == [
         (0, -1, "x"), (1, -1, "1"), (2, -1, "2"), (3, 8, "y"), (4, 5, "1"), (5, 6, "2"),
     ]  # fmt: skip
 
 
-def test_damage_is_shown_where_it_is(log_dir):
+def test_damage_is_shown_with_its_position(log_dir):
     path, writer = log_dir
     log = path / "t-0" / "00000000000000000000.log"
     position = writer.segments[0].positions[1][2]
@@ -136,17 +138,17 @@ def test_damage_is_shown_where_it_is(log_dir):
         file.seek(position + 70)
         file.write(b"\xff\xff")
     entries = dump(log, code=1)
-    assert [one["position"] for one in of_type(entries, "damage")] == [position]
+    assert [entry["position"] for entry in of_type(entries, "damage")] == [position]
     assert len(of_type(entries, "batch")) == 6
     with open(log, "r+b") as file:
         file.truncate(position + 30)
-    assert [one["position"] for one in of_type(dump(log, code=1), "damage")] == [position]
+    assert [entry["position"] for entry in of_type(dump(log, code=1), "damage")] == [position]
     snapshot = next((path / "t-0").glob("*.snapshot"))
     snapshot.write_bytes(b"\0\1rubbish and more")
     assert "CRC" in of_type(dump(snapshot, code=1), "damage")[0]["what"]
 
 
-def test_kafkas_own_topics_are_decoded(tmp_path):
+def test_kafkas_internal_topics_are_decoded(tmp_path):
     subscription = b"\0\0" + encode(Subscription(topics=["t"], user_data=None), 0)
     value = group_records.GROUP_METADATA.value(
         protocol_type="consumer",

@@ -30,7 +30,7 @@ def log_dir(tmp_path):
 def test_a_sound_directory_ends_with_0(log_dir):
     done = odradek("log", "verify", log_dir)
     assert done.returncode == 0 and "3 partitions, 3 segments, 27 batches, 27 records" in done.stdout
-    assert "Nothing is wrong" in done.stdout and not done.stderr
+    assert "No errors found" in done.stdout and not done.stderr
 
 
 def test_damage_ends_with_1_and_names_file_offset_and_position(log_dir):
@@ -54,12 +54,12 @@ def test_damage_ends_with_1_and_names_file_offset_and_position(log_dir):
     )
 
 
-def test_a_directory_not_closed_in_order_is_told_so(log_dir):
+def test_a_directory_that_was_not_cleanly_shut_down_is_reported(log_dir):
     (log_dir / ".kafka_cleanshutdown").unlink()
     log = log_dir / "t-1" / "00000000000000000000.log"
     os.truncate(log, log.stat().st_size - 3)
     done = odradek("log", "verify", log_dir)
-    assert done.returncode == 0 and "not closed in order" in done.stdout and "note" in done.stdout
+    assert done.returncode == 0 and "not cleanly shut down" in done.stdout and "note" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["nothing", "file"])
@@ -70,12 +70,12 @@ def test_what_is_no_directory_is_one_line(tmp_path, name):
     assert done.stderr == f"odradek: {tmp_path / name} is not a directory\n"
 
 
-def test_a_directory_without_logs_is_not_called_sound(tmp_path):
+def test_a_directory_without_logs_is_not_reported_as_healthy(tmp_path):
     done = odradek("log", "verify", tmp_path)
-    assert done.returncode == 1 and f"{tmp_path} holds no logs" in done.stderr and not done.stdout
+    assert done.returncode == 1 and f"{tmp_path} contains no logs" in done.stderr and not done.stdout
     (tmp_path / "meta.properties").write_text("version=1\n")
     done = odradek("log", "verify", tmp_path)
-    assert done.returncode == 0 and "There are no logs in it: nothing was checked." in done.stdout
+    assert done.returncode == 0 and "The directory contains no logs: nothing was checked." in done.stdout
 
 
 def test_sizes_have_a_fitting_unit(log_dir):

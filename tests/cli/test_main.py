@@ -1,4 +1,4 @@
-"""The odradek command, as people and services call it."""
+"""The odradek command in a process of its own: start, stop, status, and wrong command lines."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def assert_one_line(result, code, *words):
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["start", "--help"], ["stop", "-h"], ["status", "--help"], ["demo", "-h"]]
 )
-def test_help_is_there(arguments):
+def test_every_command_has_help(arguments):
     result = odradek(*arguments)
     assert result.returncode == 0 and result.stdout.startswith("Usage: odradek") and not result.stderr
 
@@ -58,7 +58,7 @@ def test_help_and_errors_import_nothing_heavy():
     ],
 )
 def test_commands_import_nothing_that_makes_them_slow(arguments):
-    """All of them answer within 0.3 s (docs/decisions/0014-explain.md): what would take that away is named here."""
+    """All of them run within 0.3 s (docs/decisions/0014-explain.md), which these imports would prevent."""
     code = (
         "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
         "sys.argv[0] = 'odradek'; from odradek.cli.main import main; main()"
@@ -72,7 +72,7 @@ def test_commands_import_nothing_that_makes_them_slow(arguments):
     assert not [name for name in loaded if name.startswith(heavy)]
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     result = odradek("--version")
     assert result.returncode == 0 and result.stdout.startswith("odradek ")
 
@@ -94,32 +94,32 @@ def test_a_bad_configuration_is_one_line_for_the_other_commands_too(command):
 
 
 @pytest.mark.parametrize(("command", "code"), [("stop", 1), ("status", 3)])
-def test_where_no_broker_ever_ran(command, code, tmp_path):
+def test_a_directory_without_a_broker_is_an_error(command, code, tmp_path):
     assert_one_line(odradek(command, "--data-dir", tmp_path), code, "no broker runs", str(tmp_path))
     assert_one_line(odradek(command, "--set", f"log.dirs={tmp_path}/a,{tmp_path}/b"), code, f"{tmp_path}/a")
 
 
 @pytest.mark.parametrize(("command", "code"), [("stop", 1), ("status", 3)])
-def test_a_process_id_that_was_used_again_is_not_taken_for_the_broker(command, code, tmp_path):
+def test_a_reused_process_id_is_not_the_broker(command, code, tmp_path):
     (tmp_path / "odradek.pid").write_text(f"{os.getpid()}\n{start_ticks(os.getpid()) - 1}\n[]\n")
     assert_one_line(odradek(command, "--data-dir", tmp_path), code, "has ended")
 
 
 @pytest.mark.parametrize("content", ["", "abc\n", "1\n2\nnull\n", "1\n2\n{}x\n", '1\n2\n[{"host": 1}]\n'])
-def test_a_pid_file_that_is_none(content, tmp_path):
+def test_an_invalid_pid_file_is_an_error(content, tmp_path):
     (tmp_path / "odradek.pid").write_text(content)
     assert_one_line(odradek("status", "--data-dir", tmp_path), 1, "odradek.pid")
 
 
-def test_a_process_that_is_no_broker_is_left_alone():
+def test_a_process_that_is_no_broker_is_not_signalled():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        assert_one_line(odradek("stop", "--pid", other.pid), 1, f"process {other.pid} is not a broker")
+        assert_one_line(odradek("stop", "--pid", other.pid), 1, f"process {other.pid} is not an Odradek broker")
         assert other.poll() is None
         other.stdin.close()
-    assert_one_line(odradek("status", "--pid", other.pid), 3, f"no process {other.pid}")
+    assert_one_line(odradek("status", "--pid", other.pid), 3, f"process {other.pid} does not exist")
 
 
-def test_only_one_way_to_name_the_broker(tmp_path):
+def test_only_one_option_may_select_the_broker(tmp_path):
     assert_one_line(odradek("stop", "--pid", 1, "--data-dir", tmp_path), 1, "only one of")
 
 
@@ -141,7 +141,7 @@ else:
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """Starts a process that has a broker's files and ends, or does not, when told to."""
+    """Starts a process that has a broker's files; it ends on SIGTERM if it is "polite", and ignores it otherwise."""
     started = []
 
     def start(manners):
@@ -160,7 +160,7 @@ def stand_in(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["pid", "data-dir", "set"])
-def test_stop_waits_for_the_end(stand_in, tmp_path, way):
+def test_stop_waits_until_the_broker_has_exited(stand_in, tmp_path, way):
     process = stand_in("polite")
     options = {
         "pid": ["--pid", process.pid],
@@ -172,17 +172,17 @@ def test_stop_waits_for_the_end(stand_in, tmp_path, way):
     assert process.wait(60) == 0
 
 
-def test_stop_is_bounded(stand_in, tmp_path):
+def test_stop_fails_after_its_timeout(stand_in, tmp_path):
     process = stand_in("stubborn")
     began = time.monotonic()
     result = odradek("stop", "--data-dir", tmp_path, "--timeout", "0.2")
-    assert_one_line(result, 1, f"broker {process.pid}", "still runs after 0.2 s")
-    assert time.monotonic() - began < 60  # as long as it would wait if it were not told
+    assert_one_line(result, 1, f"broker {process.pid}", "still runs 0.2 s after SIGTERM")
+    assert time.monotonic() - began < 60  # the default of --timeout
     assert process.poll() is None
 
 
 def answer(directory, data):
-    """Serves one connection on the status socket of the directory."""
+    """Serve one connection on the status socket of the directory, in a thread."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(f"{directory}/{STATUS_SOCKET}")
     server.listen(1)
@@ -200,7 +200,7 @@ def answer(directory, data):
 
 @pytest.fixture
 def short_directory(tmp_path_factory):
-    """A directory of this process' own broker files."""
+    """A directory whose PID file names this process."""
     directory = tmp_path_factory.mktemp("s")
     write_pid_file(str(directory), [LISTENER])
     return directory
@@ -265,7 +265,7 @@ REPORT = {
 }
 
 
-def test_status_for_scripts_is_what_the_broker_answers(short_directory):
+def test_status_as_json_is_the_supervisors_response(short_directory):
     thread = answer(short_directory, json.dumps(REPORT).encode())
     result = odradek("status", "--data-dir", short_directory, "--json")
     thread.join(60)
@@ -275,7 +275,7 @@ def test_status_for_scripts_is_what_the_broker_answers(short_directory):
     assert report["data_dir"] == str(short_directory)
 
 
-def test_status_for_people_shows_everything(short_directory):
+def test_status_as_text_shows_everything(short_directory):
     thread = answer(short_directory, json.dumps(REPORT).encode())
     result = odradek("status", "--data-dir", short_directory, env=os.environ | {"COLUMNS": "160"})
     thread.join(60)
@@ -292,10 +292,10 @@ def test_status_for_people_shows_everything(short_directory):
         "1.0 of 3.0 MB recovered, 12 bytes cut off in 1 logs, about 4 s left",
         "12",
     ]
-    words += ["/data/a (full: producers are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
+    words += ["/data/a (full: writes are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
     words += [
         "1234 accepted",
-        "3.4 MB kept for idle ones",
+        "idle ones hold 3.4 MB",
         "43.2 MB",
         "2.0 MB",
         "SIGKILL",
@@ -306,14 +306,14 @@ def test_status_for_people_shows_everything(short_directory):
         assert word in result.stdout
 
 
-def test_a_broker_that_does_not_answer_is_not_called_stopped(short_directory):
-    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "does not answer")
+def test_a_broker_that_does_not_respond_is_not_reported_as_stopped(short_directory):
+    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "does not respond")
     thread = answer(short_directory, b"HTTP/1.1 200")
-    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "answers nonsense")
+    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "returned an invalid status")
     thread.join(60)
 
 
-def test_the_pid_file_tells_who_wrote_it(tmp_path):
+def test_the_pid_file_identifies_the_broker(tmp_path):
     assert read_pid_file(str(tmp_path)) is None
     write_pid_file(str(tmp_path), [LISTENER, LISTENER._replace(name="B", host="::1", port=10)])
     running = read_pid_file(str(tmp_path))

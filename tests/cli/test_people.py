@@ -1,4 +1,4 @@
-"""What people see of the command: a terminal, a shell that completes, a group at work; and what it imports."""
+"""The command on a terminal, in shell completion, with a consuming group; and which modules it imports."""
 
 import os
 import pty
@@ -15,7 +15,7 @@ MAIN = [sys.executable, "-m", "odradek.cli.main"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, protocol):
+def test_a_group_with_members_is_shown_and_not_changed(odradek, name, cli_broker, protocol):
     fill(odradek, name, 10, partitions=2)
     consumer = Consumer(
         {
@@ -29,21 +29,21 @@ def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, prot
     )
     try:
         consumer.subscribe([name])
-        got = consumer.consume(4, 90)
-        assert len(got) == 4
-        consumer.commit(message=got[-1], asynchronous=False)
-        told = {}
+        messages = consumer.consume(4, 90)
+        assert len(messages) == 4
+        consumer.commit(message=messages[-1], asynchronous=False)
+        group = {}
 
         def stable():
-            """Of the new protocol a member says in a heartbeat of its own that it has what it was given."""
-            told.update(odradek.json("group", "describe", name))
-            return told["state"] == "Stable"
+            """In the consumer protocol, a member confirms its assignment in its next heartbeat."""
+            group.update(odradek.json("group", "describe", name))
+            return group["state"] == "Stable"
 
-        until(stable, lambda: f"the group at work: {told}")
-        (member,) = told["members"]
-        assert (told["state"], told["type"].lower(), member["client"]) == ("Stable", protocol, "worker-7")
+        until(stable, lambda: f"the group is stable: {group}")
+        (member,) = group["members"]
+        assert (group["state"], group["type"].lower(), member["client"]) == ("Stable", protocol, "worker-7")
         assert member["assigned"] == [f"{name}-0", f"{name}-1"] and member["wants"] is None
-        assert told["offsets"][0]["lag"] == 6 and told["offsets"][0]["client"] == "worker-7"
+        assert group["offsets"][0]["lag"] == 6 and group["offsets"][0]["client"] == "worker-7"
         odradek.refused("group", "delete", name, "--yes", words=["1 member", "odradek group describe"])
         odradek.refused("group", "reset-offsets", name, "--to", "latest", "--yes", words=["1 member", "--dry-run"])
         odradek("offsets", "migrate", name, "--to", "tree")
@@ -55,7 +55,7 @@ def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, prot
         consumer.close()
 
 
-def test_a_terminal_gets_a_table_of_rich_and_the_question(name, odradek, cli_broker):
+def test_a_terminal_shows_tables_and_the_confirmation(name, odradek, cli_broker):
     odradek("topic", "create", name)
     shown = on_terminal(cli_broker, b"", "topic", "list")
     assert "─" in shown and name in shown
@@ -64,7 +64,7 @@ def test_a_terminal_gets_a_table_of_rich_and_the_question(name, odradek, cli_bro
 
 
 def on_terminal(broker, typed, *arguments):
-    """What the command shows on a terminal of its own."""
+    """Run the command on a new terminal; return its output."""
     main, other = pty.openpty()
     environment = os.environ | {
         "ODRADEK_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
@@ -78,7 +78,7 @@ def on_terminal(broker, typed, *arguments):
         try:
             while part := os.read(main, 4096):
                 shown += part
-        except OSError:  # how Linux tells that the other end is closed
+        except OSError:  # EIO: the other end is closed
             pass
         process.wait(60)
     os.close(main)
@@ -130,7 +130,9 @@ def test_without_the_client_library_only_groups_and_its_settings_do_not_work(odr
     for arguments in (["produce", name, "-X", "linger.ms=1"], ["consume", name, "-g", name]):
         done = run(*arguments)
         assert done.returncode == 1
-        assert done.stderr.startswith("odradek: this needs confluent-kafka: pip install 'confluent-kafka")
+        assert done.stderr.startswith(
+            "odradek: this option needs confluent-kafka, which is not installed: pip install 'confluent-kafka"
+        )
         assert done.stderr.count("\n") == 1
 
 

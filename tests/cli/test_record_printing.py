@@ -1,4 +1,4 @@
-"""How records are written by `consume`, against what Python's own json and string formatting make of the same records."""
+"""The output of `consume` for a record, compared with that of Python's json module and string formatting."""
 
 import base64
 import json
@@ -36,25 +36,25 @@ def as_json(data):
 
 
 @given(st.lists(RECORDS, max_size=5), st.integers(0, 1 << 30))
-def test_json_is_what_pythons_json_makes_of_it(records, partition):
+def test_json_equals_that_of_pythons_json_module(records, partition):
     form = printer("json")
     form.set_partition("orders-ä", partition)
     expected = []
     for offset, timestamp, key, value, headers in records:
         form.add(offset, timestamp, key, value, headers)
-        told = {"topic": "orders-ä", "partition": partition, "offset": offset, "timestamp": timestamp}
-        told |= {
+        document = {"topic": "orders-ä", "partition": partition, "offset": offset, "timestamp": timestamp}
+        document |= {
             "key": as_json(key),
             "value": as_json(value),
             "headers": [[name, as_json(part)] for name, part in headers],
         }
-        expected.append(json.dumps(told, ensure_ascii=False).encode() + b"\n")
+        expected.append(json.dumps(document, ensure_ascii=False).encode() + b"\n")
     assert form.take() == b"".join(expected)
     assert form.take() == b"" and form.size == 0
 
 
 @given(RECORDS)
-def test_a_template_has_the_fields_where_it_names_them(record):
+def test_a_template_is_filled_with_the_fields(record):
     offset, timestamp, key, value, headers = record
     form = printer("{{{topic}-{partition}@{offset} {timestamp} {time}}} {key}={value} [{headers}]\\n")
     form.set_partition("t", 7)
@@ -69,7 +69,7 @@ def test_a_template_has_the_fields_where_it_names_them(record):
     [("value", b"v\n\n"), ("key-value", b"k\tv\n\t\n"), ("raw", b"v")],
     ids=lambda value: str(value),
 )
-def test_forms_by_name(form, expected):
+def test_named_formats(form, expected):
     made = printer(form)
     made.set_partition("t", 0)
     made.add(0, 0, b"k", b"v", [])
@@ -78,20 +78,20 @@ def test_forms_by_name(form, expected):
 
 
 @pytest.mark.parametrize("form", ["nothing", "{keys}", "{key", "{}"])
-def test_a_form_that_is_none_is_a_wrong_command_line(form):
+def test_an_invalid_format_is_a_wrong_command_line(form):
     with pytest.raises(UsageError, match=r"--format"):
         printer(form)
 
 
-def test_the_text_of_a_time_is_made_once_for_records_of_one_time():
-    asked = []
+def test_a_time_is_formatted_once_for_consecutive_records():
+    formatted = []
 
     def text(at):
-        asked.append(at)
+        formatted.append(at)
         return str(at)
 
     form = RecordPrinter(["time", b" "], text)
     for at in (5, 5, 5, 6, 5):
         form.add(0, at, None, None, None)
     assert form.take() == b"5 5 5 6 5 "
-    assert asked == [-1, 5, 6, 5]
+    assert formatted == [-1, 5, 6, 5]

@@ -31,7 +31,7 @@ def running(tmp_path):
         yield broker
 
 
-def test_status_tells_what_runs(running):
+def test_status_shows_the_processes(running):
     by_directory = odradek("status", "--data-dir", running.data_dir, "--json")
     report = json.loads(by_directory.stdout)
     assert by_directory.returncode == 0
@@ -48,7 +48,7 @@ def test_status_tells_what_runs(running):
     assert {row[0] for row in rows} >= {"supervisor", "coordinator", "worker", "cleaner"}
 
 
-def test_status_counts_the_partitions_that_are_there(running):
+def test_status_counts_existing_partitions(running):
     def partitions():
         return json.loads(odradek("status", "--pid", running.pid, "--json").stdout)["partitions"]
 
@@ -61,7 +61,7 @@ def test_status_counts_the_partitions_that_are_there(running):
         assert partitions() == 3
 
 
-def test_who_names_no_broker_is_told_how_to(tmp_path, monkeypatch, capsys):
+def test_an_error_without_a_selected_broker_names_the_options(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(running_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)]))
     with pytest.raises(running_broker.NotRunningError, match=r"--config FILE.*--data-dir DIR"):
         running_broker.find(None, (), None, None)
@@ -70,14 +70,14 @@ def test_who_names_no_broker_is_told_how_to(tmp_path, monkeypatch, capsys):
     assert "--config" not in str(named.value)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    for default, told in ((nobody, True), ("localhost:9092", False)):
+    for default, hinted in ((nobody, True), ("localhost:9092", False)):
         monkeypatch.setattr(options, "DEFAULT_SERVERS", default)
         with pytest.raises(SystemExit):
             main(["topic", "list", "-b", nobody])
-        assert ("-b HOST:PORT" in capsys.readouterr().err) is told
+        assert ("-b HOST:PORT" in capsys.readouterr().err) is hinted
 
 
-def test_stop_ends_the_broker_in_order(running):
+def test_stop_shuts_the_broker_down_cleanly(running):
     pids = running.process_ids()
     result = odradek("stop", "--set", f"log.dirs={running.data_dir}")
     assert result.returncode == 0 and f"stopped broker {running.pid}" in result.stdout
@@ -87,7 +87,7 @@ def test_stop_ends_the_broker_in_order(running):
     assert odradek("stop", "--data-dir", running.data_dir).returncode == 1
 
 
-def test_interrupt_ends_the_broker_in_order(running):
+def test_an_interrupt_shuts_the_broker_down_cleanly(running):
     running.signal(signal.SIGINT)
     assert running._reap() == 0
     assert "Traceback" not in running.log_file.read_text()
@@ -104,7 +104,7 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
     assert "these settings have no effect: sasl.jaas.config (--set)\n" in text
 
 
-def test_the_level_of_the_log_is_an_option_of_the_start(tmp_path):
+def test_the_log_level_is_an_option_of_start(tmp_path):
     options = ["--set", f"log.dirs={tmp_path}/data", "--set", "metrics.listener=", "--log-level"]
     done = odradek("start", *options, "loud")
     assert done.returncode == 1 and "log.level=loud: must be one of FATAL, ERROR" in done.stderr
@@ -112,7 +112,7 @@ def test_the_level_of_the_log_is_an_option_of_the_start(tmp_path):
     assert done.returncode == 1 and "no.such.key" not in done.stderr, "a warning is below the level"
 
 
-def test_starts_that_cannot_work_are_one_line(running, tmp_path):
+def test_failed_starts_are_errors_of_one_line(running, tmp_path):
     file = tmp_path / "file"
     file.touch()
     cases = {
@@ -120,8 +120,8 @@ def test_starts_that_cannot_work_are_one_line(running, tmp_path):
         str(running.data_dir): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={running.data_dir}"],
         str(file): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={file}"],
     }
-    for words, given in cases.items():
-        result = odradek("start", "--set", "metrics.listener=", *given)
+    for words, arguments in cases.items():
+        result = odradek("start", "--set", "metrics.listener=", *arguments)
         assert result.returncode == 1, result
         lines = [line for line in result.stderr.splitlines() if line.startswith("odradek: ")]
         assert len(lines) == 1 and words in lines[0] and "Traceback" not in result.stderr, result
@@ -148,7 +148,7 @@ def test_a_directory_of_another_broker_id_is_refused(tmp_path):
 def test_the_demo_compares_every_byte():
     result = odradek("demo", "--megabytes", "3", timeout=240)
     assert result.returncode == 0, result
-    assert re.search(r"compared  [\d,]+ records, every byte .* all equal", result.stdout)
+    assert re.search(r"compared  [\d,]+ records: every byte .* are equal", result.stdout)
     assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout
 
 
@@ -180,4 +180,4 @@ def test_each_setting_that_a_start_refuses_is_a_line(tmp_path):
     for number, (line, name) in enumerate(zip(lines, names, strict=True), 1):
         assert line.startswith(f"odradek: {name}: ") and line.endswith(f"({file}:{number})")
     lines = odradek("adopt", "--check", "--config", file).stderr.splitlines()
-    assert [line.split(": ")[1] for line in lines] == names[:2], "a take-over does not join ZooKeeper"
+    assert [line.split(": ")[1] for line in lines] == names[:2], "adopt does not connect to ZooKeeper"

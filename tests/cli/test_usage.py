@@ -1,4 +1,4 @@
-"""`odradek usage` against a broker's HTTP made up of rows: every figure it shows, and one line for whatever is wrong."""
+"""`odradek usage` against a simulated /usage of a broker: every number that it prints, and its errors."""
 
 import http.server
 import json
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from odradek.cli.usage_source import Place, Source
+from odradek.cli.usage_source import Source, UsageLocation
 from odradek.cli.usage_view import show_sums
 from odradek.clients import configs
 from odradek.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
@@ -39,7 +39,7 @@ def row(client, topic, api, since=AT - 60_000, *, principal="User:a", page=1, re
 
 
 def rows(at):
-    """What a broker with two clients counted at its look number `at`, from 1."""
+    """What a broker with two clients counted at its request number `at`, from 1."""
     return [
         row("web", "orders", 0, req=10 * at, size=1_000_000 * at, n=100 * at),
         row("web", "orders", 0, req=5, size=500, n=5, page=2, since=AT - 90_000),
@@ -56,22 +56,22 @@ class Reporter(http.server.ThreadingHTTPServer):
 
     def __init__(self, directory=None):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.looks, self.boot, self.spool, self.answer = 0, "aa", directory, None
+        self.requests, self.boot, self.spool, self.answer = 0, "aa", directory, None
         self.address = f"127.0.0.1:{self.server_address[1]}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         server, url = self.server, urlsplit(self.path)
-        server.looks += 1
+        server.requests += 1
         about = {
-            "odradek": "1", "broker": 1, "boot": server.boot, "began": AT - 90_000, "at": AT + 2000 * server.looks,
-            "clock": 2000 * server.looks, "spool": server.spool and {"directory": str(server.spool)},
+            "odradek": "1", "broker": 1, "boot": server.boot, "began": AT - 90_000, "at": AT + 2000 * server.requests,
+            "clock": 2000 * server.requests, "spool": server.spool and {"directory": str(server.spool)},
         }  # fmt: skip
         status, content = 200, b""
         try:
             query = parse_qs(url.query, keep_blank_values=True)
-            content = json.dumps(document(query, rows(server.looks), NAMES, STATE, about)).encode()
+            content = json.dumps(document(query, rows(server.requests), NAMES, STATE, about)).encode()
         except BadQuery as error:
             status, content = 400, json.dumps({"error": str(error)}).encode()
         if server.answer is not None:
@@ -102,23 +102,26 @@ def usage(reporter, monkeypatch):
     return Command("127.0.0.1:1")
 
 
-def by(told, *names):
-    return {tuple(one[name] for name in names): one for one in told["rows"]}
+def by(output, *names):
+    return {tuple(entry[name] for name in names): entry for entry in output["rows"]}
 
 
-def test_show_adds_up_pages_and_tells_since_when(usage):
-    told = usage.json("usage", "show")
-    assert told["by"] == ["principal", "client", "topic"] and (told["from"], told["to"]) == (AT - 90_000, AT + 2000)
-    found = by(told, "client", "topic")
+def test_show_sums_pages_and_shows_the_period(usage):
+    output = usage.json("usage", "show")
+    assert output["by"] == ["principal", "client", "topic"] and (output["from"], output["to"]) == (
+        AT - 90_000,
+        AT + 2000,
+    )
+    found = by(output, "client", "topic")
     assert found["web", "orders"] == {
         "principal": "User:a", "client": "web", "topic": "orders", "in": 1_000_500, "out": 0, "rin": 105, "rout": 0, "req": 15,
         "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT,
     }  # fmt: skip
-    assert [one["in"] for one in told["rows"]] == sorted((one["in"] for one in told["rows"]), reverse=True)
+    assert [entry["in"] for entry in output["rows"]] == sorted((entry["in"] for entry in output["rows"]), reverse=True)
     for name in ("in", "out", "rin", "rout"):
-        assert told["sum"][name] == sum(one[name] for one in told["rows"])
-    assert told["sum"]["in"] == 1_000_500 + 2000 + 70 + 10_000
-    assert told["sum"]["req"] == 15 + 1 + 1  # without those that are told by topic once more
+        assert output["sum"][name] == sum(entry[name] for entry in output["rows"])
+    assert output["sum"]["in"] == 1_000_500 + 2000 + 70 + 10_000
+    assert output["sum"]["req"] == 15 + 1 + 1  # without those that are output by topic once more
 
 
 @pytest.mark.parametrize(
@@ -135,19 +138,21 @@ def test_show_adds_up_pages_and_tells_since_when(usage):
     ],
 )
 def test_show_groups_sorts_and_filters(usage, arguments, expected):
-    told = usage.json("usage", "show", *arguments)
-    assert [tuple(one[name] for name in told["by"]) for one in told["rows"]] == expected
+    output = usage.json("usage", "show", *arguments)
+    assert [tuple(entry[name] for name in output["by"]) for entry in output["rows"]] == expected
 
 
-def test_show_is_a_table_for_people(usage):
+def test_show_prints_a_table(usage):
     lines = usage("usage", "show", "--client", "web").splitlines()
     assert lines[0].split()[:5] == ["PRINCIPAL", "CLIENT", "TOPIC", "IN", "OUT"]
     assert lines[1].split()[:6] == ["User:a", "web", "orders", "1.0", "MB", "0"]
     assert lines[2].split()[2] == "(none)"
-    assert lines[-1].startswith("From 20") and "105 records in" in lines[-1] and "15 requests, 1 error" in lines[-1]
+    assert (
+        lines[-1].startswith("Total from 20") and "105 records in" in lines[-1] and "15 requests, 1 error" in lines[-1]
+    )
 
 
-def test_counts_in_tables_have_separators_and_keep_to_the_right(capsys):
+def test_counts_in_tables_have_separators_and_align_right(capsys):
     counts = Counts([0] * len(VALUES))
     counts.values[VALUES.index("rin")] = 5_424_624
     counts.values[VALUES.index("req")] = 999
@@ -161,39 +166,41 @@ def test_counts_in_tables_have_separators_and_keep_to_the_right(capsys):
     assert "5424624" in capsys.readouterr().out
 
 
-def test_top_is_the_difference_of_two_looks(usage):
-    told = usage.json("usage", "top", "--once", "--interval", "0.1", "--by", "client")
-    assert told["seconds"] == 2.0  # by the broker's clock
-    found = by(told, "client")
+def test_top_shows_the_difference_of_two_requests(usage):
+    output = usage.json("usage", "top", "--once", "--interval", "0.1", "--by", "client")
+    assert output["seconds"] == 2.0  # by the broker's clock
+    found = by(output, "client")
     assert found["web",]["in"] == 1_002_000 and found["web",]["rates"]["in"] == 501_000
     assert found["web",]["rates"]["req"] == 5 and found["web",]["rates"]["err"] == 0.5
     assert found["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
-    assert (RETIRED,) not in found  # its rate means nothing
-    assert told["sum"]["rates"]["in"] == 501_035
+    assert (RETIRED,) not in found  # its rate is not meaningful
+    assert output["sum"]["rates"]["in"] == 501_035
 
 
-def test_top_of_a_broker_that_restarted_counts_from_its_start(usage, reporter):
+def test_top_counts_from_the_start_of_a_restarted_broker(usage, reporter):
     command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--json", "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         try:
             assert json.loads(process.stdout.readline())["seconds"] == 2.0
             reporter.boot = "bb"
-            later = (json.loads(process.stdout.readline())["seconds"] for _ in range(100))  # it looks whenever it likes
-            assert any(seconds > 90 for seconds in later)  # since the new one's start
+            later = (
+                json.loads(process.stdout.readline())["seconds"] for _ in range(100)
+            )  # the command chooses the time of its requests
+            assert any(seconds > 90 for seconds in later)  # since the start of the new broker
         finally:
             process.terminate()
 
 
 @pytest.mark.parametrize("what", ["client", "principal", "topic", "api"])
-def test_top_where_nobody_watches_is_one_table(usage, what):
+def test_top_without_a_terminal_prints_one_table(usage, what):
     lines = usage("usage", "top", "--interval", "0.1", "--by", what, "--sort", "out").splitlines()
     assert lines[0].split()[0] == what.upper() and "IN/S" in lines[0]
-    assert lines[-1].startswith("All: 501.0 kB in/s, 150.2 kB out/s")
+    assert lines[-1].startswith("Total: 501.0 kB in/s, 150.2 kB out/s")
 
 
-def test_topic_tells_who_writes_and_reads_since_when(usage):
-    told = usage.json("usage", "topic", "orders", "--interval", "0.1")
-    (writer,), (reader,) = told["writers"], told["readers"]
+def test_topic_shows_writers_and_readers(usage):
+    output = usage.json("usage", "topic", "orders", "--interval", "0.1")
+    (writer,), (reader,) = output["writers"], output["readers"]
     assert (writer["principal"], writer["client"], writer["since"], writer["last"]) == (
         "User:a",
         "web",
@@ -203,37 +210,39 @@ def test_topic_tells_who_writes_and_reads_since_when(usage):
     assert (writer["bytes"], writer["records"], writer["bytes_per_s"]) == (2_000_500, 205, 500_000)
     assert (reader["client"], reader["bytes"], reader["records"], reader["records_per_s"]) == ("etl", 600_000, 60, 15)
     assert (reader["lag"], reader["lag_s"]) == (30, 1.5)
-    assert told["groups"] == [{"group": "billing", "lag": 40, "lag_s": 2.5, "members": 2}]
-    assert told["topic"]["bytes"] == 5_000_000 and not told["folded"]
+    assert output["groups"] == [{"group": "billing", "lag": 40, "lag_s": 2.5, "members": 2}]
+    assert output["topic"]["bytes"] == 5_000_000 and not output["folded"]
     text = usage("usage", "topic", "orders", "--interval", "0")
-    assert "Topic orders: 5.0 MB stored in 3 partitions (the largest 3.0 MB), 800 offsets from start to end" in text
+    assert (
+        "orders: 5.0 MB stored in 3 partitions (the largest has 3.0 MB), 800 offsets from log start to log end" in text
+    )
     quiet = usage.run("usage", "topic", "quiet", "--interval", "0")
-    assert "nobody wrote to it" in quiet.stderr and "nobody read it" in quiet.stderr
+    assert "no client wrote to the topic" in quiet.stderr and "no client read from the topic" in quiet.stderr
 
 
-def test_a_topic_that_is_not_there_is_told_with_what_is(usage):
-    usage.refused("usage", "topic", "order", words=["no topic 'order'", "did you mean 'orders'?"])
-    usage.refused("usage", "topic", "xyz", words=["no topic 'xyz'", "odradek topic list"])
+def test_an_unknown_topic_is_an_error_with_the_closest_name(usage):
+    usage.refused("usage", "topic", "order", words=["topic 'order' does not exist", "did you mean 'orders'?"])
+    usage.refused("usage", "topic", "xyz", words=["topic 'xyz' does not exist", "odradek topic list"])
 
 
-def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
+def test_history_is_read_from_the_spool_that_the_broker_reports(usage, reporter):
     clock = spool_model.Clock()
     writer = spool_model.spool(reporter.spool, clock=clock)
     for number in range(1, 121):
         clock.advance(60_000)
         assert writer.write([spool_model.usage(1, "User:old", "gone", "orders", 0, AT, [number] * 8)])
-    told = usage.json(
+    output = usage.json(
         "usage", "show", "--since", str(spool_model.NOON + 30 * 60_000), "--until", str(clock.now - 60_000)
     )
-    (found,) = told["rows"]
+    (found,) = output["rows"]
     assert found["in"] == 89 and found["client"] == "gone"
-    assert (told["from"], told["to"]) == (spool_model.NOON + 30 * 60_000, clock.now - 60_000)
-    told = usage.json("usage", "topic", "orders", "--interval", "0", "--since", "0")
-    assert told["counted_until"] == clock.now  # the end of the newest interval of the spool
+    assert (output["from"], output["to"]) == (spool_model.NOON + 30 * 60_000, clock.now - 60_000)
+    output = usage.json("usage", "topic", "orders", "--interval", "0", "--since", "0")
+    assert output["counted_until"] == clock.now  # the end of the newest interval of the spool
     text = usage.run("usage", "topic", "orders", "--interval", "0", "--since", "0").stdout
-    assert "(the spool's last minute). As of " in text
-    assert [one["client"] for one in told["writers"]] == ["web", "gone"] and told["writers"][1]["bytes"] == 120
-    assert told["writers"][-1]["since"] == AT and told["writers"][-1]["last"] == clock.now
+    assert "These counts are from the spool. The columns last, lag and lag s" in text
+    assert [entry["client"] for entry in output["writers"]] == ["web", "gone"] and output["writers"][1]["bytes"] == 120
+    assert output["writers"][-1]["since"] == AT and output["writers"][-1]["last"] == clock.now
     with next(reporter.spool.glob("*.jsonl")).open("ab") as file:
         file.write(b'{"kind":"usage"')
     done = usage.run("usage", "show", "--spool", reporter.spool)
@@ -241,16 +250,16 @@ def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
     assert str(reporter.spool) in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_wrong_words_are_told_with_right_ones(usage, reporter, tmp_path):
+def test_errors_name_the_wrong_value_and_the_remedy(usage, reporter, tmp_path):
     usage.refused("usage", "show", "--spool", tmp_path, words=[f"no spool in {tmp_path};"])
     (tmp_path / "usage-20260131T12-b0.jsonl").touch()
     usage.refused(
-        "usage", "show", "--since", "yesterday", "--spool", tmp_path, words=["--since 'yesterday' is no time", "-1h"]
+        "usage", "show", "--since", "yesterday", "--spool", tmp_path, words=["--since 'yesterday' is not a time", "-1h"]
     )
     usage.refused("usage", "show", "--spool", tmp_path / "no", words=[f"no spool in {tmp_path}/no", "--spool DIR"])
     usage.refused("usage", "show", "--since", "-1h", words=["not on this machine", str(reporter.spool)])
     reporter.spool = None
-    usage.refused("usage", "show", "--since", "-1h", words=["keeps no history", "usage.spool.max.bytes"])
+    usage.refused("usage", "show", "--since", "-1h", words=["has no spool", "usage.spool.max.bytes"])
     usage.refused("usage", "show", "-m", "host", words=["--metrics 'host' is not HOST:PORT", "127.0.0.1:9404"])
     usage.refused("usage", "show", "-m", "host:0", words=["not HOST:PORT"])
     usage.refused("usage", "show", "--data-dir", tmp_path / "data", words=["no broker runs on", "odradek.pid"])
@@ -258,7 +267,7 @@ def test_wrong_words_are_told_with_right_ones(usage, reporter, tmp_path):
     usage.refused("usage", "shwo", code=2, words=["did you mean 'show'?"])
 
 
-def test_where_nothing_listens_it_says_what_to_type(usage):
+def test_an_address_without_a_listener_is_an_error_with_a_hint(usage):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -271,28 +280,28 @@ def test_where_nothing_listens_it_says_what_to_type(usage):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((404, b"not found"), ["is not the metrics.listener of an odradek", "404"]),
-        ((200, b"<html>"), ["is not the metrics.listener of an odradek", "200"]),
-        ((200, b"[]"), ["is not the metrics.listener of an odradek"]),
-        ((500, b'{"error": "the pages move"}'), ["answers 500: the pages move"]),
+        ((404, b"not found"), ["is not the metrics.listener of an Odradek broker", "404"]),
+        ((200, b"<html>"), ["is not the metrics.listener of an Odradek broker", "200"]),
+        ((200, b"[]"), ["is not the metrics.listener of an Odradek broker"]),
+        ((500, b'{"error": "the pages move"}'), ["responded with 500: the pages move"]),
     ],
 )
-def test_what_is_no_odradek_is_told(usage, reporter, answer, words):
+def test_a_server_that_is_no_odradek_is_an_error(usage, reporter, answer, words):
     reporter.answer = answer
     usage.refused("usage", "show", words=[reporter.address, *words])
 
 
-def test_a_port_that_does_not_speak_http_or_is_silent_is_told(usage):
+def test_a_port_without_http_or_without_a_response_is_an_error(usage):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         usage.refused(
-            "usage", "show", "-m", address, "--timeout", "0.3", words=[f"{address} does not answer within 0.3 s"]
+            "usage", "show", "-m", address, "--timeout", "0.3", words=[f"{address} did not respond within 0.3 s"]
         )
 
         def speak():
-            for _ in range(2):  # the first one is the connection before, which is gone
+            for _ in range(2):  # the first is the connection that timed out
                 connection, _ = listening.accept()
                 with connection:
                     try:
@@ -303,7 +312,7 @@ def test_a_port_that_does_not_speak_http_or_is_silent_is_told(usage):
 
         thread = threading.Thread(target=speak)
         thread.start()
-        usage.refused("usage", "show", "-m", address, words=["does not speak HTTP"])
+        usage.refused("usage", "show", "-m", address, words=["the response is not HTTP"])
         thread.join()
 
 
@@ -322,12 +331,12 @@ def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
         os.close(other)
         shown = b""
         try:
-            while shown.count(b"orders") < 3:  # three looks; a test that waits for more than there is ends by its time
+            while shown.count(b"orders") < 3:  # three samples
                 shown += os.read(ours, 65536)
             process.send_signal(signal.SIGINT)
             while part := os.read(ours, 65536):
                 shown += part
-        except OSError:  # how Linux tells that the other end is closed
+        except OSError:  # EIO: the other end is closed
             pass
         code = process.wait(60)
     os.close(ours)
@@ -336,7 +345,7 @@ def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
     assert "orders" in text and "500.0 kB" in text and "Ctrl-C" in text and reporter.address in text
 
 
-def test_a_look_imports_no_more_than_it_needs(usage):
+def test_usage_imports_only_what_it_needs(usage):
     code = (
         "import sys; from odradek.cli.main import main\n"
         "try: main(['usage', 'show'])\n"
@@ -356,17 +365,15 @@ LISTENERS = [
 
 
 @pytest.mark.parametrize(("value", "expected"), LISTENERS, ids=[row[0] for row in LISTENERS])
-def test_a_broker_that_is_named_by_its_kafka_listener_is_asked_where_its_figures_are(
-    cli_broker, monkeypatch, value, expected
-):
+def test_the_metrics_address_is_read_from_the_broker_at_a_kafka_listener(cli_broker, monkeypatch, value, expected):
     entry = configs.Entry("metrics.listener", value, 4, True, False, 2, None, ())
     monkeypatch.setattr(configs, "describe", lambda *_: {"metrics.listener": entry})
-    place = Place(None, None, (), None, None, cli_broker.bootstrap_servers)
-    source = Source(place, 10.0)
+    location = UsageLocation(None, None, (), None, None, cli_broker.bootstrap_servers)
+    source = Source(location, 10.0)
     assert (source.host, source.port) == expected
 
 
-def test_what_names_a_broker_is_never_replaced_by_the_default_address(reporter, cli_broker, monkeypatch):
+def test_a_selected_broker_is_never_replaced_by_the_default_address(reporter, cli_broker, monkeypatch):
     monkeypatch.delenv("ODRADEK_METRICS", raising=False)
     silent = Command(cli_broker.bootstrap_servers)
     silent.refused("usage", "top", "--once", words=["metrics.listener", cli_broker.bootstrap_servers, "is empty"])

@@ -9,11 +9,11 @@ from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.records.line_batches import RecordBatches
 
 from odradek.cli import sending
-from odradek.cli.direct_reading import DirectReading, record_reader
+from odradek.cli.direct_reading import DirectConsumer, record_reader
 from odradek.cli.interrupt import Interruption
 from odradek.cli.reading import Ends, Start, assignment, matching
 from odradek.cli.record_format import printer
-from odradek.cli.sending import Sending
+from odradek.cli.sending import InputSender
 from odradek.clients import fetching, producing, topics
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError, UnreachableError
@@ -55,7 +55,7 @@ def test_lines_that_are_sent_and_read_over_connections_that_break_arrive_once_an
     with cluster_of(gate) as cluster, Interruption() as interruption, path.open("rb") as source:
         batches = RecordBatches(PARTITIONS, 20_000, open_partitions=range(PARTITIONS), separator=b":")
         sender = Sender(cluster, "cut", PARTITIONS, -1, 30.0, seal, warnings.append)
-        Sending(source, "lines", batches, sender, interruption, lambda more: None).run()
+        InputSender(source, "lines", batches, sender, interruption, lambda more: None).run()
         assert sender.acknowledged == len(keys) and sender.waiting_bytes == sender.waiting_records == 0
     assert gate.cuts == 0 and warnings and "retrying" in warnings[0]
     monkeypatch.setattr(fetching, "PARTITION_MAX_BYTES", 20_000)
@@ -78,7 +78,7 @@ def read_all(gate, topic, warnings, cuts):
         gate.cuts, gate.cut_at = cuts, 6
         reader = record_reader(printer("{key}:{value}\\n"), written.extend, None, None, None, True)
         fetcher = Fetcher(cluster, positions, True, warnings.append)
-        DirectReading(fetcher, reader, positions, ends).run(interruption, 30.0)
+        DirectConsumer(fetcher, reader, positions, ends).run(interruption, 30.0)
     return bytes(written)
 
 
@@ -288,6 +288,6 @@ def test_an_input_that_is_one_record_has_a_largest_size(tmp_path, monkeypatch):
     leader = Leader()
     with path.open("rb") as source, Interruption() as interruption:
         batches = RecordBatches(2, 1000, open_partitions=range(2))
-        work = Sending(source, "whole", batches, sender_to(leader), interruption, lambda more: None)
+        work = InputSender(source, "whole", batches, sender_to(leader), interruption, lambda more: None)
         work.run()
-    assert work.failure == "line 1 of the input was not sent: it is longer than 10 bytes" and not leader.sent
+    assert work.failure == "line 1 of the input is not valid: the record is longer than 10 bytes" and not leader.sent

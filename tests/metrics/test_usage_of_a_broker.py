@@ -224,7 +224,7 @@ def test_without_a_spool_and_without_a_listener_it_says_so(tmp_path):
         command.refused("usage", "show", "--since", "-1h", *at, words=["no spool in", "--spool DIR"])
         address = broker.status()["metrics"]
         named = ("-m", f"{address['host']}:{address['port']}")
-        command.refused("usage", "show", "--since", "-1h", *named, words=["keeps no history", "usage.spool.max.bytes"])
+        command.refused("usage", "show", "--since", "-1h", *named, words=["has no spool", "usage.spool.max.bytes"])
         command("usage", "show", *named)
     with Broker({}, directory=tmp_path / "c") as broker:
         command.refused("usage", "top", "--data-dir", broker.data_dir, words=["metrics.listener is empty"])

@@ -1,4 +1,4 @@
-"""The broker that tests start: what it promises, and how it fails."""
+"""`odradek.testing`: start, stop, kill and restart of a broker, and its errors; the fixtures; the process tree."""
 
 import os
 import signal
@@ -18,11 +18,11 @@ pytest_plugins = ["pytester"]
 
 
 def exists(pid):
-    """Whether the process lives; a zombie whose new parent is slow to reap it does not."""
+    """Whether the process runs. A zombie that its new parent has not yet reaped does not."""
     return start_ticks(pid) is not None
 
 
-def test_a_broker_answers_where_it_says_and_is_gone_afterwards():
+def test_a_broker_listens_on_its_address_and_leaves_nothing_behind():
     with Broker(topics={"plain": 3, "tuned": {"partitions": "2", "segment.bytes": "2000000"}}) as broker:
         pids = broker.process_ids()
         assert pids[0] == broker.pid and len(pids) >= 4
@@ -36,10 +36,10 @@ def test_a_broker_answers_where_it_says_and_is_gone_afterwards():
     assert not directory.exists()
 
 
-def test_it_is_ready_soon(tmp_path):
-    """Usually in 0.2-0.3 s, which the benchmark measures; here only far from the seconds that a JVM takes.
+def test_a_broker_starts_fast(tmp_path):
+    """Usually it takes 0.2-0.3 s, which the benchmark measures; the limit here is only far below the start of a JVM.
 
-    A busy machine may have a quiet moment, and where it has none, it is the processor's time that counts.
+    On a busy machine, the fastest of several starts counts, or the CPU time of a start if that is less.
     """
     seconds: list[float] = []
     while len(seconds) < 10 and min(seconds, default=9.0) >= 2:
@@ -49,21 +49,21 @@ def test_it_is_ready_soon(tmp_path):
 
 
 def processor_seconds(pid):
-    """Of a process and of its children that have ended."""
+    """The CPU time of a process and of its children that have ended."""
     with open(f"/proc/{pid}/stat", "rb") as stat:
         fields = stat.read().rpartition(b") ")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_brokers_side_by_side_do_not_meet(tmp_path):
-    with Broker(directory=tmp_path / "a") as one, Broker(directory=tmp_path / "b") as other:
-        assert one.port != other.port
-        assert set(one.process_ids()).isdisjoint(other.process_ids())
+def test_two_brokers_share_neither_port_nor_processes(tmp_path):
+    with Broker(directory=tmp_path / "a") as first, Broker(directory=tmp_path / "b") as second:
+        assert first.port != second.port
+        assert set(first.process_ids()).isdisjoint(second.process_ids())
     assert (tmp_path / "a" / "broker.log").stat().st_size > 0
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "kill_group"])
-def test_it_starts_again_on_the_same_data_and_port(tmp_path, end):
+def test_a_restart_uses_the_same_data_and_port(tmp_path, end):
     with Broker(directory=tmp_path, topics={"t": 1}) as broker:
         port, pids = broker.port, broker.process_ids()
         getattr(broker, end)()
@@ -73,20 +73,20 @@ def test_it_starts_again_on_the_same_data_and_port(tmp_path, end):
         assert broker.status()["partitions"] == 1
 
 
-def test_a_port_that_somebody_took_meanwhile_is_waited_for(tmp_path):
+def test_a_restart_waits_for_a_port_that_another_process_took(tmp_path):
     with Broker(directory=tmp_path) as broker:
         port = broker.port
         broker.stop()
         with socket.create_server(("127.0.0.1", port)) as taken:
             starting = threading.Thread(target=broker.start, daemon=True)
             starting.start()
-            until(lambda: b"the port is in use" in broker.log_file.read_bytes(), "the port was tried")
+            until(lambda: b"the port is in use" in broker.log_file.read_bytes(), "an attempt to use the port")
             taken.close()
             starting.join(PATIENCE_S)
         assert broker.running and broker.port == port
 
 
-def test_its_port_is_given_to_nobody_while_it_does_not_run(tmp_path):
+def test_the_port_of_a_stopped_broker_is_reserved(tmp_path):
     with Broker(directory=tmp_path) as broker:
         for end in (broker.stop, broker.kill):
             end()
@@ -98,7 +98,7 @@ def test_its_port_is_given_to_nobody_while_it_does_not_run(tmp_path):
     assert broker._held is None
 
 
-def test_a_second_broker_on_the_same_data_is_refused_with_its_own_words(tmp_path):
+def test_a_second_broker_on_the_same_data_fails_with_an_error_in_its_log(tmp_path):
     with Broker(directory=tmp_path) as broker:
         second = Broker({"log.dirs": broker.data_dir}, directory=tmp_path / "second")
         with pytest.raises(BrokerError, match="exit code 1 before it was ready"):
@@ -107,7 +107,7 @@ def test_a_second_broker_on_the_same_data_is_refused_with_its_own_words(tmp_path
         assert broker.running
 
 
-def test_a_bad_configuration_is_told_with_the_end_of_the_log():
+def test_the_error_for_a_bad_configuration_contains_the_end_of_the_log():
     broker = Broker({"num.partitions": "many"})
     with pytest.raises(BrokerError, match=r"exit code 1 before it was ready\n.*\n.*num\.partitions=many: must be"):
         broker.__enter__()
@@ -123,11 +123,11 @@ def test_a_start_that_takes_too_long_leaves_no_process(tmp_path):
         broker.start()
     assert not broker.running
     members = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if in_group(pid, broker.pid)]  # noqa: PTH208
-    assert wait_for_end(open_pidfds(members), 60)  # killed, perhaps not gone to the last instruction
+    assert wait_for_end(open_pidfds(members), 60)  # killed, but perhaps not yet ended
 
 
 def in_group(pid, group):
-    """Whether a living process is in the group; zombies that their new parent has not reaped yet do not count."""
+    """Whether the process is in the group and runs. A zombie that its new parent has not yet reaped does not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b") ")[2].split()
@@ -136,7 +136,7 @@ def in_group(pid, group):
     return int(fields[2]) == group and fields[0] != b"Z"
 
 
-def test_a_readiness_message_from_somebody_else_is_not_believed(tmp_path):
+def test_a_readiness_message_of_another_process_is_ignored(tmp_path):
     program = tmp_path / "liar"
     send = "import os, socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])"
     program.write_text(f'#!/bin/sh\n{sys.executable} -c "{send}"\nexit 7\n')
@@ -145,12 +145,12 @@ def test_a_readiness_message_from_somebody_else_is_not_believed(tmp_path):
         Broker(directory=tmp_path / "b", python=str(program)).start()
 
 
-def test_what_was_not_started_cannot_be_signalled(tmp_path):
-    with pytest.raises(BrokerError, match="does not run"):
+def test_a_broker_that_was_not_started_cannot_be_signalled(tmp_path):
+    with pytest.raises(BrokerError, match="is not running"):
         Broker(directory=tmp_path).signal(signal.SIGTERM)
 
 
-def test_the_process_tree_is_the_kernel_s():
+def test_the_process_tree_is_read_from_the_kernel():
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -170,7 +170,7 @@ def test_the_process_tree_is_the_kernel_s():
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_who_listens_on_a_port_is_known(family, host):
+def test_the_process_that_listens_on_a_port_is_found(family, host):
     with socket.socket(family) as server:
         server.bind((host, 0))
         port = server.getsockname()[1]
@@ -180,7 +180,7 @@ def test_who_listens_on_a_port_is_known(family, host):
         assert not listens_on(os.getppid(), port)
 
 
-def test_the_fixtures_give_running_brokers(pytester):
+def test_the_fixtures_return_running_brokers(pytester):
     pytester.makepyfile(
         """
         import socket

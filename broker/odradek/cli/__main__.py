@@ -1,11 +1,11 @@
-"""Where the installed command and ``python -m odradek.cli`` begin.
+"""Entry point of the installed command and of ``python -m odradek.cli``.
 
-Until the command has set its own handlers, Ctrl-C ends the process as it ends a program in C: without a traceback.
+Until the command has set its signal handlers, Ctrl-C ends the process without a traceback, as it ends a C program.
 """
 
 import signal
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, which is kept
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent ignores it; keep that
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from odradek.cli.main import main

@@ -1,11 +1,14 @@
-"""``odradek adopt``: shows what Kafka's directories hold, asks, and takes them over. Runs in the process of the command."""
+"""``odradek adopt``: reports the contents of Kafka's log directories, asks for confirmation, and takes them over.
+
+Runs in the process of the command.
+"""
 
 import os
 from collections.abc import Sequence
 
 import click
 
-from odradek.cli.interrupt import Interruption, noting
+from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.log_verify import VerifyError, verify_directories
 from odradek.cli.options import confirm
 from odradek.cli.output import count, echo_json, print_table, size
@@ -20,11 +23,11 @@ from odradek.storage.verify import DirectoryReport, NotALogDirectoryError, list_
 
 MOST_SHOWN = 100
 TITLES = ("topic", "partitions here", "records", "size", "formats", "codecs")
-ENDS_WELL = "Start the broker with log.dirs={}"
+START_HINT = "Start the broker with log.dirs={}"
 
 
 class AdoptError(Exception):
-    """Directories that are not taken over; one line."""
+    """The directories were not taken over; one line."""
 
 
 def run_adopt(
@@ -39,26 +42,26 @@ def run_adopt(
     as_json: bool,
     processes: int,
 ) -> int:
-    """The whole command; its exit code. Raises AdoptError, ConfigError."""
+    """Run the command; return its exit code. Raises AdoptError, ConfigError."""
     config = _config(config_file, overrides, directories)
     locks: list[int] = []
     try:
-        with noting(lambda: "nothing was changed"):
+        with interrupt_note(lambda: "nothing was changed"):
             if not check:
                 for path in config.log_dirs:
-                    list_directory(path)  # a lock is a file: none may appear in what is no log directory
+                    list_directory(path)  # raises before a lock file is created in a directory that is no log directory
                 locks += [lock_directory(path) for path in _with_meta(config.log_dirs)]
-            found, reports = _look(config, processes, as_json, own_lock=not check)
+            adoption, reports = _survey(config, processes, as_json, own_lock=not check)
             if as_json:
-                echo_json(describe(found) | {"logs": _log_lines(reports)})
+                echo_json(describe(adoption) | {"logs": _log_lines(reports)})
             else:
-                print_adoption(found, reports)
+                print_adoption(adoption, reports)
             if check:
-                return 1 if found.obstacles else 0
-            _require_leave(found, force, again)
+                return 1 if adoption.obstacles else 0
+            _require_options(adoption, force, again)
             confirm(f"This takes over {', '.join(config.log_dirs)}.", yes)
-        with Interruption():  # it is short, and half of it would have to be repeated
-            carry_out(found)
+        with Interruption():  # signals wait: it is short, and an interrupted adoption would have to be repeated
+            carry_out(adoption)
     except (NotALogDirectoryError, AdoptionError, ClusterMetadataError, CorruptMetadataError) as error:
         raise AdoptError(error) from error
     except (DirectoryInUseError, StoreError, VerifyError) as error:
@@ -69,63 +72,69 @@ def run_adopt(
         for descriptor in locks:
             os.close(descriptor)
     if not as_json:
-        click.echo(ENDS_WELL.format(",".join(config.log_dirs)) + _also_to_set(config))
+        click.echo(START_HINT.format(",".join(config.log_dirs)) + _metadata_store_hint(config))
     return 0
 
 
-def _also_to_set(config: BrokerConfig) -> str:
-    """What the configuration that was given lacks for a start."""
+def _metadata_store_hint(config: BrokerConfig) -> str:
+    """A hint to set metadata.store, if the broker cannot start with the configuration's metadata store."""
     try:
         config.check_metadata_store()
     except ConfigError:
-        return ", and with metadata.store=embedded: the configuration names another place for the metadata"
+        return ", and with metadata.store=embedded, because the configuration names another metadata store"
     return ""
 
 
-def _require_leave(found: Adoption, force: bool, again: bool) -> None:
-    """Raises AdoptError if the take-over needs an option that was not given."""
-    path = found.directories[0].path
-    if found.again and not again:
+def _require_options(adoption: Adoption, force: bool, again: bool) -> None:
+    """Raise AdoptError if the adoption needs --again or --force, and the option was not given."""
+    path = adoption.directories[0].path
+    if adoption.again and not again:
         raise AdoptError(
-            f"{path} was taken over before; if Kafka has written there since, --again replaces the metadata"
+            f"{path} was already adopted; if Kafka has written there since, add --again to replace the metadata"
         )
-    if found.obstacles and not force:
-        raise AdoptError(f"{count(len(found.obstacles), 'obstacle')}, see above; --force takes over despite them")
+    if adoption.obstacles and not force:
+        raise AdoptError(f"{count(len(adoption.obstacles), 'obstacle')}, see above; add --force to adopt nevertheless")
 
 
 def _config(config_file: str | None, overrides: Sequence[str], directories: Sequence[str]) -> BrokerConfig:
-    """The configuration with the directories as its log.dirs."""
+    """The configuration, with the directories as its log.dirs. Raises AdoptError, ConfigError."""
     if not directories:
         if config_file is None and not overrides:
-            raise AdoptError("name the log directories, or the configuration whose log.dirs they are")
+            raise AdoptError(
+                "name the log directories, or --config FILE with the configuration whose log.dirs they are"
+            )
         return load(config_file, overrides)
     named = [os.path.abspath(path) for path in directories]  # noqa: PTH100
     if config_file is not None:
         configured = load(config_file, overrides)
         if sorted(os.path.abspath(path) for path in configured.log_dirs) != sorted(named):  # noqa: PTH100
             raise AdoptError(
-                f"log.dirs of {config_file} are {', '.join(configured.log_dirs)}: name the same directories, or none"
+                f"log.dirs of {config_file} are {', '.join(configured.log_dirs)}: name exactly these directories, or none"
             )
         return configured
     if any("," in path for path in named):
-        raise AdoptError("a directory with a comma in its name cannot be one of log.dirs")
+        raise AdoptError("a directory with a comma in its path cannot be one of log.dirs; rename it")
     return load(None, [*overrides, f"log.dirs={','.join(named)}"])
 
 
 def _with_meta(paths: Sequence[str]) -> list[str]:
-    """The directories, if all of them are Kafka's: else the survey says which is not, and no lock file is made."""
+    """The directories, if all of them have a meta.properties; otherwise none, so that no lock file is created in a directory
+    that the survey rejects."""
     return list(paths) if all(os.path.exists(f"{path}/meta.properties") for path in paths) else []  # noqa: PTH110
 
 
-def _look(config: BrokerConfig, processes: int, quiet: bool, own_lock: bool) -> tuple[Adoption, list[DirectoryReport]]:
-    files = [list_directory(path) for path in config.log_dirs]
+def _survey(
+    config: BrokerConfig, processes: int, quiet: bool, own_lock: bool
+) -> tuple[Adoption, list[DirectoryReport]]:
+    """Read the metadata and verify the logs of the directories. :param own_lock: whether this process locked them."""
+    directories = [list_directory(path) for path in config.log_dirs]
     if own_lock:
-        for one in files:
-            one.restate_lock(held_by_us=True)
-    found = survey(files, config)
-    reports = verify_directories(files, processes=processes, deep=False, quiet=quiet, gaps=found.compacted)
-    judge(found, reports)
-    return found, reports
+        for directory in directories:
+            directory.restate_lock(held_by_us=True)
+    adoption = survey(directories, config)
+    reports = verify_directories(directories, processes=processes, deep=False, quiet=quiet, gaps=adoption.compacted)
+    judge(adoption, reports)
+    return adoption, reports
 
 
 def _log_lines(reports: Sequence[DirectoryReport]) -> list[dict[str, object]]:
@@ -149,17 +158,19 @@ def _bits(value: int) -> list[int]:
     return [bit for bit in range(8) if value >> bit & 1]
 
 
-def print_adoption(found: Adoption, reports: Sequence[DirectoryReport]) -> None:
-    """What was found, for a person who is to decide."""
-    version = f", metadata.version {found.metadata_version}" if found.metadata_version is not None else ""
-    click.echo(f"Broker {found.node_id} of cluster {found.cluster_id}, {found.mode} mode{version}")
+def print_adoption(adoption: Adoption, reports: Sequence[DirectoryReport]) -> None:
+    """Print the contents of the directories, and the obstacles."""
+    version = f", metadata.version {adoption.metadata_version}" if adoption.metadata_version is not None else ""
+    click.echo(f"Broker {adoption.node_id} of cluster {adoption.cluster_id}, {adoption.mode} mode{version}")
     for report in reports:
         logs = report.logs.values()
-        state = "in use" if report.files.locked else "closed in order" if report.files.clean else "not closed in order"
+        state = (
+            "in use" if report.files.locked else "cleanly shut down" if report.files.clean else "not cleanly shut down"
+        )
         stored = size(sum(log.size for log in logs))
         click.echo(f"  {report.files.path}: {count(len(report.logs), 'log')}, {stored}, {state}")
     sums = _sums(reports)
-    shown = list(found.topics.values())[:MOST_SHOWN]
+    shown = list(adoption.topics.values())[:MOST_SHOWN]
     rows = []
     for topic in shown:
         records, stored_bytes, formats, codecs = sums.get(topic.name, (0, 0, 0, 0))
@@ -175,19 +186,19 @@ def print_adoption(found: Adoption, reports: Sequence[DirectoryReport]) -> None:
             ]
         )
     print_table(TITLES, rows, "no topics")
-    if len(found.topics) > MOST_SHOWN:
-        click.echo(f"and {len(found.topics) - MOST_SHOWN} more: --json shows all")
+    if len(adoption.topics) > MOST_SHOWN:
+        click.echo(f"and {len(adoption.topics) - MOST_SHOWN} more topics: --json shows all")
     settings = [
         f"{topic.name} ({encode_uuid(topic.topic_id)}): "
         + ", ".join(f"{key}={with_reading(key, value)}" for key, value in topic.configs.items())
         for topic in shown
     ]
-    _print_lines("Topics' ids and settings", settings)
-    _print_lines("Will not be taken over", found.left)
-    _print_lines("To know", found.warnings)
-    _print_lines("Obstacles", found.obstacles)
-    if not found.obstacles:
-        click.echo("Nothing stands in the way.")
+    _print_lines("Topic ids and configurations", settings)
+    _print_lines("Not taken over", adoption.left)
+    _print_lines("Warnings", adoption.warnings)
+    _print_lines("Obstacles", adoption.obstacles)
+    if not adoption.obstacles:
+        click.echo("There are no obstacles.")
 
 
 def _print_lines(title: str, lines: Sequence[str]) -> None:
@@ -201,7 +212,7 @@ def _print_lines(title: str, lines: Sequence[str]) -> None:
 
 
 def _sums(reports: Sequence[DirectoryReport]) -> dict[str, tuple[int, int, int, int]]:
-    """Records, bytes, formats and codecs by topic."""
+    """The records, bytes, formats (bits) and codecs (bits) of each topic."""
     sums: dict[str, tuple[int, int, int, int]] = {}
     for report in reports:
         for (name, _), log in report.logs.items():

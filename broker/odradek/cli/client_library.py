@@ -1,4 +1,4 @@
-"""confluent-kafka for `produce` and `consume`: found or asked for, configured, its errors in one line."""
+"""Imports and configures confluent-kafka for `produce`, `consume` and `demo`, and formats its errors as one line."""
 
 import time
 from collections.abc import Mapping
@@ -9,33 +9,34 @@ from odradek.cli.interrupt import Interruption
 from odradek.clients.errors import INSTALL_LIBRARY
 
 LONGEST_POLL_S = 0.1
-"""A poll of librdkafka runs to its end whatever signals come; this is how long Ctrl-C may have to wait."""
+"""Seconds. A signal does not interrupt a poll of librdkafka, so this is the longest delay of Ctrl-C."""
 
 
 def library() -> Any:
-    """The module. Ends the command with what to install if it is not there."""
+    """Return the module `confluent_kafka`. Ends the command with the installation command if it is not installed."""
     try:
         import confluent_kafka
     except ImportError:
-        fail(f"this needs confluent-kafka: {INSTALL_LIBRARY}")
+        fail(f"this option needs confluent-kafka, which is not installed: {INSTALL_LIBRARY}")
     return confluent_kafka
 
 
 def client_config(servers: str, extra: Mapping[str, str]) -> dict[str, Any]:
-    """What both kinds of client are given; `extra` are librdkafka's own settings and win."""
+    """The configuration of a producer or consumer. :param extra: librdkafka's settings; they override the others."""
     return {"bootstrap.servers": servers, "client.id": "odradek", "log_level": 0} | dict(extra)
 
 
 def flush(producer: Any, timeout_s: float, interruption: Interruption, after_signal_s: float = 0.0) -> int:
-    """Wait until all records are answered or the time is over; how many are not answered.
+    """Wait until the broker has acknowledged or rejected all records; return the number without a result.
 
-    :param after_signal_s: the time once a signal has come.
+    :param timeout_s: the longest time to wait, in seconds.
+    :param after_signal_s: the longest time to wait after a signal has arrived, in seconds.
     """
     began = time.monotonic()
     signalled: float | None = None
     while unanswered := len(producer):
         now = time.monotonic()
-        if interruption.wanted and signalled is None:
+        if interruption.signalled and signalled is None:
             signalled = now
         left = began + timeout_s - now if signalled is None else signalled + after_signal_s - now
         if left <= 0:
@@ -44,6 +45,6 @@ def flush(producer: Any, timeout_s: float, interruption: Interruption, after_sig
     return unanswered
 
 
-def in_words(error: Any) -> str:
-    """A KafkaError in one line."""
+def error_text(error: Any) -> str:
+    """A KafkaError as one line."""
     return f"{' '.join(str(error.str()).split()).rstrip('.')} ({error.name().lstrip('_')})"

@@ -1,4 +1,4 @@
-"""``odradek cluster``: describe. In the process of the command."""
+"""``odradek cluster``: describe. Runs in the process of the command."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +20,24 @@ def cluster() -> None:
 @cluster.command("describe")
 @on_cluster
 def describe(cluster: "Cluster", as_json: bool) -> None:
-    """Show the cluster's id and controller, and its brokers with address, rack, version and partitions.
+    """Show the cluster's id, its controller, and the address, rack, version and partitions of each broker.
 
-    The version is what a broker's ApiVersions response tells: Kafka's with KRaft, and that it is Odradek; "-" if unknown.
-    With --json also the APIs and features of each broker.
+    The version is derived from the broker's ApiVersions response: the release for Kafka with KRaft, "Odradek" for Odradek,
+    "-" for others. --json also prints the APIs and features of each broker.
     """
     from odradek.cli.failure import warn
     from odradek.cli.output import count, echo_json, print_table
     from odradek.clients import brokers
 
-    found = brokers.describe(cluster)
+    info = brokers.describe(cluster)
     if as_json:
-        echo_json(_as_dict(found))
+        echo_json(_as_dict(info))
         return
-    topics = found.view.topics.values()
+    topics = info.view.topics.values()
     internal = sum(topic.internal for topic in topics)
-    controller = f"broker {found.view.controller_id}" if found.view.controller_id >= 0 else "none"
-    click.echo(f"Cluster     {found.view.cluster_id or '-'}")
-    click.echo(f"Controller  {controller}{' (it forwards to the KRaft controllers)' if found.kraft else ''}")
+    controller = f"broker {info.view.controller_id}" if info.view.controller_id >= 0 else "none"
+    click.echo(f"Cluster     {info.view.cluster_id or '-'}")
+    click.echo(f"Controller  {controller}{' (it forwards to the KRaft controllers)' if info.kraft else ''}")
     click.echo(
         f"Topics      {len(topics):,} ({internal:,} internal), "
         f"{count(sum(len(topic.partitions) for topic in topics), 'partition')}"
@@ -46,56 +46,60 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
     titles = ["broker", "address", "rack", "version", "leads", "replicas"]
     rows = [
         [
-            one.node_id,
-            _address(one),
-            one.rack,
-            one.software or ("fenced" if one.fenced else None),
-            one.leads,
-            one.replicas,
+            broker.node_id,
+            _address(broker),
+            broker.rack,
+            broker.software or ("fenced" if broker.fenced else None),
+            broker.leads,
+            broker.replicas,
         ]
-        for one in found.brokers
+        for broker in info.brokers
     ]
     print_table(titles, rows, "no brokers")
-    for one in found.brokers:
-        if one.problem is not None:
-            warn(f"broker {one.node_id}: {one.problem}")
+    for broker in info.brokers:
+        if broker.problem is not None:
+            warn(f"broker {broker.node_id}: {broker.problem}")
 
 
-def _address(one: "BrokerInfo") -> str:
-    host, port = one.address
+def _address(broker: "BrokerInfo") -> str:
+    host, port = broker.address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _as_dict(found: "ClusterInfo") -> dict[str, Any]:
-    topics = found.view.topics.values()
+def _as_dict(info: "ClusterInfo") -> dict[str, Any]:
+    topics = info.view.topics.values()
     return {
-        "cluster": found.view.cluster_id,
-        "controller": found.view.controller_id if found.view.controller_id >= 0 else None,
-        "kraft": found.kraft,
+        "cluster": info.view.cluster_id,
+        "controller": info.view.controller_id if info.view.controller_id >= 0 else None,
+        "kraft": info.kraft,
         "topics": len(topics),
         "internal_topics": sum(topic.internal for topic in topics),
         "partitions": sum(len(topic.partitions) for topic in topics),
         "brokers": [
             {
-                "id": one.node_id,
-                "host": one.address.host,
-                "port": one.address.port,
-                "rack": one.rack,
-                "fenced": one.fenced,
-                "version": one.software,
-                "leads": one.leads,
-                "replicas": one.replicas,
-                "apis": None if one.apis is None else {_api(key): list(versions) for key, versions in one.apis.items()},
-                "features": None if one.features is None else {name: list(ends) for name, ends in one.features.items()},
-                "problem": one.problem,
+                "id": broker.node_id,
+                "host": broker.address.host,
+                "port": broker.address.port,
+                "rack": broker.rack,
+                "fenced": broker.fenced,
+                "version": broker.software,
+                "leads": broker.leads,
+                "replicas": broker.replicas,
+                "apis": None
+                if broker.apis is None
+                else {_api(key): list(versions) for key, versions in broker.apis.items()},
+                "features": None
+                if broker.features is None
+                else {name: list(levels) for name, levels in broker.features.items()},
+                "problem": broker.problem,
             }
-            for one in found.brokers
+            for broker in info.brokers
         ],
     }
 
 
 def _api(key: int) -> str:
-    """Its name, or its number if this program does not know it."""
+    """The name of an API key, or its number if this program does not know the API."""
     from odradek.protocol import registry
 
     try:

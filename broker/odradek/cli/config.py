@@ -1,4 +1,4 @@
-"""``odradek config``: get, set, explain. In the process of the command."""
+"""``odradek config``: get, set, explain. Runs in the process of the command."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,30 @@ def config() -> None:
 
 
 def resource_options(command: Command) -> Command:
-    """Whose configuration."""
+    """Add the options that select the resource: a topic, a broker, all brokers, a broker's loggers, or a group."""
     for option in (
-        click.option("--group", "of_group", metavar="GROUP", shell_complete=complete_groups, help="A group's."),
-        click.option("--loggers", type=int, metavar="ID", help="The levels of a broker's loggers, until it stops."),
-        click.option("--all-brokers", is_flag=True, help="What is set for all brokers at run time."),
-        click.option("--broker", type=int, metavar="ID", help="A broker's."),
-        click.option("-t", "--topic", metavar="TOPIC", shell_complete=complete_topics, help="A topic's."),
+        click.option(
+            "--group",
+            "of_group",
+            metavar="GROUP",
+            shell_complete=complete_groups,
+            help="Act on the configuration of this group.",
+        ),
+        click.option(
+            "--loggers",
+            type=int,
+            metavar="ID",
+            help="Act on the log levels of this broker's loggers; changes last until the broker stops.",
+        ),
+        click.option("--all-brokers", is_flag=True, help="Act on the settings made at run time for all brokers."),
+        click.option("--broker", type=int, metavar="ID", help="Act on the configuration of this broker."),
+        click.option(
+            "-t",
+            "--topic",
+            metavar="TOPIC",
+            shell_complete=complete_topics,
+            help="Act on the configuration of this topic.",
+        ),
     ):
         command = option(command)
     return command
@@ -44,7 +61,7 @@ def _resource(
 ) -> "Resource | None":
     from odradek.clients.configs import Resource
 
-    given = [
+    resources = [
         Resource(kind, name)
         for kind, name in (
             ("topic", topic),
@@ -55,21 +72,21 @@ def _resource(
         )
         if name is not None
     ]
-    if len(given) > 1:
+    if len(resources) > 1:
         raise click.UsageError("give only one of --topic, --broker, --all-brokers, --loggers and --group")
-    return given[0] if given else None
+    return resources[0] if resources else None
 
 
-def _needed(resource: "Resource | None") -> "Resource":
+def _required(resource: "Resource | None") -> "Resource":
     if resource is None:
         raise click.UsageError(
-            "say whose configuration: --topic TOPIC, --broker ID, --all-brokers, --loggers ID or --group GROUP"
+            "no resource given: add --topic TOPIC, --broker ID, --all-brokers, --loggers ID or --group GROUP"
         )
     return resource
 
 
-def _shown(row: "dict[str, Any]") -> str | None:
-    """A value as the table has it: an empty one is seen, and a number has its reading beside it."""
+def _value_cell(row: "dict[str, Any]") -> str | None:
+    """The value as a table cell: "" for an empty value, and a readable form after durations and sizes."""
     from odradek.config.readable import with_reading
 
     if row["sensitive"]:
@@ -81,7 +98,7 @@ def _shown(row: "dict[str, Any]") -> str | None:
 @on_cluster
 @resource_options
 @click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=complete_settings)
-@click.option("--changed", is_flag=True, help="Only what is not the default.")
+@click.option("--changed", is_flag=True, help="Show only values that are not the default.")
 def get(
     cluster: "Cluster",
     as_json: bool,
@@ -93,34 +110,34 @@ def get(
     keys: tuple[str, ...],
     changed: bool,
 ) -> None:
-    """Show effective values, and where they come from."""
+    """Show effective values and the source of each: all keys, or only KEYs."""
     from odradek.cli.config_change import unknown_key
     from odradek.cli.output import echo_json, print_table
     from odradek.clients import configs
 
-    resource = _needed(_resource(topic, broker, all_brokers, loggers, of_group))
-    found = configs.describe(cluster, resource)
+    resource = _required(_resource(topic, broker, all_brokers, loggers, of_group))
+    entries = configs.describe(cluster, resource)
     for key in keys:
-        if key not in found:
-            fail(unknown_key(key, resource, list(found)))
+        if key not in entries:
+            fail(unknown_key(key, resource, list(entries)))
     rows = [
         {
-            "key": one.name,
-            "value": one.value,
-            "source": configs.SOURCES.get(one.source, str(one.source)),
-            "read_only": one.read_only,
-            "sensitive": one.sensitive,
+            "key": entry.name,
+            "value": entry.value,
+            "source": configs.SOURCES.get(entry.source, str(entry.source)),
+            "read_only": entry.read_only,
+            "sensitive": entry.sensitive,
         }
-        for one in (found[key] for key in (keys or sorted(found)))
-        if not changed or one.source != configs.DEFAULT_SOURCE
+        for entry in (entries[key] for key in (keys or sorted(entries)))
+        if not changed or entry.source != configs.DEFAULT_SOURCE
     ]
     if as_json:
         echo_json(rows)
         return
     print_table(
         ["key", "value", "source"],
-        [[row["key"], _shown(row), row["source"]] for row in rows],
-        f"nothing is set for {resource}",
+        [[row["key"], _value_cell(row), row["source"]] for row in rows],
+        f"no settings for {resource}",
     )
 
 
@@ -128,7 +145,7 @@ def get(
 @on_cluster
 @resource_options
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=complete_settings)
-@click.option("--unset", metavar="KEY", multiple=True, help="Give a setting back to the default.")
+@click.option("--unset", metavar="KEY", multiple=True, help="Remove a setting, so that its default applies.")
 @YES_OPTION
 @DRY_RUN_OPTION
 def set_(
@@ -144,19 +161,22 @@ def set_(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Change settings; 7d or 512MiB will do for times and sizes. What a change of retention deletes is said first."""
+    """Change settings. Durations and sizes may be written as 7d or 512MiB.
+
+    If a change of retention deletes records, the command shows how many and asks for confirmation.
+    """
     from odradek.cli.config_change import change
     from odradek.cli.options import key_values
     from odradek.cli.output import echo_json
 
-    resource = _needed(_resource(topic, broker, all_brokers, loggers, of_group))
+    resource = _required(_resource(topic, broker, all_brokers, loggers, of_group))
     context = click.get_current_context()
     values = key_values(context, context.command.params[0], words)
     if not values and not unset:
         raise click.UsageError("nothing to change: give KEY=VALUE or --unset KEY")
-    told = change(cluster, resource, values, unset, yes=yes, dry_run=dry_run, quiet=as_json)
+    result = change(cluster, resource, values, unset, yes=yes, dry_run=dry_run, quiet=as_json)
     if as_json:
-        echo_json({resource.kind: resource.name} | told)
+        echo_json({resource.kind: resource.name} | result)
 
 
 @config.command("explain")
@@ -173,42 +193,45 @@ def explain(
     of_group: str | None,
     key: str,
 ) -> None:
-    """Explain a setting: what it means, its value and where that comes from; with =VALUE what that would delete.
+    """Explain a setting: its meaning, its value, and the source of the value.
 
-    Without --topic, --broker or --group: what it means; no broker is asked.
+    With --topic TOPIC and KEY=VALUE, also show the records that the value would delete now. Without --topic, --broker or
+    --group, show only the meaning and the default; no broker is contacted.
     """
     from odradek.cli.output import echo_json
 
     resource = _resource(topic, broker, all_brokers, loggers, of_group)
     name, equals, value = key.partition("=")
     if equals and (resource is None or resource.kind != "topic"):
-        raise click.UsageError("what a value would delete is told of a topic: add --topic TOPIC")
-    wanted = value if equals else None
-    told = _from_table(name) if resource is None else _from_broker(cluster, resource, name, wanted)
+        raise click.UsageError(
+            "KEY=VALUE shows what the value would delete from a topic: add --topic TOPIC, or leave out =VALUE"
+        )
+    new_value = value if equals else None
+    explanation = _from_table(name) if resource is None else _from_broker(cluster, resource, name, new_value)
     if as_json:
-        echo_json(told)
+        echo_json(explanation)
         return
-    _print(told)
+    _print(explanation)
 
 
 def _from_table(name: str) -> dict[str, Any]:
-    """Of the table of keys that comes with this program."""
+    """Explain a key from this program's table of keys, without a broker."""
     from odradek.cli.config_change import unknown_key
     from odradek.config.key import show
     from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
 
-    found = [(kind, keys[name]) for kind, keys in (("topic", TOPIC_KEYS), ("broker", BROKER_KEYS)) if name in keys]
-    if not found:
-        fail(unknown_key(name, "this table of keys", [*TOPIC_KEYS, *BROKER_KEYS]))
-    _, key = found[0]
+    matches = [(kind, keys[name]) for kind, keys in (("topic", TOPIC_KEYS), ("broker", BROKER_KEYS)) if name in keys]
+    if not matches:
+        fail(unknown_key(name, "Odradek", [*TOPIC_KEYS, *BROKER_KEYS]))
+    _, key = matches[0]
     return {
         "key": name,
-        "of": [kind for kind, _ in found],
+        "of": [kind for kind, _ in matches],
         "type": key.type_name,
         "default": show(key.default),
         "allowed": key.allows(),
         "documentation": key.doc,
-        "comes_from": [one.name for one in key.synonyms],
+        "comes_from": [synonym.name for synonym in key.synonyms],
     }
 
 
@@ -218,11 +241,11 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
     from odradek.clients import configs
     from odradek.clients.freed_space import space_rules
 
-    found = configs.describe(cluster, resource, explain=True)
-    if name not in found:
-        fail(unknown_key(name, resource, list(found)))
-    entry = found[name]
-    told: dict[str, Any] = {
+    entries = configs.describe(cluster, resource, explain=True)
+    if name not in entries:
+        fail(unknown_key(name, resource, list(entries)))
+    entry = entries[name]
+    explanation: dict[str, Any] = {
         "key": name,
         "of": [str(resource)],
         "type": configs.TYPES.get(entry.type),
@@ -231,52 +254,57 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
         "read_only": entry.read_only,
         "documentation": entry.documentation,
         "chain": [
-            {"key": key, "value": one, "source": configs.SOURCES.get(source)} for key, one, source in entry.synonyms
+            {"key": key, "value": synonym, "source": configs.SOURCES.get(source)}
+            for key, synonym, source in entry.synonyms
         ],
     }
     if resource.kind == "topic" and name in RETENTION:
         settings = {} if value is None else {name: config_value(name, value)}
         rules = space_rules(cluster, resource.name)
-        losses = losses_with(cluster, resource.name, found, settings, rules)
-        told["deletes"] = {
+        losses = losses_with(cluster, resource.name, entries, settings, rules)
+        explanation["deletes"] = {
             "with": settings.get(name, entry.value),
-            "records_at_most": sum(one.records for one in losses),
-            "exact": is_exact(found, settings),
-            "partitions": [one._asdict() for one in losses],
+            "records_at_most": sum(loss.records for loss in losses),
+            "exact": is_exact(entries, settings),
+            "partitions": [loss._asdict() for loss in losses],
             "space": rules._asdict(),
         }
-    return told
+    return explanation
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print(explanation: dict[str, Any]) -> None:
     from odradek.cli.config_change import print_losses
     from odradek.clients.freed_space import DELETION_POLICY, SpaceRules
     from odradek.clients.retention import ExpectedDeletion
     from odradek.config.readable import with_reading
 
-    name = told["key"]
-    click.echo(f"{name} of {', '.join(told['of'])}" + (f" ({told['type']})" if told["type"] else ""))
-    if told.get("documentation"):
-        click.echo(f"  {told['documentation']}")
-    if "value" in told:
+    name = explanation["key"]
+    click.echo(
+        f"{name} of {', '.join(explanation['of'])}" + (f" ({explanation['type']})" if explanation["type"] else "")
+    )
+    if explanation.get("documentation"):
+        click.echo(f"  {explanation['documentation']}")
+    if "value" in explanation:
         click.echo(
-            f"  value    {with_reading(name, told['value'])}  from {told['source']}"
-            + (", read only" if told["read_only"] else "")
+            f"  value     {with_reading(name, explanation['value'])}  from {explanation['source']}"
+            + (", read only" if explanation["read_only"] else "")
         )
-        for number, one in enumerate(told["chain"]):
-            shown = with_reading(one["key"], one["value"])
-            click.echo(f"  {'counts  ' if not number else 'else    '} {one['key']}={shown}  ({one['source']})")
+        for number, source in enumerate(explanation["chain"]):
+            shown = with_reading(source["key"], source["value"])
+            click.echo(f"  {'fallback' if number else 'applies '}  {source['key']}={shown}  ({source['source']})")
     else:
-        click.echo(f"  default  {with_reading(name, told['default'])}\n  allowed  {told['allowed']}")
-        if told["comes_from"]:
-            click.echo(f"  a topic that does not set it has the broker's {', '.join(told['comes_from'])}")
-    if "deletes" in told:
-        deletes = told["deletes"]
-        losses = [ExpectedDeletion(**one) for one in deletes["partitions"]]
-        click.echo(f"  with {name}={with_reading(name, deletes['with'])} now:")
+        click.echo(f"  default   {with_reading(name, explanation['default'])}\n  allowed   {explanation['allowed']}")
+        if explanation["comes_from"]:
+            click.echo(
+                f"  fallback  the broker's {', '.join(explanation['comes_from'])}, for topics that do not set it"
+            )
+    if "deletes" in explanation:
+        deletes = explanation["deletes"]
+        losses = [ExpectedDeletion(**loss) for loss in deletes["partitions"]]
+        click.echo(f"  effect of {name}={with_reading(name, deletes['with'])} now:")
         if deletes["records_at_most"]:
             print_losses(losses, SpaceRules(**deletes["space"]), deletes["exact"])
         else:
-            click.echo("  it deletes nothing")
+            click.echo("  retention deletes nothing")
         if policy := deletes["space"]["deletion_policy"]:
-            click.echo(f"the class {policy} of the brokers may delete more segments ({DELETION_POLICY})")
+            click.echo(f"the brokers' segment deletion policy {policy} may delete more segments ({DELETION_POLICY})")

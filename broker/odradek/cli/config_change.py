@@ -1,4 +1,5 @@
-"""A change of configuration as a person makes it: said first, with what it would delete, then done."""
+"""Changes a configuration for `config set` and `topic alter`: shows the change and the records that it deletes, asks for
+confirmation, and sends the change. Runs in the process of the command."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,9 +31,11 @@ def change(
     dry_run: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Make the change, or only say it; what was done. Ends the command where a person says no. Raises ClientError.
+    """Make the change, or only show it with `dry_run`; return the document for `--json`.
 
-    :param quiet: print nothing.
+    Ends the command if the user does not confirm. Raises ClientError.
+
+    :param quiet: print nothing but the confirmation.
     """
     both = sorted(set(values) & set(unset))
     if both:
@@ -54,29 +57,29 @@ def change(
         for name in names
     ]
     configs.alter(cluster, resource, settings, unset, validate_only=True)
-    told: dict[str, Any] = {"changes": rows, "dry_run": dry_run}
+    result: dict[str, Any] = {"changes": rows, "dry_run": dry_run}
     lost = sum(loss.records for loss in losses)
     if losses:
-        told["deletes"] = {"records_at_most": lost, "partitions": [loss._asdict() for loss in losses]}
+        result["deletes"] = {"records_at_most": lost, "partitions": [loss._asdict() for loss in losses]}
     if not quiet:
-        shown = [
+        cells = [
             [row["key"], *(with_reading(str(row["key"]), row[when]) for when in ("before", "after"))] for row in rows
         ]
-        print_table(["key", "before", "after"], shown, "")
+        print_table(["key", "before", "after"], cells, "")
         if lost and rules is not None:
             print_losses(losses, rules, is_exact(before, settings))
     if dry_run:
-        return told
+        return result
     if lost:
-        confirm(f"This lets {resource} lose up to {count(lost, 'record')} for good.", yes)
+        confirm(f"This permanently deletes up to {count(lost, 'record')} of {resource}.", yes)
     configs.alter(cluster, resource, settings, unset)
     if not quiet:
         click.echo(f"changed {resource}")
-    return told
+    return result
 
 
 def unknown_key(name: str, resource: object, known: Sequence[str]) -> str:
-    """What to say of a key that there is not."""
+    """The error text for a key that does not exist, with the closest known key."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, 1, 0.5)
@@ -84,7 +87,7 @@ def unknown_key(name: str, resource: object, known: Sequence[str]) -> str:
 
 
 def similar_keys(names: Iterable[str]) -> str:
-    """A hint for the settings of a topic among these names that are probably misspelled; empty if none is."""
+    """A hint on probably misspelled topic settings among these names; empty if there are none."""
     from difflib import get_close_matches
 
     from odradek.config.table import TOPIC_KEYS
@@ -95,42 +98,44 @@ def similar_keys(names: Iterable[str]) -> str:
 
 
 def is_exact(entries: Mapping[str, configs.Entry], settings: Mapping[str, str]) -> bool:
-    """Whether retention.ms applies to records with these settings, and no limit of size to segments."""
+    """Whether `odradek.retention.exact` applies retention.ms to single records, and there is no retention.bytes."""
     values = {key: settings.get(key, entries[key].value if key in entries else None) for key in RETENTION}
     return values[EXACT] == "true" and values["retention.bytes"] == "-1"
 
 
 def print_losses(losses: Sequence[ExpectedDeletion], rules: SpaceRules, exact: bool) -> None:
-    """What would be deleted, partition by partition where there are few, and what that frees.
+    """Print the records that would be deleted from each partition, and the disk space that becomes free.
 
     :param exact: see `is_exact`.
     """
     records = sum(loss.records for loss in losses)
-    click.echo(f"it deletes {'' if exact else 'up to '}{count(records, 'record')}:")
+    click.echo(f"retention deletes {'' if exact else 'up to '}{count(records, 'record')}:")
     rows = [
-        [one.partition, one.start, one.before, one.end, one.records, size(one.size)] for one in losses if one.records
+        [loss.partition, loss.start, loss.before, loss.end, loss.records, size(loss.size)]
+        for loss in losses
+        if loss.records
     ]
     print_table(["partition", "start", "up to", "end", "records", "size"], rows, "")
-    sizes = [(one.size_at_least, one.size) for one in losses]
+    sizes = [(loss.size_at_least, loss.size) for loss in losses]
     if not any(None in pair for pair in sizes):
         print_freed(FreedSpace(sum(least or 0 for least, _ in sizes), sum(most or 0 for _, most in sizes)), rules)
 
 
 def print_freed(freed: FreedSpace, rules: SpaceRules) -> None:
-    """How much space that frees, and when."""
+    """Print how much disk space becomes free, and when."""
     if freed.at_least == freed.at_most:
-        click.echo(f"about {size(freed.at_most)} of log files become free")
+        click.echo(f"this frees about {size(freed.at_most)} of log files")
     else:
-        of = "" if rules.segment_bytes is None else f" of up to {size(rules.segment_bytes)} (segment.bytes)"
+        limit = "" if rules.segment_bytes is None else f" of up to {size(rules.segment_bytes)} (segment.bytes)"
         click.echo(
-            f"between {size(freed.at_least)} and {size(freed.at_most)} of log files become free: only whole segments{of} are "
-            "deleted, and of each partition the segment that is being written stays until it is rolled"
+            f"this frees between {size(freed.at_least)} and {size(freed.at_most)} of log files: brokers delete only whole "
+            f"segments{limit}, and keep the active segment of each partition until it is rolled"
         )
     if freed.at_most and rules.check_interval_ms is not None and rules.delete_delay_ms is not None:
         click.echo(
-            f"they leave the log within {span(rules.check_interval_ms)} ({CHECK_INTERVAL}) and are deleted "
-            f"{span(rules.delete_delay_ms)} later ({DELETE_DELAY})"
-            + ("; both within seconds while the disk is full" if rules.is_odradek else "")
+            f"segments are removed from the log within {span(rules.check_interval_ms)} ({CHECK_INTERVAL}), and their files "
+            f"are deleted {span(rules.delete_delay_ms)} later ({DELETE_DELAY})"
+            + ("; while the disk is full, both happen within seconds" if rules.is_odradek else "")
         )
 
 
@@ -141,12 +146,13 @@ def losses_with(
     settings: Mapping[str, str],
     rules: SpaceRules,
 ) -> list[ExpectedDeletion]:
-    """What the topic may lose with these settings over those that it has, whatever it may lose already without them."""
+    """The records that retention may delete if the settings replace the topic's entries, including those that it may delete
+    without the settings."""
     merged = {key: settings.get(key, entries[key].value if key in entries else None) for key in RETENTION}
     try:
         retention_ms, retention_bytes = int(merged["retention.ms"] or -1), int(merged["retention.bytes"] or -1)
     except ValueError:
-        return []  # the broker says what is wrong with it
+        return []  # the broker rejects the value, and its error names the reason
     deletes = "delete" in (merged["cleanup.policy"] or "")
     return preview(cluster, topic, retention_ms, retention_bytes, deletes, time.time_ns() // 1_000_000, rules)
 
@@ -159,11 +165,11 @@ def _losses(
     unset: Sequence[str],
     rules: SpaceRules,
 ) -> list[ExpectedDeletion]:
-    """What the change adds to what retention deletes without it."""
-    wanted = dict(settings) | {key: _fallback(cluster, before.get(key)) or "" for key in unset if key in RETENTION}
-    then = losses_with(cluster, resource.name, before, wanted, rules)
-    if wanted.get(EXACT) == "true" and (EXACT not in before or before[EXACT].value != "true"):
-        return then  # also the records that stay at present as long as their segment
+    """The records that retention deletes because of the change, beyond those that it deletes without the change."""
+    after = dict(settings) | {key: _fallback(cluster, before.get(key)) or "" for key in unset if key in RETENTION}
+    then = losses_with(cluster, resource.name, before, after, rules)
+    if after.get(EXACT) == "true" and (EXACT not in before or before[EXACT].value != "true"):
+        return then  # includes expired records that are kept now because their segment is kept
     now = {loss.partition: loss for loss in losses_with(cluster, resource.name, before, {}, rules)}
     added = []
     for loss in then:
@@ -176,28 +182,29 @@ def _losses(
 
 
 def _fallback(cluster: Cluster, entry: configs.Entry | None) -> str | None:
-    """What counts when the topic's own value is taken away, in the unit of the topic's key: brokers count in hours too.
+    """The value that applies without the topic's own value, in the unit of the topic's key.
 
-    Kafka's synonyms leave out those keys of a broker whose value is in another unit; the broker itself is asked for them then.
+    Some keys of a broker have another unit (log.retention.hours). Kafka leaves them out of a topic's synonyms, so they are
+    read from a broker's configuration.
     """
     from odradek.config.key import show
     from odradek.config.table import TOPIC_KEYS
 
     if entry is None:
         return None
-    others = [(name, value) for name, value, source in entry.synonyms if source != configs.TOPIC_SOURCE]
+    fallbacks = [(name, value) for name, value, source in entry.synonyms if source != configs.TOPIC_SOURCE]
     key = TOPIC_KEYS.get(entry.name)
     if key is None:
-        return others[0][1] if others else None
-    if not others and key.synonyms:
-        names = [one.name for one in key.synonyms]
+        return fallbacks[0][1] if fallbacks else None
+    if not fallbacks and key.synonyms:
+        names = [synonym.name for synonym in key.synonyms]
         broker = configs.Resource("broker", str(min(cluster.view().brokers)))
-        theirs = configs.describe(cluster, broker, names)
-        others = [(name, theirs[name].value) for name in names if name in theirs and theirs[name].value]
-    if not others:
+        entries = configs.describe(cluster, broker, names)
+        fallbacks = [(name, entries[name].value) for name in names if name in entries and entries[name].value]
+    if not fallbacks:
         return show(key.default)
-    name, value = others[0]
-    factor = next((one.factor for one in key.synonyms if one.name == name), 1)
+    name, value = fallbacks[0]
+    factor = next((synonym.factor for synonym in key.synonyms if synonym.name == name), 1)
     if factor == 1 or value is None or not value.isdigit():
         return value
     return str(int(value) * factor)

@@ -1,6 +1,7 @@
-"""``odradek consume``: records of topics, from an offset, a time or where a group is, to the end or for ever.
+"""``odradek consume``: reads records of topics from an offset, a time or a group's position, up to an end or until Ctrl-C.
 
-In the process of the command. `direct_reading` does the work; for a group, and with settings of librdkafka, `group_reading`.
+Runs in the process of the command. `direct_reading` reads the records; for a group, and with settings of librdkafka,
+`group_reading` does.
 """
 
 import sys
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from odradek.cli.failure import fail, warn
-from odradek.cli.interrupt import Interruption, noting
+from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.options import BOOTSTRAP_OPTION, TIMEOUT_OPTION, complete_groups, complete_topics, key_values
 
 if TYPE_CHECKING:
@@ -26,21 +27,29 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="WHERE",
-    help="beginning, end, an offset, -N (the last N of each partition), a time (2026-01-31T12:00) or '1h ago';"
-    " where the group is, or else the end.",
+    help="Start position: beginning, end, an offset, -N (the last N records of each partition), a time (2026-01-31T12:00)"
+    " or '1h ago'. Default with --group: the group's committed offsets, or the beginning; without --group: the end.",
 )
-@click.option("--until", metavar="TIME", help="End each partition before its first record of this time or later.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="Read each partition up to its first record of this time or later, then exit: 2026-01-31T12:00 or '1h ago'.",
+)
 @click.option(
     "-g",
     "--group",
     "group_id",
     metavar="GROUP",
     shell_complete=complete_groups,
-    help="As a member of this group, which commits what was read.",
+    help="Read as a member of this group, and commit the offsets of the records written (needs confluent-kafka).",
 )
-@click.option("-p", "--partition", "chosen", type=click.IntRange(0), multiple=True, help="Only this partition.")
-@click.option("-n", "--max", "limit", type=click.IntRange(1), help="End after so many records.")
-@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="End at the end that the topics have now.")
+@click.option(
+    "-p", "--partition", "chosen", type=click.IntRange(0), multiple=True, help="Read only this partition; repeatable."
+)
+@click.option("-n", "--max", "limit", type=click.IntRange(1), help="Exit after this number of records.")
+@click.option(
+    "-e", "--exit", "exit_at_end", is_flag=True, help="Exit when the current end of every partition is reached."
+)
 @click.option(
     "-f",
     "--format",
@@ -48,19 +57,21 @@ if TYPE_CHECKING:
     default="value",
     show_default=True,
     metavar="FORMAT",
-    help="value, key-value, json (a line each), raw (no line ends), or a template such as"
-    " '{topic}-{partition}@{offset} {time} {key} {value} {headers}\\n'.",
+    help="Output format: value, key-value or json (one line per record), raw (values without line ends), or a template"
+    " such as '{topic}-{partition}@{offset} {time} {key} {value} {headers}\\n'.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As --format json.")
-@click.option("--grep", metavar="REGEX", help="Only records whose key or value has this.")
-@click.option("--uncommitted", is_flag=True, help="Also records of transactions that are not, or never, committed.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write each record as one line of JSON (short for --format json)."
+)
+@click.option("--grep", metavar="REGEX", help="Write only records whose key or value matches this regular expression.")
+@click.option("--uncommitted", is_flag=True, help="Also read records of open and aborted transactions.")
 @click.option(
     "-X",
     "extra",
     metavar="KEY=VALUE",
     multiple=True,
     callback=key_values,
-    help="A setting of librdkafka, which then reads the records (needs confluent-kafka; slower), as it does for a group.",
+    help="Read with librdkafka and this setting of it (needs confluent-kafka; slower).",
 )
 def consume(
     servers: str,
@@ -78,12 +89,18 @@ def consume(
     uncommitted: bool,
     extra: dict[str, str],
 ) -> None:
-    """Read TOPICs, or those that match patterns such as 'orders-*'."""
+    """Read records from TOPICs. A TOPIC may be a pattern such as 'orders-*'.
+
+    Without --exit, --until and --max, the command reads until Ctrl-C. With --exit or --until, it fails if no records arrive
+    for --timeout seconds.
+    """
     from odradek.cli.reading import parsed_start
     from odradek.cli.record_format import printer
 
     if group_id is not None and chosen:
-        raise click.UsageError("a group shares partitions out by itself; leave out --partition or --group")
+        raise click.UsageError(
+            "--partition cannot be used with --group, which assigns the partitions; leave out one of them"
+        )
     now_ms = time.time_ns() // 1_000_000
     until_ms = None
     try:
@@ -91,10 +108,10 @@ def consume(
         if until is not None:
             until_ms = parsed_start(until, now_ms).time_ms
             if until_ms is None:
-                raise ValueError(f"'{until}' is no time: write e.g. 2026-01-31T12:00 or '1h ago'")
+                raise ValueError(f"'{until}' is not a time: write e.g. 2026-01-31T12:00 or '1h ago'")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    wanted = Wanted(
+    options = ConsumeOptions(
         topics,
         chosen,
         where,
@@ -108,11 +125,11 @@ def consume(
     )
     with_library = group_id is not None or bool(extra)
     read = _read_with_library if with_library else _read_directly
-    read(servers, timeout, wanted, printer("json" if as_json else form), extra)
+    read(servers, timeout, options, printer("json" if as_json else form), extra)
 
 
-class Wanted(NamedTuple):
-    """What the options say about the records to read."""
+class ConsumeOptions(NamedTuple):
+    """The options about the records to read."""
 
     topics: tuple[str, ...]
     chosen: tuple[int, ...]
@@ -126,8 +143,8 @@ class Wanted(NamedTuple):
     committed_only: bool
 
 
-def _read_directly(servers: str, timeout: float, wanted: Wanted, printer: Any, _: Any) -> None:
-    from odradek.cli.direct_reading import DirectReading, output_to, record_reader
+def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printer: Any, _: Any) -> None:
+    from odradek.cli.direct_reading import DirectConsumer, output_to, record_reader
     from odradek.cli.output import count
     from odradek.cli.reading import Ends, assignment, matching
     from odradek.clients.cluster import Cluster
@@ -137,78 +154,88 @@ def _read_directly(servers: str, timeout: float, wanted: Wanted, printer: Any, _
     try:
         with Cluster(servers, timeout) as cluster, Interruption() as interruption:
             with interruption.at_once():
-                partitions = matching(cluster, wanted.topics, wanted.chosen)
-                ends = Ends.of(cluster, partitions, wanted.committed_only) if wanted.to_the_end else None
-                positions = assignment(cluster, partitions, wanted.start)
+                partitions = matching(cluster, options.topics, options.chosen)
+                ends = Ends.of(cluster, partitions, options.committed_only) if options.to_the_end else None
+                positions = assignment(cluster, partitions, options.start)
             write = output_to(sys.stdout.fileno(), interruption)
-            reader = record_reader(printer, write, wanted.pattern, wanted.limit, wanted.until_ms, wanted.committed_only)
-            reading = DirectReading(Fetcher(cluster, positions, wanted.committed_only, warn), reader, positions, ends)
-            with noting(lambda: f"{count(reading.records, 'record')} read"):
-                reading.run(interruption, timeout)
+            reader = record_reader(
+                printer, write, options.pattern, options.limit, options.until_ms, options.committed_only
+            )
+            fetcher = Fetcher(cluster, positions, options.committed_only, warn)
+            consumer = DirectConsumer(fetcher, reader, positions, ends)
+            with interrupt_note(lambda: f"{count(consumer.records, 'record')} read"):
+                consumer.run(interruption, timeout)
                 interruption.check()
     except ClientError as error:
         fail(error)
 
 
-def _read_with_library(servers: str, timeout: float, wanted: Wanted, printer: Any, extra: dict[str, str]) -> None:
+def _read_with_library(
+    servers: str, timeout: float, options: ConsumeOptions, printer: Any, extra: dict[str, str]
+) -> None:
     from odradek.cli.client_library import client_config, library
     from odradek.cli.direct_reading import output_to
-    from odradek.cli.group_reading import GroupReading
+    from odradek.cli.group_reading import GroupConsumer
     from odradek.cli.output import count
 
     confluent = library()
-    partitions, assigned, ends = _begin(servers, timeout, wanted)
+    partitions, assigned, ends = _start(servers, timeout, options)
     settings = client_config(servers, extra) | {
         "enable.auto.commit": False,
-        "isolation.level": "read_committed" if wanted.committed_only else "read_uncommitted",
+        "isolation.level": "read_committed" if options.committed_only else "read_uncommitted",
         "fetch.wait.max.ms": 100,
         "enable.partition.eof": True,
-        "group.id": wanted.group_id or "odradek",
-        "auto.offset.reset": "earliest" if wanted.group_id is not None else "error",
+        "group.id": options.group_id or "odradek",
+        "auto.offset.reset": "earliest" if options.group_id is not None else "error",
     }
     try:
         consumer = confluent.Consumer(settings)
     except (confluent.KafkaException, ValueError, TypeError) as error:
-        fail(f"librdkafka does not take these settings: {error}")
-    if wanted.group_id is None:
-        consumer.assign([confluent.TopicPartition(name, number, at) for (name, number), at in assigned.items()])
+        fail(f"librdkafka rejected the settings: {error}")
+    if options.group_id is None:
+        consumer.assign([confluent.TopicPartition(name, number, offset) for (name, number), offset in assigned.items()])
     else:
-        consumer.subscribe(sorted({one.topic for one in partitions}))
-    in_group = wanted.group_id is not None
-    reading = GroupReading(
-        confluent, consumer, printer, wanted.pattern, wanted.limit, wanted.until_ms, ends, commits=in_group
+        consumer.subscribe(sorted({part.topic for part in partitions}))
+    in_group = options.group_id is not None
+    group_consumer = GroupConsumer(
+        confluent, consumer, printer, options.pattern, options.limit, options.until_ms, ends, commits=in_group
     )
     with (
-        noting(lambda: f"{count(reading.records, 'record')} read{' and committed' if in_group else ''}"),
+        interrupt_note(lambda: f"{count(group_consumer.records, 'record')} read{' and committed' if in_group else ''}"),
         Interruption() as interruption,
     ):
         try:
-            reading.run(output_to(sys.stdout.fileno(), interruption), interruption, timeout)
+            group_consumer.run(output_to(sys.stdout.fileno(), interruption), interruption, timeout)
         finally:
-            reading.finish()
-        if reading.failure is None:
+            group_consumer.finish()
+        if group_consumer.failure is None:
             interruption.check()
-    if reading.failure is not None:
-        fail(reading.failure)
+    if group_consumer.failure is not None:
+        fail(group_consumer.failure)
 
 
-def _begin(servers: str, timeout: float, wanted: Wanted) -> "tuple[list[Partition], dict[Place, int], Ends | None]":
-    """What to read, from where without a group, and to where. Moves the group if both --group and --from are given."""
+def _start(
+    servers: str, timeout: float, options: ConsumeOptions
+) -> "tuple[list[Partition], dict[Place, int], Ends | None]":
+    """The partitions to read, their start offsets (empty for a group without --from), and their ends.
+
+    With both --group and --from, changes the committed offsets of the group. Ends the command on errors.
+    """
     from odradek.cli.reading import Ends, assignment, matching
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
     try:
         with Cluster(servers, timeout) as cluster:
-            partitions = matching(cluster, wanted.topics, wanted.chosen)
-            ends = Ends.of(cluster, partitions, wanted.committed_only) if wanted.to_the_end else None
+            partitions = matching(cluster, options.topics, options.chosen)
+            ends = Ends.of(cluster, partitions, options.committed_only) if options.to_the_end else None
             assigned: dict[Place, int] = {}
-            if wanted.group_id is None or wanted.start_is_given:
-                assigned = assignment(cluster, partitions, wanted.start)
-            if wanted.group_id is not None and wanted.start_is_given:
-                _move_group(cluster, wanted.group_id, assigned)
-            if wanted.group_id is not None and ends is not None:
-                ends.skip_read(cluster, wanted.group_id)
+            if options.group_id is None or options.start_is_given:
+                assigned = assignment(cluster, partitions, options.start)
+            if options.group_id is not None and options.start_is_given:
+                _move_group(cluster, options.group_id, assigned)
+            if options.group_id is not None and ends is not None:
+                ends.skip_read(cluster, options.group_id)
     except ClientError as error:
         fail(error)
     return partitions, assigned, ends
@@ -222,13 +249,16 @@ def _pattern(text: str | None) -> Any:
     try:
         return re.compile(text.encode())
     except re.error as error:
-        raise click.UsageError(f"--grep '{text}' is no regular expression: {error}") from None
+        raise click.UsageError(f"--grep '{text}' is not a valid regular expression: {error}") from None
 
 
 def _move_group(cluster: Any, group_id: str, offsets: dict[tuple[str, int], int]) -> None:
-    """With both --group and --from: the group is put there first."""
+    """Commit the start offsets for the group, for --group with --from. Ends the command if the group has members."""
     from odradek.clients import groups
 
-    refused = groups.commit_offsets(cluster, group_id, {place: groups.Committed(at) for place, at in offsets.items()})
+    commits = {place: groups.Committed(offset) for place, offset in offsets.items()}
+    refused = groups.commit_offsets(cluster, group_id, commits)
     if refused:
-        fail(f"group '{group_id}' has members, so --from cannot move it; leave out --from, or stop them")
+        fail(
+            f"group '{group_id}' has members, so --from cannot change its offsets; leave out --from, or stop the members"
+        )

@@ -1,9 +1,8 @@
-"""``odradek demo``: real input through a real broker, and every byte of it compared on the way out.
+"""``odradek demo``: sends real files through a broker, reads them back, and compares every byte.
 
-Runs in the process of the command; the broker is its child, on a free port with a temporary directory. The corpus is
-the installed Python's own sources and documents, a record a line (line end included), keyed by file: what is read back
-must be, for each file, the same lines in the same order. Written by confluent-kafka, read by kafka-python by
-assignment.
+Runs in the process of the command; the broker is its child, on a free port with a temporary directory. The corpus is the
+sources and documents of the installed Python. Each line (with its line end) is a record, whose key is the file. For each
+file, the lines must come back unchanged and in order. confluent-kafka writes; kafka-python reads, with assigned partitions.
 """
 
 import sysconfig
@@ -28,13 +27,13 @@ Corpus = dict[str, list[bytes]]
 
 
 class DemoError(Exception):
-    """What went wrong, in one line."""
+    """The demo failed; one line."""
 
 
 def collect(root: Path, limit_bytes: int) -> Corpus:
-    """Lines by file, in the order of the paths, as many whole files as fit the limit; empty files are left out.
+    """The lines of each file, in the order of the paths. A file that would exceed the limit, or is empty, is skipped.
 
-    Raises DemoError if there is no such file.
+    Raises DemoError if there is no file.
     """
     corpus: Corpus = {}
     size = 0
@@ -46,34 +45,37 @@ def collect(root: Path, limit_bytes: int) -> Corpus:
             size += len(data)
             corpus[str(path.relative_to(root))] = data.splitlines(keepends=True)
     if not corpus:
-        raise DemoError(f"found no source file of Python below {root}")
+        raise DemoError(f"no source files of Python found in {root}")
     return corpus
 
 
 def compare(corpus: Corpus, received: Corpus) -> None:
-    """Raises DemoError that names the first file whose lines differ, are missing, or are too many."""
+    """Raise a DemoError that names the first file whose lines differ, are missing, or are too many."""
     for name, lines in corpus.items():
-        got = received.get(name, [])
-        if got == lines:
+        read = received.get(name, [])
+        if read == lines:
             continue
-        at = next((n for n, (ours, theirs) in enumerate(zip(lines, got, strict=False)) if ours != theirs), None)
+        at = next((n for n, (sent, back) in enumerate(zip(lines, read, strict=False)) if sent != back), None)
         if at is None:
-            raise DemoError(f"{name}: sent {len(lines)} records, read {len(got)}")
-        raise DemoError(f"{name}: record {at} was sent as {lines[at]!r} and read as {got[at]!r}")
-    strange = sorted(received.keys() - corpus.keys())
-    if strange:
-        raise DemoError(f"read records that nobody sent, with the key {strange[0]!r}")
+            raise DemoError(f"{name}: sent {len(lines)} records, read {len(read)}")
+        raise DemoError(f"{name}: record {at} was sent as {lines[at]!r} and read as {read[at]!r}")
+    unknown = sorted(received.keys() - corpus.keys())
+    if unknown:
+        raise DemoError(f"read records that were not sent, with the key {unknown[0]!r}")
 
 
 def produce(bootstrap_servers: str, corpus: Corpus) -> float:
-    """Sends everything with confluent-kafka and waits for the acknowledgements; seconds that took. Raises DemoError."""
+    """Send the corpus with confluent-kafka and wait for the acknowledgements; return the seconds taken.
+
+    Raises DemoError.
+    """
     from confluent_kafka import Producer
 
-    refused: list[str] = []
+    failures: list[str] = []
 
     def acknowledged(error: Any, message: Any) -> None:
         if error is not None:
-            refused.append(f"a record of {message.key().decode()} was refused: {error}")
+            failures.append(f"a record of {message.key().decode()} was not delivered: {error}")
 
     producer = Producer(
         {
@@ -96,31 +98,31 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
                     interruption.check()
         unsent = flush(producer, _STALL_SECONDS, interruption)
         interruption.check()
-    if refused or unsent:
+    if failures or unsent:
         raise DemoError(
-            refused[0] if refused else f"{unsent} records were not acknowledged within {_STALL_SECONDS:g} s"
+            failures[0] if failures else f"{unsent} records were not acknowledged within {_STALL_SECONDS:g} s"
         )
     return time.monotonic() - began
 
 
 def _send(producer: Any, key: bytes, line: bytes, acknowledged: Any, interruption: Interruption) -> None:
-    """Waits while the client's queue is full. Raises DemoError if it stays so."""
-    heard = time.monotonic()
+    """Queue a record, waiting while the queue is full. Raises DemoError after `_STALL_SECONDS` without progress."""
+    last_progress = time.monotonic()
     while True:
         try:
             return producer.produce(TOPIC, line, key, on_delivery=acknowledged)
         except BufferError:
             interruption.check()
             if producer.poll(LONGEST_POLL_S):
-                heard = time.monotonic()
-            elif time.monotonic() - heard > _STALL_SECONDS:
+                last_progress = time.monotonic()
+            elif time.monotonic() - last_progress > _STALL_SECONDS:
                 raise DemoError(f"nothing was acknowledged for {_STALL_SECONDS:g} s") from None
 
 
 def consume(bootstrap_servers: str, partitions: int, records: int) -> tuple[Corpus, float]:
-    """Reads the topic from its beginning with kafka-python, by assignment: lines by key, and seconds that took.
+    """Read the topic from its beginning with kafka-python; return the lines by key, and the seconds taken.
 
-    Ends at the end offsets that the broker tells, which must add up to ``records``. Raises DemoError.
+    Reads up to the end offsets that the broker returns, whose sum must be ``records``. Raises DemoError.
     """
     from kafka.errors import KafkaError
 
@@ -152,13 +154,13 @@ def _records(bootstrap_servers: str, partitions: int, expected: int) -> Iterator
         ends = consumer.end_offsets(assignment)
         if sum(ends.values()) != expected:
             raise DemoError(f"sent {expected} records, the end offsets add up to {sum(ends.values())}")
-        heard = time.monotonic()
+        last_progress = time.monotonic()
         while any(consumer.position(partition) < ends[partition] for partition in assignment):
             batches = consumer.poll(timeout_ms=1000)
             if batches:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > _STALL_SECONDS:
-                raise DemoError(f"nothing was read for {_STALL_SECONDS:g} s, before the end of the topic")
+                last_progress = time.monotonic()
+            elif time.monotonic() - last_progress > _STALL_SECONDS:
+                raise DemoError(f"no records arrived for {_STALL_SECONDS:g} s before the end of the topic was reached")
             for batch in batches.values():
                 yield from batch
     finally:
@@ -166,12 +168,12 @@ def _records(bootstrap_servers: str, partitions: int, expected: int) -> Iterator
 
 
 def run_demo(limit_bytes: int, partitions: int) -> None:
-    """The whole of it, with a line for each step. Raises DemoError for anything that is not as it should be."""
+    """Run the demo, and print a line for each step. Raises DemoError."""
     try:
         import confluent_kafka
         import kafka
     except ImportError as error:
-        raise DemoError(f"needs {error.name}: {INSTALL}") from None
+        raise DemoError(f"the demo needs {error.name}, which is not installed: {INSTALL}") from None
     root = Path(sysconfig.get_paths()["stdlib"])
     corpus = collect(root, limit_bytes)
     records = sum(map(len, corpus.values()))
@@ -183,13 +185,13 @@ def run_demo(limit_bytes: int, partitions: int) -> None:
                 f"broker    process {broker.pid} on {broker.bootstrap_servers}, ready in {broker.start_seconds:.2f} s"
             )
             seconds = produce(broker.bootstrap_servers, corpus)
-            _tell("produced", records, size, seconds, f"confluent-kafka {confluent_kafka.__version__}, acks=all")
+            _print_rates("produced", records, size, seconds, f"confluent-kafka {confluent_kafka.__version__}, acks=all")
             received, seconds = consume(broker.bootstrap_servers, partitions, records)
-            _tell("consumed", records, size, seconds, f"kafka-python {kafka.__version__}")
+            _print_rates("consumed", records, size, seconds, f"kafka-python {kafka.__version__}")
             compare(corpus, received)
-            click.echo(f"compared  {records:,} records, every byte and the order within each file: all equal")
+            click.echo(f"compared  {records:,} records: every byte and the order within each file are equal")
             click.echo(
-                f"memory    {broker.pss_bytes() / 1e6:.1f} MB in {len(broker.process_ids())} processes (proportional)"
+                f"memory    {broker.pss_bytes() / 1e6:.1f} MB in {len(broker.process_ids())} processes (proportional set size)"
             )
             began = time.monotonic()
             broker.stop()
@@ -198,6 +200,6 @@ def run_demo(limit_bytes: int, partitions: int) -> None:
         raise DemoError(error) from None
 
 
-def _tell(what: str, records: int, size: int, seconds: float, by: str) -> None:
+def _print_rates(step: str, records: int, size: int, seconds: float, client: str) -> None:
     rates = f"{size / 1e6 / seconds:.1f} MB/s, {records / seconds:,.0f} records/s"
-    click.echo(f"{what}  {records:,} records in {seconds:.2f} s: {rates} ({by})")
+    click.echo(f"{step}  {records:,} records in {seconds:.2f} s: {rates} ({client})")

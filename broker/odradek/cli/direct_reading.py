@@ -1,6 +1,6 @@
-"""How `odradek consume` reads without a group: from the leaders of the partitions, with this program's own client.
+"""Reads for `odradek consume` without a group: from the leaders of the partitions, with this program's own client.
 
-In the process of the command, in one thread.
+Runs in the process of the command, in one thread.
 """
 
 import os
@@ -20,13 +20,14 @@ from odradek.storage import compression, old_messages
 
 POLL_S = 1.0
 MOST_DECOMPRESSED_BYTES = 1 << 30
-"""Of one batch."""
+"""Limit of the size of one batch after decompression."""
 
 
 def output_to(descriptor: int, interruption: Interruption) -> Callable[[bytes], None]:
-    """A function that writes all of its bytes. A signal interrupts it while the reader of a pipe is slow.
+    """Return a function that writes all bytes passed to it. A signal interrupts a write that blocks on a slow reader.
 
-    The function ends the command if they cannot be written, and raises BrokenPipeError where the reader of a pipe has ended.
+    The function ends the command if the bytes cannot be written, and raises BrokenPipeError if the reader of the pipe has
+    ended.
     """
 
     def write(data: bytes) -> None:
@@ -35,7 +36,7 @@ def output_to(descriptor: int, interruption: Interruption) -> Callable[[bytes], 
             while left:
                 try:
                     left = left[os.write(descriptor, left) :]
-                except BlockingIOError:  # another process has set it so
+                except BlockingIOError:  # another process has made the descriptor non-blocking
                     select.select([], [descriptor], [])
                 except BrokenPipeError:
                     raise
@@ -53,7 +54,10 @@ def record_reader(
     until_ms: int | None,
     committed_only: bool,
 ) -> RecordReader:
-    """:param pattern: compiled; only records whose key or value has it. The others as for `RecordReader`."""
+    """The reader of fetched batches; parameters are those of `RecordReader` and:
+
+    :param pattern: a compiled regular expression; only records whose key or value matches are written. None: all.
+    """
     keep = None
     if pattern is not None:
         search = pattern.search
@@ -73,8 +77,12 @@ def record_reader(
     )
 
 
-class DirectReading:
-    """:param positions: where to begin in each partition. :param ends: where to end; None: never."""
+class DirectConsumer:
+    """Fetches records and writes them.
+
+    :param positions: the start offset of each partition.
+    :param ends: the ends to read to; None: read until the limit or a signal.
+    """
 
     def __init__(self, fetcher: Fetcher, reader: RecordReader, positions: dict[Place, int], ends: Ends | None) -> None:
         self._fetcher = fetcher
@@ -86,30 +94,30 @@ class DirectReading:
 
     @property
     def records(self) -> int:
-        """Records written out."""
+        """Number of records written."""
         return int(self._reader.records)
 
     def run(self, interruption: Interruption, timeout_s: float) -> None:
-        """Until the end, the limit, or a signal. Raises ClientError.
+        """Read until the ends, the limit, or a signal. Raises ClientError.
 
-        :param timeout_s: within which something must come, as long as the end is not reached.
+        :param timeout_s: with `ends`, the longest time without records before the ends are reached, in seconds.
         """
         heard = time.monotonic()
-        while not self._over() and not interruption.wanted:
+        while not self._over() and not interruption.signalled:
             try:
                 responses = self._fetcher.poll(POLL_S, [interruption])
                 while (fetched := _next(responses, interruption)) is not None:
                     heard = time.monotonic()
                     position = self._read(fetched.place, fetched.records, fetched.aborted)
                     self._reached(fetched.place, position)
-                    if self._over() or interruption.wanted:
+                    if self._over() or interruption.signalled:
                         break
             except CorruptRecordsError as error:
                 raise ClientError(str(error)) from None
             finally:
                 self._reader.flush()
             if self._ends is not None and not self._over() and time.monotonic() - heard > timeout_s:
-                raise ClientError(f"no records arrived for {timeout_s:g} s, before the end of the topics")
+                raise ClientError(f"no records arrived for {timeout_s:g} s before the end of the topics was reached")
 
     def _over(self) -> bool:
         return bool(self._reader.full) or not self._positions or (self._ends is not None and self._ends.done)
@@ -119,7 +127,7 @@ class DirectReading:
         return int(self._reader.read(*place, records, self._positions[place], end, aborted))
 
     def _reached(self, place: Place, position: int) -> None:
-        """Go on from there, unless the partition is read as far as is wanted."""
+        """Continue the partition at `position`, or stop fetching it if it is read up to its end."""
         self._positions[place] = position
         self._fetcher.advance(place, position)
         if self._ends is None:
@@ -133,6 +141,6 @@ class DirectReading:
 
 
 def _next(responses: Iterator[FetchedRecords], interruption: Interruption) -> FetchedRecords | None:
-    """The next of them. A signal ends it at once: a broker may let this program wait."""
+    """The next response, or None. A signal interrupts the wait for a slow broker."""
     with interruption.at_once():
         return next(responses, None)

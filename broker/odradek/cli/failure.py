@@ -1,4 +1,4 @@
-"""What a command says when something is wrong: a line on stderr, and an exit code if the error ends the command."""
+"""Prints warnings and errors of a command, one line each, on stderr; `fail` also ends the command."""
 
 import sys
 from typing import NoReturn
@@ -7,12 +7,13 @@ import click
 
 
 def warn(message: object) -> None:
-    """One line on stderr; the command goes on."""
+    """Print a warning as one line on stderr. The command continues."""
     click.echo(f"odradek: warning: {message}", err=True)
 
 
 def fail(message: object, code: int = 1) -> NoReturn:
-    """One line on stderr and the end of the command; an error that consists of several (`ConfigErrors`) is a line for each."""
+    """Print an error on stderr and end the command with the exit code. An error with several parts (`ConfigErrors`) is printed
+    as one line for each part."""
     for line in getattr(message, "errors", (message,)):
         click.echo(f"odradek: {line}", err=True)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""What the doctor found."""
+"""A finding of ``odradek doctor``, and how its texts abbreviate lists of names."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,8 +7,14 @@ SHOWN = 5
 
 
 class Finding(NamedTuple):
-    """:param severity: "error" or "warning". :param subject: what it is about. :param what: what is seen. :param reason: why it
-    matters. :param remedy: what to do."""
+    """A problem, why it matters, and its remedy.
+
+    :param severity: "error" or "warning".
+    :param subject: the object with the problem: a broker, a topic, a group, a process, a directory.
+    :param what: what was observed, as a sentence.
+    :param reason: why it matters.
+    :param remedy: what to do.
+    """
 
     severity: str
     subject: str
@@ -17,7 +23,7 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def some(names: Iterable[str]) -> str:
-    """The first few of them, and how many more there are."""
+def abbreviate(names: Iterable[str]) -> str:
+    """The first `SHOWN` names, separated by commas, and the number of the others."""
     words = list(names)
     return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")

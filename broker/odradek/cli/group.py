@@ -1,4 +1,4 @@
-"""``odradek group``: list, describe, explain, reset-offsets, delete. In the process of the command."""
+"""``odradek group``: list, describe, explain, reset-offsets, delete. Runs in the process of the command."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,27 +23,31 @@ def group() -> None:
 @group.command("list")
 @on_cluster
 @click.option(
-    "--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only in this state."
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="List only groups in this state.",
 )
 @click.option(
     "--type",
     "types",
     type=click.Choice(("Classic", "Consumer", "Tree"), case_sensitive=False),
     multiple=True,
-    help="Only of this protocol. Tree: groups that keep offsets in the metadata tree, as clients of Kafka 0.8 do.",
+    help="List only groups of this protocol. Tree: groups with offsets in the metadata tree, as Kafka 0.8 clients have.",
 )
 def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tuple[str, ...]) -> None:
-    """List groups with their states; a group that also keeps offsets in the metadata tree has a second line."""
+    """List groups with their states. A group that also has offsets in the metadata tree has a second line of type Tree."""
     from odradek.cli.output import echo_json, print_table
     from odradek.clients import tree_offsets
     from odradek.clients.groups import list_groups
 
-    of_coordinators = [one for one in types if one != "Tree"]
-    found = list_groups(cluster, states, of_coordinators) if of_coordinators or not types else []
+    coordinated_types = [name for name in types if name != "Tree"]
+    groups = list_groups(cluster, states, coordinated_types) if coordinated_types or not types else []
     rows: list[dict[str, Any]] = [
-        {"group": one.group_id, "state": one.state, "type": one.type, "protocol": one.protocol_type,
-         "coordinator": one.coordinator}
-        for one in found
+        {"group": group.group_id, "state": group.state, "type": group.type, "protocol": group.protocol_type,
+         "coordinator": group.coordinator}
+        for group in groups
     ]  # fmt: skip
     if not states and (not types or "Tree" in types):
         empty = {"state": None, "type": "Tree", "protocol": None, "coordinator": None}
@@ -59,37 +63,40 @@ def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tup
 @group.command("describe")
 @on_cluster
 @GROUP_ARGUMENT
-@click.option("--members", "only_members", is_flag=True, help="Only the members.")
-@click.option("--offsets", "only_offsets", is_flag=True, help="Only the offsets.")
+@click.option("--members", "only_members", is_flag=True, help="Show only the members.")
+@click.option("--offsets", "only_offsets", is_flag=True, help="Show only the offsets.")
 def describe(cluster: "Cluster", as_json: bool, group_id: str, only_members: bool, only_offsets: bool) -> None:
-    """Show a group's members, and how far each partition was read."""
+    """Show a group's members, and the committed offset and lag of each partition."""
     from odradek.cli import group_view
     from odradek.cli.output import echo_json
 
-    shown = group_view.look(cluster, group_id, with_offsets=not only_members or only_offsets)
+    view = group_view.read_view(cluster, group_id, with_offsets=not only_members or only_offsets)
     if as_json:
-        echo_json(group_view.as_json(shown))
+        echo_json(group_view.as_json(view))
     else:
-        group_view.show(shown, members=not only_offsets or only_members)
+        group_view.show(view, members=not only_offsets or only_members)
 
 
 @group.command("explain")
 @on_cluster
 @GROUP_ARGUMENT
-@click.option("-n", "--last", type=click.IntRange(1), default=40, show_default=True, help="So many events.")
+@click.option("-n", "--last", type=click.IntRange(1), default=40, show_default=True, help="Maximum number of events.")
 def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None:
-    """Tell what happened to a group lately: who came, who went and why, how long rebalances took."""
+    """Show a group's recent events: which members joined, left or were expelled and why, and how long rebalances took.
+
+    Only Odradek's brokers record these events; other brokers return an error.
+    """
     from odradek.cli.output import echo_json, print_table, span, when
     from odradek.clients import groups
 
     events = groups.explain(cluster, group_id)
-    found = groups.describe(cluster, group_id)
-    summary = _summary(events, found)
+    description = groups.describe(cluster, group_id)
+    summary = _summary(events, description)
     if as_json:
         echo_json(
             {
                 "group": group_id,
-                "state": found.state,
+                "state": description.state,
                 "summary": summary,
                 "events": [event._asdict() for event in events[-last:]],
             }
@@ -100,44 +107,45 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
     click.echo()
     rows = [
         [
-            when(one.at_ms),
-            one.kind,
-            one.client or one.member,
-            one.why,
-            None if one.took_ms is None else span(one.took_ms),
+            when(event.at_ms),
+            event.kind,
+            event.client or event.member,
+            event.why,
+            None if event.took_ms is None else span(event.took_ms),
         ]
-        for one in events[-last:]
+        for event in events[-last:]
     ]
-    print_table(["when", "what", "who", "why", "took"], rows, "  its coordinator remembers nothing; it began lately")
+    titles = ["time", "event", "member", "reason", "duration"]
+    print_table(titles, rows, "  no events: the group's coordinator has recorded none since it started")
 
 
-def _summary(events: "list[Event]", found: "GroupDescription") -> list[str]:
-    """What the events come to, in sentences."""
+def _summary(events: "list[Event]", description: "GroupDescription") -> list[str]:
+    """The group's state and a summary of its events, in sentences."""
     from collections import Counter
 
     from odradek.cli.output import count, span
 
-    lines = [f"Group {found.group_id} is {found.state} with {count(len(found.members), 'member')}."]
+    lines = [f"Group {description.group_id} is {description.state} with {count(len(description.members), 'member')}."]
     if events:
-        lasted = [one.took_ms for one in events if one.took_ms is not None]
-        over = span(max(0, events[-1].at_ms - events[0].at_ms))
-        if lasted:
+        durations_ms = [event.took_ms for event in events if event.took_ms is not None]
+        period = span(max(0, events[-1].at_ms - events[0].at_ms))
+        if durations_ms:
             lines.append(
-                f"{count(len(lasted), 'rebalance')} ended within {over}; the longest took {span(max(lasted))}."
+                f"{count(len(durations_ms), 'rebalance')} ended within {period}; the longest took {span(max(durations_ms))}."
             )
-        expelled = Counter(one.client or one.member for one in events if one.kind == "expelled")
-        for who, times in expelled.most_common(3):
-            why = next(
-                one.why for one in reversed(events) if one.kind == "expelled" and (one.client or one.member) == who
-            )
-            lines.append(f"{who} was expelled {count(times, 'time')}; the last time: {why or 'no reason known'}.")
-    if found.state == "PreparingRebalance":
-        lines.append("It waits for members to join again; who does not within its rebalance time-out will be expelled.")
-    elif found.state == "CompletingRebalance":
-        lines.append("It waits for its leader to send the assignment.")
-    elif found.state == "Reconciling":
-        behind = [one.client_id for one in found.members if one.wants not in (None, one.assigned)]
-        lines.append(f"Members still give up or take over partitions: {', '.join(behind) or 'nobody by now'}.")
+        expulsions = [event for event in events if event.kind == "expelled"]
+        for client, times in Counter(event.client or event.member for event in expulsions).most_common(3):
+            why = next(event.why for event in reversed(expulsions) if (event.client or event.member) == client)
+            lines.append(f"{client} was expelled {count(times, 'time')}; the last time: {why or 'no reason known'}.")
+    if description.state == "PreparingRebalance":
+        lines.append(
+            "The group waits for its members to rejoin. Members that do not rejoin within their rebalance timeout are expelled."
+        )
+    elif description.state == "CompletingRebalance":
+        lines.append("The group waits for its leader to send the assignment.")
+    elif description.state == "Reconciling":
+        moving = [member.client_id for member in description.members if member.wants not in (None, member.assigned)]
+        lines.append(f"Members that still revoke or take over partitions: {', '.join(moving) or 'none now'}.")
     return lines
 
 
@@ -146,7 +154,7 @@ def _summary(events: "list[Event]", found: "GroupDescription") -> list[str]:
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
 @YES_OPTION
 def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: bool) -> None:
-    """Delete groups without members, with their committed offsets, also those in the metadata tree."""
+    """Delete groups without members, with their committed offsets, including those in the metadata tree."""
     from odradek.cli.group_view import described_or_none
     from odradek.cli.output import count, echo_json
     from odradek.clients import groups, tree_offsets
@@ -154,17 +162,17 @@ def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: b
     offsets = {}
     in_tree = {name: len(places) for name, places in tree_offsets.of_groups(cluster, group_ids).items()}
     for group_id in dict.fromkeys(group_ids):
-        found = described_or_none(cluster, group_id, group_id in in_tree)
-        if found is not None and found.members:
+        description = described_or_none(cluster, group_id, group_id in in_tree)
+        if description is not None and description.members:
             fail(
-                f"group '{group_id}' has {count(len(found.members), 'member')};"
-                f" stop them first (`odradek group describe {group_id} --members` shows who)"
+                f"group '{group_id}' has {count(len(description.members), 'member')};"
+                f" stop them first (`odradek group describe {group_id} --members` lists them)"
             )
         offsets[group_id] = in_tree.get(group_id, 0)
-        if found is not None:
+        if description is not None:
             offsets[group_id] += len(groups.fetch_offsets(cluster, group_id))
     listed = ", ".join(f"{name} ({count(number, 'committed offset')})" for name, number in offsets.items())
-    confirm(f"This deletes {listed}.", yes)
+    confirm(f"This permanently deletes {listed}.", yes)
     for group_id in offsets:
         groups.delete(cluster, group_id)
         if not as_json:
@@ -182,34 +190,38 @@ def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: b
     "chosen",
     metavar="TOPIC[:0,1]",
     multiple=True,
-    help="Of this topic, or these partitions of it; all that were committed if not given.",
+    help="Reset only this topic, or these partitions of it (default: all partitions with committed offsets).",
 )
 @click.option(
     "--to",
     "target",
     metavar="WHERE",
     required=True,
-    help="earliest, latest, current, an offset, +N or -N records from here, or a time: 2026-01-31T12:00, '1h ago'.",
+    help="New position: earliest, latest, current (the committed offset), an offset, +N or -N from the committed offset,"
+    " or a time: 2026-01-31T12:00, '1h ago'.",
 )
 @YES_OPTION
 @DRY_RUN_OPTION
 def reset_offsets(
     cluster: "Cluster", as_json: bool, group_id: str, chosen: tuple[str, ...], target: str, yes: bool, dry_run: bool
 ) -> None:
-    """Have a group without members read on from elsewhere."""
+    """Change the committed offsets of a group that has no members.
+
+    New offsets are limited to the range of offsets in each partition's log.
+    """
     from odradek.cli.output import count, echo_json, print_table
-    from odradek.cli.reset import NoTarget, chosen_places, planned
+    from odradek.cli.reset import InvalidTargetError, parse_partitions, plan
     from odradek.clients import groups
 
     if not dry_run:
         _refuse_members(cluster, group_id)
     committed = groups.fetch_offsets(cluster, group_id)
     try:
-        places = chosen_places(cluster, chosen) if chosen else sorted(committed)
+        places = parse_partitions(cluster, chosen) if chosen else sorted(committed)
         if not places:
-            fail(f"group '{group_id}' has committed nothing; say with --topic TOPIC where it shall begin")
-        rows = planned(cluster, places, committed, target)
-    except NoTarget as error:
+            fail(f"group '{group_id}' has no committed offsets; name the topics to set them for with --topic TOPIC")
+        rows = plan(cluster, places, committed, target)
+    except InvalidTargetError as error:
         fail(error)
     changes = {
         (row["topic"], row["partition"]): groups.Committed(row["after"])
@@ -226,11 +238,12 @@ def reset_offsets(
             text for number, text in
             ((again, f"read {count(again, 'record')} again"), (skipped, f"skip {count(skipped, 'record')}")) if number
         )  # fmt: skip
-        confirm(f"Group {group_id} will {effect or 'begin there'}.", yes)
+        confirm(f"Group {group_id} will {effect or 'start at these offsets'}.", yes)
         refused = groups.commit_offsets(cluster, group_id, changes)
         if refused:
             (topic, index), code = next(iter(refused.items()))
-            fail(f"{topic}-{index} and {len(refused) - 1} more were not reset: {code.message} ({code.name})")
+            more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+            fail(f"the offsets of {topic}-{index}{more} were not reset: {code.message} ({code.name})")
     if as_json:
         echo_json({"group": group_id, "dry_run": dry_run, "offsets": rows})
     else:
@@ -238,20 +251,20 @@ def reset_offsets(
 
 
 def _refuse_members(cluster: "Cluster", group_id: str) -> None:
-    """A group with members keeps its offsets to itself; one that there is not yet may begin anywhere."""
+    """End the command if the group has members, which would overwrite its offsets. The group need not exist yet."""
     from odradek.cli.output import count
     from odradek.clients import groups
     from odradek.clients.errors import RefusedError
     from odradek.protocol.errors import ErrorCode
 
     try:
-        found = groups.describe(cluster, group_id)
+        description = groups.describe(cluster, group_id)
     except RefusedError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return
-    if found.members:
+    if description.members:
         fail(
-            f"group '{group_id}' has {count(len(found.members), 'member')} who would commit over it; stop them first,"
-            " or look at what would be done with --dry-run"
+            f"group '{group_id}' has {count(len(description.members), 'member')} whose commits would overwrite the new"
+            " offsets; stop the members first, or add --dry-run to only show the new offsets"
         )

@@ -1,6 +1,6 @@
-"""How `odradek consume` reads as a member of a group, or with settings of librdkafka: with confluent-kafka.
+"""Reads for `odradek consume` with confluent-kafka: as a member of a group, or with settings of librdkafka.
 
-In the process of the command, in one thread.
+Runs in the process of the command, in one thread.
 """
 
 import time
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek._ext.records.record_printing import RecordPrinter
-from odradek.cli.client_library import in_words
+from odradek.cli.client_library import error_text
 from odradek.cli.interrupt import Interruption
 from odradek.cli.reading import Ends, Place
 
@@ -16,12 +16,15 @@ AT_ONCE = 1000
 POLL_S = 0.2
 
 
-class GroupReading:
-    """:param confluent: the module. :param limit: of records.
+class GroupConsumer:
+    """Consumes records with librdkafka, writes them, and commits their offsets.
 
-    :param pattern: compiled; only records whose key or value has it.
-    :param until_ms: a partition is read up to its first record of this time or later.
-    :param commits: whether a group commits what was written.
+    :param confluent: the module `confluent_kafka`.
+    :param pattern: a compiled regular expression; only records whose key or value matches are written. None: all.
+    :param limit: the maximum number of records to write; None: no limit.
+    :param until_ms: a partition is read up to its first record of this time or later, in ms since 1970.
+    :param ends: the ends to read to; None: read until the limit or a signal.
+    :param commits: whether to commit the offsets of records that were written.
     """
 
     def __init__(
@@ -52,17 +55,17 @@ class GroupReading:
         self.failure: str | None = None
 
     def run(self, write: Callable[[bytes], None], interruption: Interruption, timeout_s: float) -> None:
-        """Until the end, the limit, a failure, or a signal.
+        """Read until the ends, the limit, a failure (`failure`), or a signal.
 
-        :param timeout_s: within which something must come, as long as the end is not reached.
+        :param timeout_s: with `ends`, the longest time without records before the ends are reached, in seconds.
         """
         heard = time.monotonic()
-        while not self._over() and not interruption.wanted:
+        while not self._over() and not interruption.signalled:
             messages = self._consumer.consume(AT_ONCE if self._limit is None else min(AT_ONCE, self._limit), POLL_S)
             if messages:
                 heard = time.monotonic()
             elif self._ends is not None and time.monotonic() - heard > timeout_s:
-                self.failure = f"no records arrived for {timeout_s:g} s, before the end of the topics"
+                self.failure = f"no records arrived for {timeout_s:g} s before the end of the topics was reached"
             for message in messages:
                 self._take(message)
                 if self._over():
@@ -73,7 +76,7 @@ class GroupReading:
                 self._commit(asynchronous=True)
 
     def _written(self) -> None:
-        """What was taken may be committed."""
+        """Allow the offsets of the records taken so far to be committed, because the records are written."""
         self.records += self._pending
         self._pending = 0
         self._read |= self._taken
@@ -87,7 +90,7 @@ class GroupReading:
         error = message.error()
         place = message.topic(), message.partition()
         if error is not None:
-            self._judge(place, message, error)
+            self._handle_error(place, message, error)
             return
         if place in self._done:
             return
@@ -109,12 +112,12 @@ class GroupReading:
         if self._ends is not None:
             self._ends.reached({place: position})
 
-    def _judge(self, place: Place, message: Any, error: Any) -> None:
+    def _handle_error(self, place: Place, message: Any, error: Any) -> None:
         if error.code() == self._confluent.KafkaError._PARTITION_EOF:
             if self._ends is not None:
                 self._ends.reached({place: message.offset()})
         elif error.code() != self._confluent.KafkaError._ALL_BROKERS_DOWN and not error.retriable():
-            self.failure = in_words(error)
+            self.failure = error_text(error)
 
     def _commit(self, asynchronous: bool) -> None:
         offsets = [self._confluent.TopicPartition(name, number, at) for (name, number), at in self._read.items()]
@@ -124,12 +127,12 @@ class GroupReading:
             except self._confluent.KafkaException as error:
                 self.failure = (
                     self.failure
-                    or f"the offsets of the records that were read could not be committed: {in_words(error.args[0])}"
+                    or f"cannot commit the offsets of the records that were read: {error_text(error.args[0])}"
                 )
-        self._read.clear()  # what another member has by now must not be put back
+        self._read.clear()  # a later commit must not reset a partition that another member owns by then
 
     def finish(self) -> None:
-        """Commit what was written, and leave the group."""
+        """Commit the offsets of the records written, and leave the group."""
         if self._commits and self._read:
             self._commit(asynchronous=False)
         self._consumer.close()

@@ -1,4 +1,7 @@
-"""What ``odradek group describe`` shows of a group: its members, and its offsets against the logs. In the command's process."""
+"""Reads and prints what ``odradek group describe`` shows: a group's members, its committed offsets and their lag.
+
+Runs in the process of the command.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,11 @@ MEMBER_TITLES = ["member", "instance", "client", "host", "epoch", "assigned", "w
 
 
 class View(NamedTuple):
-    """:param described: None for a group that has offsets in the metadata tree only.
-    :param offsets: rows of what is committed or assigned, None if they were not asked for. :param tree: those in the tree.
+    """The description of a group and its offsets.
+
+    :param described: None for a group that has offsets only in the metadata tree.
+    :param offsets: a row for each partition with a committed offset or an assignment; None if offsets were not requested.
+    :param tree: a row for each partition with an offset in the metadata tree.
     """
 
     group_id: str
@@ -29,8 +35,8 @@ class View(NamedTuple):
     tree: list[dict[str, Any]]
 
 
-def look(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
-    """Raises RefusedError if there is no such group anywhere, ClientError."""
+def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
+    """Read a group from its coordinator and the metadata tree. Raises RefusedError if the group is in neither, ClientError."""
     in_tree = tree_offsets.of_groups(cluster, [group_id]).get(group_id, {})
     described = described_or_none(cluster, group_id, bool(in_tree))
     if not with_offsets:
@@ -38,12 +44,12 @@ def look(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     tree = _progress(cluster, {place: Committed(offset) for place, offset in in_tree.items()}, {})
     if described is None:
         return View(group_id, None, None, tree)
-    owners = {place: one for one in described.members for place in one.assigned or ()}
+    owners = {place: member for member in described.members for place in member.assigned or ()}
     return View(group_id, described, _progress(cluster, groups.fetch_offsets(cluster, group_id), owners), tree)
 
 
 def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:
-    """The group; None for one that is in the metadata tree only. Raises RefusedError if it is nowhere, ClientError."""
+    """Describe a group; None if it is only in the metadata tree. Raises RefusedError if it does not exist, ClientError."""
     try:
         return groups.describe(cluster, group_id)
     except RefusedError as error:
@@ -53,27 +59,27 @@ def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDe
 
 
 def as_json(view: View) -> dict[str, Any]:
-    """All of it."""
-    found = view.described
-    shown: dict[str, Any] = {"group": view.group_id, "state": None, "type": "Tree", "assignor": None}
-    shown |= {"coordinator": None, "epoch": None}
-    if found is not None:
-        shown |= {"state": found.state, "type": found.type, "assignor": found.assignor}
-        shown |= {"coordinator": found.coordinator, "epoch": found.epoch}
-    shown |= {"lag": _lag(view.offsets or []), "members": _members(found), "offsets": view.offsets or []}
-    return shown | {"tree": view.tree}
+    """The view as a JSON object."""
+    described = view.described
+    document: dict[str, Any] = {"group": view.group_id, "state": None, "type": "Tree", "assignor": None}
+    document |= {"coordinator": None, "epoch": None}
+    if described is not None:
+        document |= {"state": described.state, "type": described.type, "assignor": described.assignor}
+        document |= {"coordinator": described.coordinator, "epoch": described.epoch}
+    document |= {"lag": _lag(view.offsets or []), "members": _members(described), "offsets": view.offsets or []}
+    return document | {"tree": view.tree}
 
 
 def show(view: View, members: bool) -> None:
-    """Tables for people. :param members: show them too."""
-    found = view.described
-    if found is None:
-        click.echo(f"Group {view.group_id}: has offsets in the metadata tree only; no coordinator knows the group")
+    """Print the view as tables. :param members: whether to print the members."""
+    described = view.described
+    if described is None:
+        click.echo(f"Group {view.group_id}: has offsets only in the metadata tree; no coordinator knows the group")
     else:
         click.echo(
-            f"Group {found.group_id}: {found.state}, {count(len(found.members), 'member')},"
-            f" lag {_lag(view.offsets or []):,} ({found.type.lower()} protocol"
-            f"{', ' + found.assignor if found.assignor else ''}; coordinator {found.coordinator})"
+            f"Group {described.group_id}: {described.state}, {count(len(described.members), 'member')},"
+            f" lag {_lag(view.offsets or []):,} ({described.type.lower()} protocol"
+            f"{', ' + described.assignor if described.assignor else ''}; coordinator {described.coordinator})"
         )
     if view.offsets is not None:
         click.echo()
@@ -82,9 +88,10 @@ def show(view: View, members: bool) -> None:
         titles = [title for title in OFFSET_TITLES if title not in ("client", "host")]
         click.echo(f"\nOffsets in the metadata tree (/consumers/{view.group_id}/offsets), for clients of Kafka 0.8:\n")
         print_table(titles, _cells(titles, view.tree), "")
-    if members and found is not None:
+    if members and described is not None:
         click.echo()
-        print_table(MEMBER_TITLES, _cells(MEMBER_TITLES, _members(found)), "  no members")
+        headings = ["target" if title == "wants" else title for title in MEMBER_TITLES]
+        print_table(headings, _cells(MEMBER_TITLES, _members(described)), "  no members")
 
 
 def _cells(titles: list[str], rows: list[dict[str, Any]]) -> list[list[Any]]:
@@ -95,31 +102,33 @@ def _lag(rows: list[dict[str, Any]]) -> int:
     return sum(row["lag"] or 0 for row in rows)
 
 
-def _members(found: GroupDescription | None) -> list[dict[str, Any]]:
+def _members(described: GroupDescription | None) -> list[dict[str, Any]]:
     return [
         {
-            "member": one.member_id,
-            "instance": one.instance_id,
-            "client": one.client_id,
-            "host": one.host,
-            "epoch": one.epoch,
-            "topics": one.topics,
-            "assigned": None if one.assigned is None else [f"{name}-{index}" for name, index in one.assigned],
+            "member": member.member_id,
+            "instance": member.instance_id,
+            "client": member.client_id,
+            "host": member.host,
+            "epoch": member.epoch,
+            "topics": member.topics,
+            "assigned": None if member.assigned is None else [f"{name}-{index}" for name, index in member.assigned],
             "wants": None
-            if one.wants in (None, one.assigned)
-            else [f"{name}-{index}" for name, index in one.wants or ()],
+            if member.wants in (None, member.assigned)
+            else [f"{name}-{index}" for name, index in member.wants or ()],
         }
-        for one in (found.members if found is not None else ())
+        for member in (described.members if described is not None else ())
     ]
 
 
 def _progress(
     cluster: Cluster, committed: Mapping[Place, Committed], owners: Mapping[Place, Member]
 ) -> list[dict[str, Any]]:
-    """A row for each partition that was committed or is assigned."""
+    """A row for each partition that has a committed offset or an owner."""
     places = sorted({*committed, *owners})
-    there = cluster.metadata({name for name, _ in places}).topics
-    partitions = [part for one in there.values() for part in one.partitions if (part.topic, part.number) in set(places)]
+    existing = cluster.metadata({name for name, _ in places}).topics
+    partitions = [
+        part for info in existing.values() for part in info.partitions if (part.topic, part.number) in set(places)
+    ]
     starts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
     ends = topics.list_offsets(cluster, partitions, topics.LATEST)
     rows = []
@@ -141,20 +150,20 @@ def _progress(
                 "metadata": committed[place].metadata if place in committed else None,
             }
         )
-        rows[-1]["note"] = _note(rows[-1], name in there)
+        rows[-1]["note"] = _note(rows[-1], name in existing)
     return rows
 
 
-def _note(row: dict[str, Any], topic_there: bool) -> str | None:
-    """What is odd about a committed offset."""
-    if not topic_there:
+def _note(row: dict[str, Any], topic_exists: bool) -> str | None:
+    """A note on a committed offset that needs attention; None if there is nothing to note."""
+    if not topic_exists:
         return "the topic does not exist"
     if row["end"] is None:
         return "no leader"
     if row["committed"] is None:
-        return "nothing committed"
+        return "no committed offset"
     if row["committed"] > row["end"]:
         return "beyond the end of the log"
     if row["start"] is not None and row["committed"] < row["start"]:
-        return f"{row['start'] - row['committed']} records were deleted unread"
+        return f"{row['start'] - row['committed']} records were deleted before the group read them"
     return None

@@ -1,8 +1,8 @@
-"""What the doctor asks a cluster over the wire, and what it makes of the answers. Works with any Kafka."""
+"""Checks of `odradek doctor` on a cluster's brokers, partitions and replicas, over Kafka's protocol. Works with any Kafka."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from odradek.cli.finding import Finding, some
+from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_groups import examine_groups
 from odradek.cli.output import count
 from odradek.clients import configs
@@ -14,22 +14,22 @@ MIN_IN_SYNC = "min.insync.replicas"
 
 
 def examine_cluster(cluster: Cluster) -> list[Finding]:
-    """All findings. Raises ClientError if the cluster cannot even be asked."""
+    """All findings. Raises ClientError if the cluster does not return its metadata."""
     view = cluster.metadata()
-    found = [*_brokers(cluster, view), *_partitions(cluster, view), *_offsets_topic(view)]
+    findings = [*_brokers(cluster, view), *_partitions(cluster, view), *_offsets_topic(view)]
     try:
-        found += examine_groups(cluster, view)
+        findings += examine_groups(cluster, view)
     except ClientError as error:
-        found.append(
+        findings.append(
             Finding(
                 "error",
                 "groups",
-                f"they cannot be listed: {error}",
-                "consumers that share work in groups cannot join or commit",
-                "look at the coordinator's log; `odradek status` shows whether its process restarts",
+                f"the groups cannot be listed: {error}",
+                "consumers in groups cannot join or commit",
+                "look at the coordinator's log; `odradek status` shows whether the coordinator process was restarted",
             )
         )
-    return found
+    return findings
 
 
 def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:
@@ -40,78 +40,83 @@ def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 f"broker {node_id}",
-                f"it cannot be reached where it says it is: {error}",
-                "clients are sent to this address by every other broker, and fail there",
-                f"check that it runs, and that advertised.listeners ({address.host}:{address.port}) can be reached from here",
+                f"the broker cannot be reached at its advertised address: {error}",
+                "every broker directs clients to this address, and their connections to it fail",
+                "check that the broker runs, and that its advertised.listeners "
+                f"({address.host}:{address.port}) can be reached from here",
             )
     if view.controller_id < 0:
         yield Finding(
             "error",
             "controller",
-            "the cluster has none",
-            "topics cannot be made or changed, and partitions of brokers that die get no new leader",
-            "start the brokers that are down; look for their loss of the metadata store in their logs",
+            "the cluster has no controller",
+            "topics cannot be created or changed, and partitions of failed brokers get no new leader",
+            "start the brokers that are down; look in their logs for a lost connection to the metadata store",
         )
 
 
 def _partitions(cluster: Cluster, view: View) -> Iterator[Finding]:
-    all_of_them = [part for one in view.topics.values() for part in one.partitions]
-    lost = [part for part in all_of_them if part.leader < 0]
-    if lost:
+    all_partitions = [part for info in view.topics.values() for part in info.partitions]
+    leaderless = [part for part in all_partitions if part.leader < 0]
+    if leaderless:
         yield Finding(
             "error",
-            _listed(lost),
-            f"{len(lost)} of {len(all_of_them)} partitions have no leader",
-            "nobody can read or write them",
-            f"start the brokers of their replicas ({_replicas(lost)}); if a log directory failed there, mend or replace it",
+            _names(leaderless),
+            f"{len(leaderless)} of {len(all_partitions)} partitions have no leader",
+            "clients can neither read nor write these partitions",
+            f"start the brokers of their replicas ({_replicas(leaderless)}); if a log directory failed there, repair or "
+            "replace its disk",
         )
-    behind = [part for part in all_of_them if part.leader >= 0 and len(part.in_sync) < len(part.replicas)]
-    if behind:
-        missing = sorted({node for part in behind for node in set(part.replicas) - set(part.in_sync)})
+    under_replicated = [part for part in all_partitions if part.leader >= 0 and len(part.in_sync) < len(part.replicas)]
+    if under_replicated:
+        missing = sorted({node for part in under_replicated for node in set(part.replicas) - set(part.in_sync)})
         yield Finding(
             "warning",
-            _listed(behind),
-            f"{len(behind)} partitions have fewer replicas in sync than they should",
-            "the loss of one more broker may make them unavailable, or lose what is acknowledged",
-            f"see whether the brokers {', '.join(map(str, missing))} run and keep up",
+            _names(under_replicated),
+            f"{count(len(under_replicated), 'partition')} with fewer in-sync replicas than replicas",
+            "the loss of one more broker may make these partitions unavailable, or lose acknowledged records",
+            f"check whether the following brokers run and keep up: {', '.join(map(str, missing))}",
         )
-    least = {
+    minimums = {
         name: int(entry.value or 1) for name, entry in configs.of_topics(cluster, [*view.topics], MIN_IN_SYNC).items()
     }
-    yield from _short_of_replicas(part for part in behind if len(part.in_sync) < least.get(part.topic, 1))
-    yield from _too_few_replicas(view, least)
+    yield from _below_minimum(part for part in under_replicated if len(part.in_sync) < minimums.get(part.topic, 1))
+    yield from _too_few_replicas(view, minimums)
 
 
-def _short_of_replicas(parts: Iterable[Partition]) -> Iterator[Finding]:
-    """:param parts: partitions that refuse acks=all."""
-    refusing = list(parts)
+def _below_minimum(partitions: Iterable[Partition]) -> Iterator[Finding]:
+    """:param partitions: those with fewer in-sync replicas than min.insync.replicas."""
+    refusing = list(partitions)
     if refusing:
         yield Finding(
             "error",
-            _listed(refusing),
-            f"{len(refusing)} partitions have fewer replicas in sync than min.insync.replicas",
-            "producers with acks=all are refused (NOT_ENOUGH_REPLICAS)",
-            f"bring the brokers of their replicas ({_replicas(refusing)}) back, or lower min.insync.replicas of the topic",
+            _names(refusing),
+            f"{count(len(refusing), 'partition')} with fewer in-sync replicas than {MIN_IN_SYNC}",
+            "writes with acks=all are refused (NOT_ENOUGH_REPLICAS)",
+            f"start the brokers of their replicas ({_replicas(refusing)}), or lower {MIN_IN_SYNC} of the topics",
         )
 
 
-def _too_few_replicas(view: View, least: Mapping[str, int]) -> Iterator[Finding]:
-    """Topics of which acks=all cannot get what they ask for, whatever is in sync."""
-    single = sorted(
+def _too_few_replicas(view: View, minimums: Mapping[str, int]) -> Iterator[Finding]:
+    """Topics with fewer replicas than min.insync.replicas, so that acks=all never means that many replicas.
+
+    :param minimums: min.insync.replicas by topic.
+    """
+    topics = sorted(
         name
-        for name, wanted in least.items()
-        if any(len(part.replicas) < wanted for part in view.topics[name].partitions)
+        for name, minimum in minimums.items()
+        if any(len(part.replicas) < minimum for part in view.topics[name].partitions)
     )
-    if single:
-        replicas = min(len(part.replicas) for part in view.topics[single[0]].partitions)
+    if topics:
+        replicas = min(len(part.replicas) for part in view.topics[topics[0]].partitions)
         yield Finding(
             "warning",
-            some(single),
-            f"{count(len(single), 'topic')} with fewer replicas than {MIN_IN_SYNC}",
-            "a write with acks=all is acknowledged when the replicas that exist have it, so the loss of one disk may lose "
+            abbreviate(topics),
+            f"{count(len(topics), 'topic')} with fewer replicas than {MIN_IN_SYNC}",
+            "a write with acks=all is acknowledged by the replicas that exist, so the loss of one disk may lose "
             "acknowledged records (Kafka before 3.7 refuses such writes)",
-            "give the topics more replicas if the cluster has the brokers; otherwise set for each of them what holds: "
-            f"`odradek config set --topic {single[0]} {MIN_IN_SYNC}={replicas}`",
+            f"add replicas if the cluster has enough brokers; otherwise lower {MIN_IN_SYNC} of each topic to its number of "
+            f"replicas, e.g. `odradek config set --topic {topics[0]} {MIN_IN_SYNC}={replicas}`",
         )
 
 
@@ -121,14 +126,14 @@ def _offsets_topic(view: View) -> Iterator[Finding]:
         yield Finding(
             "warning",
             INTERNAL_OFFSETS,
-            f"it has one replica in a cluster of {len(view.brokers)} brokers",
-            "the loss of one broker loses the committed offsets of the groups it coordinates",
-            "add replicas to it by a reassignment of its partitions",
+            f"the topic has partitions with one replica in a cluster of {len(view.brokers)} brokers",
+            "the loss of one broker loses the committed offsets of the groups that it coordinates",
+            "add replicas with a reassignment of the topic's partitions",
         )
 
 
-def _listed(partitions: Sequence[Partition]) -> str:
-    return some(f"{part.topic}-{part.number}" for part in partitions)
+def _names(partitions: Sequence[Partition]) -> str:
+    return abbreviate(f"{part.topic}-{part.number}" for part in partitions)
 
 
 def _replicas(partitions: Sequence[Partition]) -> str:

@@ -1,9 +1,10 @@
-"""What the doctor asks a cluster about its groups, and what it makes of the answers."""
+"""Checks of `odradek doctor` on a cluster's groups: their members, committed offsets, and offsets in the metadata tree."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.cli.finding import Finding, some
+from odradek.cli.finding import Finding, abbreviate
+from odradek.cli.output import count
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import RefusedError
@@ -13,8 +14,8 @@ from odradek.protocol.errors import ErrorCode
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
-class GroupSeen(NamedTuple):
-    """A group and its offsets."""
+class GroupOffsets(NamedTuple):
+    """A group with its state and committed offsets."""
 
     group_id: str
     state: str
@@ -22,41 +23,45 @@ class GroupSeen(NamedTuple):
 
 
 def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
-    """All findings. Raises ClientError if the groups cannot be asked for."""
+    """All findings. Raises ClientError if the groups cannot be listed."""
     listed = groups.list_groups(cluster)
-    found = []
-    stuck = [one.group_id for one in listed if one.state in REBALANCING]
-    if stuck:
-        found.append(
+    findings = []
+    rebalancing = [group.group_id for group in listed if group.state in REBALANCING]
+    if rebalancing:
+        findings.append(
             Finding(
                 "warning",
-                f"groups {some(stuck)}",
-                "they are rebalancing right now",
-                "their members may read nothing meanwhile",
-                f"if it lasts, `odradek group explain {stuck[0]}` shows which members join and leave",
+                f"groups {abbreviate(rebalancing)}",
+                "the groups are rebalancing",
+                "members may not receive records until the rebalance has ended",
+                f"if it takes long, `odradek group explain {rebalancing[0]}` shows which members join and leave",
             )
         )
-    for one in listed:
-        described = _described(cluster, one.group_id) if one.state == "Stable" else None
+    for group in listed:
+        described = _described(cluster, group.group_id) if group.state == "Stable" else None
         if described is not None:
-            found += judge_members(described)
-    seen = [GroupSeen(one.group_id, one.state, groups.fetch_offsets(cluster, one.group_id)) for one in listed]
-    wanted = {place for one in seen for place in one.committed}
-    partitions = [part for one in view.topics.values() for part in one.partitions if (one.name, part.number) in wanted]
+            findings += judge_members(described)
+    with_offsets = [
+        GroupOffsets(group.group_id, group.state, groups.fetch_offsets(cluster, group.group_id)) for group in listed
+    ]
+    places = {place for group in with_offsets for place in group.committed}
+    partitions = [
+        part for info in view.topics.values() for part in info.partitions if (info.name, part.number) in places
+    ]
     starts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
     ends = topics.list_offsets(cluster, partitions, topics.LATEST)
-    for group in seen:
-        found += judge_group(
-            group,
-            {place: one.offset for place, one in starts.items() if not one.error},
-            {place: one.offset for place, one in ends.items() if not one.error},
+    for group_offsets in with_offsets:
+        findings += judge_group(
+            group_offsets,
+            {place: start.offset for place, start in starts.items() if not start.error},
+            {place: end.offset for place, end in ends.items() if not end.error},
         )
     in_tree = tree_offsets.of_groups(cluster, tree_offsets.groups(cluster))
-    return [*found, *judge_tree(in_tree, {one.group_id: one.committed for one in seen})]
+    return [*findings, *judge_tree(in_tree, {group.group_id: group.committed for group in with_offsets})]
 
 
 def _described(cluster: Cluster, group_id: str) -> GroupDescription | None:
-    """None if the group does not exist any more."""
+    """Describe a group; None if it no longer exists. Raises RefusedError, ClientError."""
     try:
         return groups.describe(cluster, group_id)
     except RefusedError as error:
@@ -66,34 +71,34 @@ def _described(cluster: Cluster, group_id: str) -> GroupDescription | None:
 
 
 def judge_members(group: GroupDescription) -> Iterator[Finding]:
-    """Members of a group that have nothing to do."""
+    """The finding that members of a stable group have no partition."""
     members = len(group.members)
-    shared = len({place for one in group.members for place in one.assigned or ()})
-    idle = sum(one.assigned == [] for one in group.members)
+    assigned = len({place for member in group.members for place in member.assigned or ()})
+    idle = sum(member.assigned == [] for member in group.members)
     if not idle or group.state != "Stable":
         return
-    wanted = sorted({name for one in group.members for name in one.topics})
-    if not shared:
-        what = f"none of its {members} members has a partition"
-        remedy = f"check that the topics they subscribe to exist ({some(wanted) or 'nothing'})"
+    subscribed = sorted({name for member in group.members for name in member.topics})
+    if not assigned:
+        what = f"none of the members ({members}) has a partition"
+        remedy = f"check that the topics to which the members subscribe exist ({abbreviate(subscribed) or 'none'})"
     else:
-        what = f"{idle} of its {members} members have no partition: the group has {shared} to share"
-        if members > shared:
-            topic = wanted[0] if len(wanted) == 1 else "TOPIC"
+        what = f"{idle} of {members} members have no partition; the others have {count(assigned, 'partition')}"
+        if members > assigned:
+            topic = subscribed[0] if len(subscribed) == 1 else "TOPIC"
             remedy = (
                 f"run fewer members, or add partitions: `odradek topic alter {topic} --partitions"
-                f" {members if len(wanted) == 1 else 'COUNT'}`"
+                f" {members if len(subscribed) == 1 else 'COUNT'}`"
             )
         else:
             remedy = (
-                f"let them use another assignor than '{group.assignor}' (partition.assignment.strategy), such as"
-                " cooperative-sticky, or subscribe them to the same topics"
+                f"configure another assignor than '{group.assignor}' (partition.assignment.strategy), such as"
+                " cooperative-sticky, or subscribe the members to the same topics"
             )
     yield Finding(
         "warning",
         f"group {group.group_id}",
         what,
-        "members without a partition process nothing as long as the others live",
+        "members without a partition process nothing, and only take over when another member leaves",
         remedy,
     )
 
@@ -101,7 +106,7 @@ def judge_members(group: GroupDescription) -> Iterator[Finding]:
 def judge_tree(
     tree: Mapping[str, Mapping[Place, int]], log: Mapping[str, Mapping[Place, Committed]]
 ) -> Iterator[Finding]:
-    """Groups whose newest offsets are in the metadata tree."""
+    """The finding that groups have newer offsets in the metadata tree than in `__consumer_offsets`."""
 
     def is_newer(group_id: str, place: Place, offset: int) -> bool:
         known = log.get(group_id, {}).get(place)
@@ -115,43 +120,47 @@ def judge_tree(
     if ahead:
         yield Finding(
             "warning",
-            f"groups {some(ahead)}",
-            "their newest offsets are in the metadata tree, where consumers older than 0.9 commit",
-            "newer consumers of these groups do not see them; offsets there never expire, and each commit writes to the store",
-            "before newer consumers take over, `odradek offsets migrate --all --to log`",
+            f"groups {abbreviate(ahead)}",
+            "the newest offsets of these groups are in the metadata tree, to which consumers older than 0.9 commit",
+            "newer consumers of these groups do not see the offsets in the tree; these never expire, and each commit writes "
+            "to the metadata store",
+            "run `odradek offsets migrate --all --to log` before newer consumers take over",
         )
 
 
-def judge_group(seen: GroupSeen, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Finding]:
-    """What is wrong with the offsets of a group."""
+def judge_group(group: GroupOffsets, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Finding]:
+    """The findings on a group's committed offsets. :param starts, ends: of the logs, by partition."""
     lost = {
-        place: starts[place] - at.offset for place, at in seen.committed.items() if at.offset < starts.get(place, 0)
+        place: starts[place] - committed.offset
+        for place, committed in group.committed.items()
+        if committed.offset < starts.get(place, 0)
     }
     if lost:
         yield Finding(
             "error",
-            f"group {seen.group_id}",
-            f"{sum(lost.values()):,} records that it had not read were deleted, of {some(map(_name, lost))}",
-            "it has skipped them, or continues where its auto.offset.reset says",
-            "keep records longer (`odradek config explain --topic TOPIC retention.ms`), or make its consumers faster",
+            f"group {group.group_id}",
+            f"{sum(lost.values()):,} records of {abbreviate(map(_name, lost))} were deleted before the group read them",
+            "the group has skipped these records, or continues where its auto.offset.reset says",
+            "keep records longer (`odradek config explain --topic TOPIC retention.ms`), or make the consumers faster",
         )
-    ahead = [place for place, at in seen.committed.items() if place in ends and at.offset > ends[place]]
-    if ahead:
+    beyond = [place for place, committed in group.committed.items() if place in ends and committed.offset > ends[place]]
+    if beyond:
         yield Finding(
             "error",
-            f"group {seen.group_id}",
-            f"its offsets are beyond the end of {some(map(_name, ahead))}",
-            "it reads nothing until the log reaches them, or follows auto.offset.reset; the topic was recreated or cut",
-            f"stop its members and `odradek group reset-offsets {seen.group_id} --to latest`, or to earliest",
+            f"group {group.group_id}",
+            f"committed offsets are beyond the end of {abbreviate(map(_name, beyond))}",
+            "the topic was recreated or truncated; the group reads nothing until the log reaches the offsets, or follows its "
+            "auto.offset.reset",
+            f"stop the members, then run `odradek group reset-offsets {group.group_id} --to latest` (or earliest)",
         )
-    waiting = sum(max(0, ends[place] - at.offset) for place, at in seen.committed.items() if place in ends)
-    if waiting and seen.state == "Empty":
+    lag = sum(max(0, ends[place] - committed.offset) for place, committed in group.committed.items() if place in ends)
+    if lag and group.state == "Empty":
         yield Finding(
             "warning",
-            f"group {seen.group_id}",
-            f"it has no members and {waiting:,} records to read",
-            "nobody processes them; retention will delete them in time",
-            f"start its consumers, or if nobody needs it, `odradek group delete {seen.group_id}`",
+            f"group {group.group_id}",
+            f"the group has no members, and {lag:,} records to read",
+            "no consumer processes these records, and retention will delete them",
+            f"start the group's consumers; if the group is not needed, run `odradek group delete {group.group_id}`",
         )
 
 

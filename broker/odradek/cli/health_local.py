@@ -1,4 +1,4 @@
-"""What the doctor sees of a broker on this machine: what its supervisor tells, and what the kernel does."""
+"""Checks of `odradek doctor` on a broker of this machine, from its supervisor's status and from /proc."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,30 +18,29 @@ _LIMITS = {
 
 
 def examine_broker(data_dir: str) -> list[Finding]:
-    """All findings."""
+    """All findings of the broker whose first log directory is `data_dir`."""
     try:
         directory, running = find(None, (), data_dir, None)
         report = status_of(directory, running)
     except NotRunningError as error:
-        reason = "nothing is served from this directory"
-        return [
-            Finding("error", "broker", str(error), reason, "start it with `odradek start`; its log says why it ended")
-        ]
+        reason = "no broker serves the partitions in this directory"
+        remedy = "start the broker with `odradek start`; its log contains the reason of its end"
+        return [Finding("error", "broker", str(error), reason, remedy)]
     except FindError as error:
         return [
             Finding(
                 "error",
                 "broker",
                 str(error),
-                "whoever cannot ask it cannot tell how it is",
-                "run this as the user that the broker runs as, with --data-dir naming the first of its log.dirs",
+                "the state of the broker's processes, disks and open files was not checked",
+                "run this command as the user of the broker, with --data-dir set to the first of its log.dirs",
             )
         ]
     return [*judge_status(report), *_open_files(report)]
 
 
 def metrics_of(data_dir: str) -> str | None:
-    """HOST:PORT of the broker's metrics.listener; None if it has none, or does not answer."""
+    """HOST:PORT of the broker's metrics.listener; None if it has none, or does not respond."""
     try:
         listener = status_of(*find(None, (), data_dir, None)).get("metrics")
     except FindError:
@@ -50,31 +49,32 @@ def metrics_of(data_dir: str) -> str | None:
 
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """What is wrong in the status of a supervisor (`odradek.processes.status.report`)."""
+    """The findings in a supervisor's status (`odradek.processes.status.report`)."""
     if report["state"] != "serving":
         yield Finding(
             "warning",
             "broker",
-            f"it is {report['state']}",
-            "it does not serve everything, or soon will not",
-            "wait for it; `odradek status` shows how far the loading of its logs is",
+            f"the broker is {report['state']}",
+            "some partitions are not served yet, or soon will not be",
+            "wait until it is serving; `odradek status` shows how many logs are loaded",
         )
     for process in report["processes"]:
         if process["restarts"] >= MANY_RESTARTS:
             yield Finding(
                 "error",
                 f"process {process['kind']} {process['ordinal']}",
-                f"it was restarted {process['restarts']} times; its last end: {process['last_exit'] or 'not known'}",
-                "each restart breaks connections or delays what waits for it",
-                "look for its last words in the broker's log; if it is killed for memory, give the machine or the unit more",
+                f"the process was restarted {process['restarts']} times; its last exit: {process['last_exit'] or 'not known'}",
+                "each restart closes connections, or delays requests that need the process",
+                "look for the process's last messages in the broker's log; if it is killed for lack of memory, give the "
+                "machine or the systemd unit more",
             )
     if report["memory_faults"]:
         yield Finding(
             "error",
             "memory",
-            f"a process died {report['memory_faults']} times in a way that made the shared memory untrusted",
-            "all processes were started anew and all logs loaded from disk",
-            "report it with the broker's log, and check the machine's memory",
+            f"a process died {report['memory_faults']} times in a state that may have damaged the shared memory",
+            "each time all processes were restarted, and all logs were loaded from disk again",
+            "report it as a bug with the broker's log, and test the machine's memory",
         )
     for directory in report["log_dirs"]:
         yield from _log_dir(directory)
@@ -83,33 +83,34 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _producer_state(state: Mapping[str, int]) -> Iterator[Finding]:
-    """Whether the memory for idempotent producers is enough."""
+    """The findings on the memory for the state of idempotent producers."""
     share = state["used_bytes"] / state["max_bytes"]
     if share > PRODUCER_STATE_NEARLY_FULL:
         yield Finding(
             "warning",
             "state of idempotent producers",
-            f"it takes {share:.0%} of odradek.producer.state.max.bytes ({state['max_bytes'] / 1e6:.0f} MB), "
-            f"for {state['producers']:,} producers",
-            "silent producers are forgotten early, and new ones are refused when it is full",
-            "raise odradek.producer.state.max.bytes and restart; look for clients that start a producer for each message",
+            f"the state of {state['producers']:,} producers uses {share:.0%} of odradek.producer.state.max.bytes "
+            f"({state['max_bytes'] / 1e6:.0f} MB)",
+            "the state of inactive producers is evicted early, and new producers are refused when the memory is full",
+            "raise odradek.producer.state.max.bytes and restart the broker; look for clients that create a producer for each "
+            "message",
         )
     for word, key in _LIMITS.items():
         if state[word]:
             yield Finding(
                 "error",
                 "state of idempotent producers",
-                f"{state[word]:,} batches of new producers were refused since the start because of {key}",
-                "these producers retry until their own timeout, and then report an error",
-                "the workers' log names the addresses; look for clients that start a producer for each message, "
-                f"or raise {key}",
+                f"{state[word]:,} batches of new producers were refused since the broker's start because of {key}",
+                "these producers retry until their delivery timeout, and then report an error",
+                "the workers' log lines name the clients' addresses; look for clients that create a producer for each "
+                f"message, or raise {key}",
             )
     if state["dropped_at_start"]:
         yield Finding(
             "warning",
             "state of idempotent producers",
-            f"{state['dropped_at_start']:,} producers were dropped at the last start because they found no room",
-            "a request of theirs that is repeated may be appended twice",
+            f"the state of {state['dropped_at_start']:,} producers was dropped at the last start, because it exceeded a limit",
+            "if one of these producers retries a request, its records may be appended twice",
             "raise odradek.producer.state.max.bytes and odradek.producer.state.partition.max.producers",
         )
 
@@ -120,31 +121,31 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"log directory {path}",
-            "it is offline: a call on its files failed",
-            "its partitions are not served by this broker",
-            "look at the kernel's log for its device, mend or replace it, and start the broker again",
+            "the log directory is offline, because an operation on its files failed",
+            "the broker does not serve the partitions in this directory",
+            "look in the kernel's log for errors of its device, repair or replace it, and restart the broker",
         )
     elif directory["disk"] == "full":
         yield Finding(
             "error",
             f"log directory {path}",
-            f"it is full: {directory['free_bytes'] / 1e6:.0f} MB are free",
-            "producers to its partitions are refused until there is room",
-            "make room: shorten the retention of its largest topics (`odradek topic list --sizes`), which deletes expired "
-            "segments within seconds while it is full; or delete a topic, or enlarge the disk",
+            f"the disk is full: {directory['free_bytes'] / 1e6:.0f} MB are free",
+            "writes to its partitions are refused until space is free",
+            "shorten the retention of the largest topics (`odradek topic list --sizes`); while the disk is full, expired "
+            "segments are deleted within seconds. Or delete a topic, or enlarge the disk",
         )
     elif directory["disk"] == "low":
         yield Finding(
             "warning",
             f"log directory {path}",
-            f"it is low on room: {directory['free_bytes'] / 1e6:.0f} MB are free",
-            "when it is full, producers are refused",
-            "shorten the retention of its largest topics (`odradek topic list --sizes`), or enlarge the disk",
+            f"the disk is nearly full: {directory['free_bytes'] / 1e6:.0f} MB are free",
+            "writes are refused when the disk is full",
+            "shorten the retention of the largest topics (`odradek topic list --sizes`), or enlarge the disk",
         )
 
 
 def _open_files(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Processes that will soon have as many open files as they may."""
+    """The findings on processes whose open files are near their limit (`FEW_FILES`)."""
     for process in report["processes"]:
         pid = process["pid"]
         if pid is None:
@@ -153,7 +154,7 @@ def _open_files(report: Mapping[str, Any]) -> Iterator[Finding]:
             limits = Path(f"/proc/{pid}/limits").read_text()
             used = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # the process has ended, or belongs to another user
         allowed = next(
             (line.split()[3] for line in limits.splitlines() if line.startswith("Max open files")), "unlimited"
         )
@@ -161,7 +162,7 @@ def _open_files(report: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 f"process {process['kind']} {process['ordinal']}",
-                f"it has {used} open files of {allowed} that it may have",
+                f"the process has {used} open files; its limit is {allowed}",
                 "at the limit, connections are refused and logs cannot be opened",
-                "raise LimitNOFILE of its unit (or ulimit -n) and start it again",
+                "raise LimitNOFILE of the broker's systemd unit (or ulimit -n), and restart the broker",
             )

@@ -1,4 +1,4 @@
-"""What the records of Kafka's own topics say, as plain values. Runs in the process of ``odradek log dump``."""
+"""Decodes the records of Kafka's internal topics into plain values. Runs in the process of ``odradek log dump``."""
 
 import uuid
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from odradek.storage.log_directory import encode_uuid
 
 
 def plain(value: Any) -> Any:
-    """A message of a schema, or a part of one, as numbers, texts, lists and mappings."""
+    """A decoded message, or a part of one, as numbers, texts, lists and dicts."""
     if isinstance(value, Message):
         return {
             item.attribute: _uuids(getattr(value, item.attribute))
@@ -22,18 +22,18 @@ def plain(value: Any) -> Any:
             for item in value._structure.fields
         }
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
 
 
 def _uuids(value: Any) -> Any:
     if isinstance(value, list):
-        return [_uuids(one) for one in value]
+        return [_uuids(item) for item in value]
     return value if value is None else encode_uuid(uuid.UUID(bytes=bytes(value)))
 
 
 def _tolerant(read: Callable[[Record], Entry]) -> Callable[[Record], Entry]:
-    """Records that are not what they should be are shown as bytes, with the reason."""
+    """Wrap a decoder so that a record that it cannot decode is shown as bytes, with the reason."""
 
     def decoder(record: Record) -> Entry:
         try:
@@ -46,12 +46,12 @@ def _tolerant(read: Callable[[Record], Entry]) -> Callable[[Record], Entry]:
 
 @_tolerant
 def consumer_offsets(record: Record) -> Entry:
-    """A record of `__consumer_offsets`."""
+    """Decode a record of `__consumer_offsets`."""
     kind, key, value = group_records.read_record(record.key or b"", record.value)
     entry: Entry = {"kind": type(value).__name__ if value is not None else "tombstone", "key": plain(key)}
     entry["value"] = None if value is None else plain(value)
     if kind is group_records.GROUP_METADATA and value is not None and value.protocol_type == "consumer":
-        for shown, member in zip(entry["value"]["members"], value.members, strict=True):
+        for plain_member, member in zip(entry["value"]["members"], value.members, strict=True):
             for name, schema in (
                 ("subscription", consumer_protocol.Subscription),
                 ("assignment", consumer_protocol.Assignment),
@@ -59,7 +59,7 @@ def consumer_offsets(record: Record) -> Entry:
                 data = bytes(getattr(member, name))
                 if len(data) >= 2:
                     version = min(int.from_bytes(data[:2], "big"), NEWEST_CONSUMER_PROTOCOL)
-                    shown[name] = plain(decode(schema, version, data, 2)[0])
+                    plain_member[name] = plain(decode(schema, version, data, 2)[0])
     return entry
 
 
@@ -69,7 +69,7 @@ _MEMBER_FIELDS = (("subscription", consumer_protocol.Subscription), ("assignment
 
 @_tolerant
 def transaction_state(record: Record) -> Entry:
-    """A record of `__transaction_state`."""
+    """Decode a record of `__transaction_state`."""
     key, value = transactions.read_record(record.key or b"", record.value)
     entry: Entry = {"key": plain(key), "value": None if value is None else plain(value)}
     if value is not None and 0 <= value.transaction_status < len(transactions.STATES):
@@ -79,7 +79,7 @@ def transaction_state(record: Record) -> Entry:
 
 @_tolerant
 def metadata(record: Record) -> Entry:
-    """A record of `__cluster_metadata`."""
+    """Decode a record of `__cluster_metadata`."""
     kind, version, value = cluster_metadata.read_record(record.value or b"")
     return {"kind": kind.name, "version": version, "value": None if value is None else plain(value)}
 
@@ -89,4 +89,4 @@ DECODERS = {
     "__transaction_state": transaction_state,
     "__cluster_metadata": metadata,
 }
-"""By topic."""
+"""The decoders by topic."""

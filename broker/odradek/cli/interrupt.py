@@ -1,9 +1,9 @@
-"""Ctrl-C (SIGINT) and SIGTERM: how they end a command. Used in the main thread of the command's process.
+"""Ends a command on Ctrl-C (SIGINT) and on SIGTERM. Used in the main thread of the command's process.
 
-Either signal raises KeyboardInterrupt (SIGTERM its subclass `Terminated`) at any line, so that every command ends. Code on
-the way out adds what was done so far to the exception as a note (`noting`), and the command ends with one line on stderr
-that has the notes, and with the exit status 128 + the number of the signal. A loop that must not be interrupted at any line
-enters an `Interruption`, which holds the first signal back until the loop looks.
+Either signal raises KeyboardInterrupt (SIGTERM its subclass `Terminated`) at any line, so that it ends every command. As the
+exception propagates, `interrupt_note` adds notes on what was done so far. The command then ends with one line on stderr that
+contains the notes, and with the exit status 128 + the number of the signal. A loop that must not be interrupted at any line
+enters an `Interruption`, which defers the first signal until the loop checks for it.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPEAT_S = 0.1
-"""Between two alarms: the first may come just before a call that blocks, which only another one ends."""
+"""Seconds between two alarms. The first may arrive just before a blocking call, which only another alarm interrupts."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -25,7 +25,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def raised_by(number: int) -> KeyboardInterrupt:
-    """The exception for a signal of `SIGNALS`."""
+    """The exception to raise for a signal of `SIGNALS`."""
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
@@ -39,11 +39,14 @@ def _raise(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _set(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
-    """Set the handler; the handlers before. A signal that is ignored (`nohup`, a script's `&`) stays ignored."""
+    """Set the handler for `SIGNALS`, and return the previous handlers by signal; empty outside the main thread.
+
+    A signal that the parent process ignores (`nohup`, a script's `&`) stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in heeded}
+    handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in handled}
 
 
 def _restore(before: dict[int, Any]) -> None:
@@ -52,8 +55,8 @@ def _restore(before: dict[int, Any]) -> None:
 
 
 @contextmanager
-def raising() -> Iterator[None]:
-    """Meanwhile both signals raise their exception."""
+def signals_as_exceptions() -> Iterator[None]:
+    """Within the context, both signals raise their exception."""
     before = _set(_raise)
     try:
         yield
@@ -62,8 +65,8 @@ def raising() -> Iterator[None]:
 
 
 @contextmanager
-def noting(text: Callable[[], str]) -> Iterator[None]:
-    """If a signal ends what runs meanwhile, `text` (a clause without a full stop) is added to what the command says."""
+def interrupt_note(text: Callable[[], str]) -> Iterator[None]:
+    """If a signal interrupts the context, add `text()` (a clause without a full stop) to the command's last line."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -71,21 +74,21 @@ def noting(text: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-def last_words(error: BaseException | None) -> str:
-    """The line for a command that a signal ended."""
+def stop_message(error: BaseException | None) -> str:
+    """The last line of a command that a signal ended: "stopped" and the notes."""
     return "; ".join(["stopped", *getattr(error, "__notes__", ())])
 
 
 def end_typed_line() -> None:
-    """A terminal shows "^C" in the line that the cursor is in: begin another one."""
+    """Start a new line on the terminal, which has printed "^C" into the current one."""
     if sys.stderr.isatty():
         sys.stderr.write("\n")
 
 
 class Interruption:
-    """While it is entered the first signal is noted, and a second one raised. Not to be entered twice at a time.
+    """Within the context, the first signal is deferred, and the second one raised. Contexts must not be nested.
 
-    :param at_latest_s: so long after the first signal it is raised, whatever the command does then; None: never.
+    :param at_latest_s: the first signal is raised after this number of seconds at the latest, at any line; None: never.
     """
 
     def __init__(self, at_latest_s: float | None = None) -> None:
@@ -126,17 +129,17 @@ class Interruption:
         self.check()
 
     def fileno(self) -> int:
-        """Readable once a signal has arrived."""
+        """A descriptor that is readable once a signal has arrived."""
         return self._read
 
     @property
-    def wanted(self) -> bool:
+    def signalled(self) -> bool:
         """Whether a signal has arrived."""
         return self.number is not None
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Meanwhile the first signal is raised, too: for calls that may block for ever."""
+        """Within the context, the first signal is raised too, and so is a deferred one: for calls that may block forever."""
         self._at_once = True
         try:
             self.check()
@@ -145,6 +148,6 @@ class Interruption:
             self._at_once = False
 
     def check(self) -> None:
-        """Raise what was held back."""
+        """Raise the exception of a signal that has arrived."""
         if self.number is not None:
             raise raised_by(self.number)

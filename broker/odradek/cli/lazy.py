@@ -1,4 +1,4 @@
-"""A group of commands whose modules are imported when one of them is used, so that the command answers at once."""
+"""A group of commands whose modules are imported on use, so that the command starts fast; it also prints their errors."""
 
 import errno
 import os
@@ -17,18 +17,21 @@ WRONG_USAGE = 2
 
 
 class LazyGroup(click.Group):
-    """:param lazy: by name of the command where it is, "module:attribute", and its line in the list of commands."""
+    """A command group that imports a command when it is used.
+
+    :param lazy: for each command name its location, "module:attribute", and its line in the list of commands.
+    """
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._lazy = dict(lazy or {})
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Those of both kinds."""
+        """The names of all commands, lazy and not, in order."""
         return sorted({*super().list_commands(context), *self._lazy})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Imports what is needed for it."""
+        """The command of that name, importing its module if necessary; None if there is none."""
         if name not in self._lazy:
             return super().get_command(context, name)
         module, _, attribute = self._lazy[name][0].partition(":")
@@ -38,17 +41,17 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Says what is there instead of a command that is not."""
+        """Like click's; the error for an unknown command names the closest command, or all commands."""
         name = arguments[0]
         if self.get_command(context, name) is None and not name.startswith("-"):
             known = self.list_commands(context)
             close = get_close_matches(name, known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(known)}"
+            hint = f"did you mean '{close[0]}'?" if close else f"the commands are {', '.join(known)}"
             raise click.UsageError(f"no such command '{name}'; {hint}", context)
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Write the list of commands without importing their modules."""
         rows = []
         for name in self.list_commands(context):
             if name in self._lazy:
@@ -59,7 +62,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
-        """A signal ends the command here, before click prints an empty line for it."""
+        """Like click's, but a signal ends the command here, before click prints an empty line for it."""
         try:
             return super().invoke(context)
         except KeyboardInterrupt as error:
@@ -75,17 +78,17 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command and end the process. Errors are one line; closed pipes and signals end it without a traceback."""
+        """Run the command and end the process. Errors are printed as one line; closed pipes and signals cause no traceback."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         try:
-            with interrupt.raising():
+            with interrupt.signals_as_exceptions():
                 code = super().main(args, prog_name, complete_var, False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(WRONG_USAGE)
         except click.UsageError as error:
-            fail(_in_one_line(error), WRONG_USAGE)
+            fail(_usage_error_text(error), WRONG_USAGE)
         except click.ClickException as error:
             fail(error.format_message(), error.exit_code)
         except click.Abort as error:
@@ -101,12 +104,12 @@ class LazyGroup(click.Group):
 
 
 def _stopped(error: BaseException | None) -> NoReturn:
-    """What a signal ended."""
+    """End a command that a signal interrupted, with one line and the signal's exit status."""
     interrupt.end_typed_line()
-    fail(interrupt.last_words(error), interrupt.exit_status(error))
+    fail(interrupt.stop_message(error), interrupt.exit_status(error))
 
 
-def _in_one_line(error: click.UsageError) -> str:
+def _usage_error_text(error: click.UsageError) -> str:
     text = " ".join(error.format_message().split()).rstrip(".")
     text = text[:1].lower() + text[1:]
     return f"{text}; see '{error.ctx.command_path} --help'" if error.ctx is not None else text

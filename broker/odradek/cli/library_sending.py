@@ -1,58 +1,65 @@
-"""What `odradek produce` does with its input where settings of librdkafka were given: confluent-kafka sends the records.
+"""Sends the input of `odradek produce` with confluent-kafka, if settings of librdkafka (`-X`) are given.
 
-In the process of the command. A signal is held back while librdkafka works, where an exception in a callback would get lost.
+Runs in the process of the command. Signals are deferred while librdkafka runs, because an exception in a callback would get
+lost there.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from odradek.cli.client_library import LONGEST_POLL_S, client_config, flush, in_words, library
+from odradek.cli.client_library import LONGEST_POLL_S, client_config, error_text, flush, library
 from odradek.cli.failure import fail
-from odradek.cli.interrupt import Interruption, noting
+from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.output import count, progress
-from odradek.cli.produce import Given
-from odradek.cli.record_json import NotARecord, parse
+from odradek.cli.produce import ProduceOptions
+from odradek.cli.record_json import InvalidRecordError, parse
 
 POLL_EVERY = 1000
 AFTER_SIGNAL_S = 5.0
-"""How long answers are waited for after the first signal."""
-Options = dict[str, Any]
+"""How long the command waits for acknowledgements after the first signal."""
+Arguments = dict[str, Any]
 
 
 def send(
-    servers: str, timeout: float, topic: str, source: IO[bytes], given: Given, extra: dict[str, str]
+    servers: str, timeout: float, topic: str, source: IO[bytes], options: ProduceOptions, extra: dict[str, str]
 ) -> tuple[int, int]:
-    """Records acknowledged, and bytes of their keys and values. Ends the command if some are not."""
+    """Send the input; return the number of records and the bytes of their keys and values.
+
+    Ends the command if some records are not acknowledged.
+    """
     confluent = library()
-    settings = client_config(servers, extra) | {"compression.type": given.compression, "acks": given.acks}
+    settings = client_config(servers, extra) | {"compression.type": options.compression, "acks": options.acks}
     settings.setdefault("linger.ms", 5)
     settings.setdefault("message.timeout.ms", int(timeout * 1000))
     settings.setdefault("queue.buffering.max.messages", 200_000)
     try:
         producer = confluent.Producer(settings)
     except (confluent.KafkaException, ValueError, TypeError) as error:
-        fail(f"librdkafka does not take these settings: {error}")
-    sending = LibrarySending(producer, topic, timeout)
-    with noting(sending.so_far), Interruption() as interruption:
+        fail(f"librdkafka rejected the settings: {error}")
+    sender = LibrarySender(producer, topic, timeout)
+    with interrupt_note(sender.so_far), Interruption() as interruption:
         try:
             with progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance:
-                sending.run(source, given, interruption, advance)
-        except NotARecord as error:
+                sender.run(source, options, interruption, advance)
+        except InvalidRecordError as error:
             flush(producer, timeout, interruption, AFTER_SIGNAL_S)
-            fail(f"line {sending.read + 1} of the input was not sent: {error}; {sending.so_far()}")
+            fail(f"line {sender.read + 1} of the input is not valid: {error}; {sender.so_far()}")
         except confluent.KafkaException as error:
-            fail(f"record {sending.read + 1} was not sent: {in_words(error.args[0])}; {sending.so_far()}")
+            fail(f"record {sender.read + 1} was not sent: {error_text(error.args[0])}; {sender.so_far()}")
         interruption.check()
-    if sending.failures:
-        fail(f"{count(len(sending.failures), 'record')} were refused: {sending.failures[0]}; {sending.so_far()}")
+    if sender.failures:
+        fail(f"sending failed for {count(len(sender.failures), 'record')}: {sender.failures[0]}; {sender.so_far()}")
     if len(producer):
-        fail(f"not everything was acknowledged within {timeout:g} s; --timeout allows more; {sending.so_far()}")
-    return sending.acknowledged, sending.size
+        fail(f"some records were not acknowledged within {timeout:g} s (see --timeout); {sender.so_far()}")
+    return sender.acknowledged, sender.size
 
 
-class LibrarySending:
-    """:param timeout: in seconds, for the last acknowledgements."""
+class LibrarySender:
+    """Reads records from an input and sends them with librdkafka.
+
+    :param timeout: seconds to wait for the last acknowledgements.
+    """
 
     def __init__(self, producer: Any, topic: str, timeout: float) -> None:
         self._producer = producer
@@ -62,21 +69,24 @@ class LibrarySending:
         self.failures: list[str] = []
 
     def so_far(self) -> str:
-        """What was done."""
+        """How many records were sent, and how many more are not acknowledged."""
         unknown = self.read - self.acknowledged
-        said = f"{count(self.acknowledged, 'record')} sent to {self._topic}"
-        return said + (f", {unknown:,} more not acknowledged" if unknown else "")
+        sent = f"{count(self.acknowledged, 'record')} sent to {self._topic}"
+        return sent + (f", {unknown:,} more not acknowledged" if unknown else "")
 
-    def run(self, source: IO[bytes], given: Given, interruption: Interruption, advance: Callable[[int], None]) -> None:
-        """Until the input's end, a signal, or a record that is refused; then until all are answered.
+    def run(
+        self, source: IO[bytes], options: ProduceOptions, interruption: Interruption, advance: Callable[[int], None]
+    ) -> None:
+        """Send until the end of the input, a signal, or a failed record; then wait for the acknowledgements.
 
-        Raises NotARecord, KafkaException.
+        Raises InvalidRecordError, KafkaException.
         """
-        records = _records(source, given)
-        while not interruption.wanted and not self.failures and (record := _next(records, interruption)) is not None:
-            value = None if given.empty_is_null and not record["value"] else record["value"]
-            key = given.key if given.key is not None else record["key"]
-            self._send(value, key, _options(record, given) | {"on_delivery": self._delivered}, interruption)
+        records = _records(source, options)
+        while not interruption.signalled and not self.failures and (record := _next(records, interruption)) is not None:
+            value = None if options.empty_is_null and not record["value"] else record["value"]
+            key = options.key if options.key is not None else record["key"]
+            arguments = _arguments(record, options) | {"on_delivery": self._delivered}
+            self._send(value, key, arguments, interruption)
             self.read += 1
             self.size += len(value or b"") + len(key or b"")
             if self.read % POLL_EVERY == 0:
@@ -88,20 +98,20 @@ class LibrarySending:
         if error is None:
             self.acknowledged += 1
         else:
-            self.failures.append(in_words(error))
+            self.failures.append(error_text(error))
 
-    def _send(self, value: bytes | None, key: bytes | None, options: Options, interruption: Interruption) -> None:
-        """Waits while the queue is full; gives up when a record was refused meanwhile, or a signal has come."""
-        while not self.failures and not interruption.wanted:
+    def _send(self, value: bytes | None, key: bytes | None, arguments: Arguments, interruption: Interruption) -> None:
+        """Queue a record, waiting while the queue is full; return without it after a failed record or a signal."""
+        while not self.failures and not interruption.signalled:
             try:
-                self._producer.produce(self._topic, value, key, **options)
+                self._producer.produce(self._topic, value, key, **arguments)
                 return
             except BufferError:
                 self._producer.poll(LONGEST_POLL_S)
 
 
 def _next(records: Iterator[dict[str, Any]], interruption: Interruption) -> dict[str, Any] | None:
-    """The next record; None at the end, or if a signal comes while the input is waited for."""
+    """The next record; None at the end of the input, or if a signal arrives while waiting for input."""
     try:
         with interruption.at_once():
             return next(records, None)
@@ -109,32 +119,32 @@ def _next(records: Iterator[dict[str, Any]], interruption: Interruption) -> dict
         return None
 
 
-def _options(record: dict[str, Any], given: Given) -> Options:
-    options: Options = {}
-    if given.partition is not None:
-        options["partition"] = given.partition
+def _arguments(record: dict[str, Any], options: ProduceOptions) -> Arguments:
+    arguments: Arguments = {}
+    if options.partition is not None:
+        arguments["partition"] = options.partition
     if record.get("timestamp") is not None:
-        options["timestamp"] = record["timestamp"]
-    headers = given.headers + record.get("headers", [])
+        arguments["timestamp"] = record["timestamp"]
+    headers = options.headers + record.get("headers", [])
     if headers:
-        options["headers"] = headers
-    return options
+        arguments["headers"] = headers
+    return arguments
 
 
-def _records(source: IO[bytes], given: Given) -> Iterator[dict[str, Any]]:
-    """Raises NotARecord for a line that is none."""
-    if given.form == "whole":
+def _records(source: IO[bytes], options: ProduceOptions) -> Iterator[dict[str, Any]]:
+    """The records of the input. Raises InvalidRecordError."""
+    if options.form == "whole":
         yield {"key": None, "value": source.read()}
         return
     for line in source:
-        if given.form == "json":
+        if options.form == "json":
             if line.strip():
                 yield parse(line)
             continue
         value = line.removesuffix(b"\n").removesuffix(b"\r")
         key = None
-        if given.separator is not None:
-            key, found, value = value.partition(given.separator)
-            if not found:
-                raise NotARecord(f"it has no {given.separator.decode()!r} between key and value")
+        if options.separator is not None:
+            key, separator, value = value.partition(options.separator)
+            if not separator:
+                raise InvalidRecordError(f"the line has no {options.separator.decode()!r} between key and value")
         yield {"key": key, "value": value}

@@ -1,4 +1,4 @@
-"""``odradek log dump``: prints what files of logs hold, for people or as lines of JSON. Runs in the process of the command."""
+"""``odradek log dump``: prints the contents of log files, as text or as lines of JSON. Runs in the process of the command."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from odradek.storage.dump import Decoder, Entry, dump_file, files_of
 
 
 def decoder_of(path: Path, topic: str | None) -> Decoder | None:
-    """What reads the records of the file: as of `topic` if one is named, else of the one that its directory names."""
+    """The decoder for the file's records: that of `topic`, or of the topic of the file's directory if `topic` is None."""
     name = topic if topic is not None else path.absolute().parent.name.rpartition("-")[0]
     return DECODERS.get("__cluster_metadata" if path.suffix == ".checkpoint" else name)
 
@@ -22,10 +22,10 @@ def decoder_of(path: Path, topic: str | None) -> Decoder | None:
 def run_dump(
     paths: Sequence[str], *, as_json: bool, deep: bool, topic: str | None, from_offset: int, to_offset: int
 ) -> int:
-    """The whole command; its exit code: 1 if something could not be read. Raises UnknownFileError, OSError."""
+    """Run the command; return its exit code: 1 if part of a file could not be read. Raises UnknownFileError, OSError."""
     console = Console(highlight=False, soft_wrap=True)
     damaged = False
-    for path in (file for one in paths for file in files_of(one)):
+    for path in (file for name in paths for file in files_of(name)):
         if not as_json:
             console.print(Text(str(path), style="bold"))
         entries = dump_file(
@@ -41,7 +41,7 @@ def run_dump(
 
 
 def line_of(entry: Entry) -> Text:
-    """An entry on one line, records set in as in DumpLogSegments."""
+    """An entry as one line; records start with "|", as in Kafka's DumpLogSegments."""
     rest = {name: value for name, value in entry.items() if name != "type"}
     words = " ".join(f"{name}: {_shown(value)}" for name, value in rest.items())
     if entry["type"] == "damage":

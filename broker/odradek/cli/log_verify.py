@@ -1,4 +1,4 @@
-"""``odradek log verify``: checks the logs of directories, shows what is wrong. Runs in the process of the command."""
+"""``odradek log verify``: checks the logs of log directories, and prints the findings. Runs in the process of the command."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from odradek.cli.interrupt import noting
+from odradek.cli.interrupt import interrupt_note
 from odradek.cli.output import count, size
 from odradek.storage.log_directory import META_PROPERTIES
 from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
@@ -22,12 +22,12 @@ MOST_SHOWN = 200
 
 
 class VerifyError(Exception):
-    """Directories that cannot be verified; one line."""
+    """The directories could not be verified; one line."""
 
 
 @contextmanager
 def progress_bar(total: int, title: str, hidden: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for people (nothing where that is no terminal): what to call with the bytes done."""
+    """Show a progress bar on stderr, unless stderr is not a terminal; yield a function that takes the bytes done."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -44,7 +44,7 @@ def progress_bar(total: int, title: str, hidden: bool) -> Iterator[Callable[[int
 def verify_directories(
     directories: Sequence[DirectoryFiles], *, processes: int, deep: bool, quiet: bool, gaps: Iterable[str] = ()
 ) -> list[DirectoryReport]:
-    """`verify` with a progress bar. Raises VerifyError."""
+    """`odradek.storage.verify.verify` with a progress bar. Raises VerifyError."""
     total = sum(files.bytes for files in directories)
     done = 0
 
@@ -55,20 +55,22 @@ def verify_directories(
 
     try:
         with (
-            noting(lambda: f"{size(done)} of {size(total)} had been checked"),
+            interrupt_note(lambda: f"{size(done)} of {size(total)} had been checked"),
             progress_bar(total, "verifying", quiet) as advance,
         ):
             return verify(directories, processes=processes, deep=deep, gaps=gaps, progress=note)
     except BrokenProcessPool:
-        raise VerifyError("a process that read the logs was killed; try fewer --processes") from None
+        raise VerifyError("a process that read the logs was killed; try a smaller number of --processes") from None
 
 
 def run_verify(paths: Sequence[str], *, as_json: bool, processes: int, deep: bool) -> int:
-    """The whole command; its exit code: 1 if anything is wrong. Raises NotALogDirectoryError, VerifyError, OSError."""
+    """Run the command; return its exit code: 1 if there is an error. Raises NotALogDirectoryError, VerifyError, OSError."""
     directories = [list_directory(path) for path in paths]
     for files in directories:
         if not files.logs and not Path(files.path, META_PROPERTIES).exists():
-            raise NotALogDirectoryError(f"{files.path} holds no logs: name one of log.dirs, or a partition's directory")
+            raise NotALogDirectoryError(
+                f"{files.path} contains no logs: name a directory of log.dirs, or a partition's directory"
+            )
     began = time.monotonic()
     reports = verify_directories(directories, processes=processes, deep=deep, quiet=as_json)
     seconds = time.monotonic() - began
@@ -86,7 +88,7 @@ def run_verify(paths: Sequence[str], *, as_json: bool, processes: int, deep: boo
 
 
 def summary(report: DirectoryReport) -> dict[str, object]:
-    """A directory's numbers."""
+    """A directory's counts, as a JSON object."""
     logs = report.logs.values()
     return {
         "directory": report.files.path,
@@ -103,18 +105,18 @@ def summary(report: DirectoryReport) -> dict[str, object]:
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """A line each, errors first, so that a file's name is never torn apart."""
-    for finding in sorted(findings, key=lambda one: not one.error)[:MOST_SHOWN]:
+    """Print each finding as one line, errors first. Lines are not wrapped, so that file names stay whole."""
+    for finding in sorted(findings, key=lambda finding: not finding.error)[:MOST_SHOWN]:
         places = (f", {name} {value}" for name, value in (("offset", finding.offset), ("position", finding.position))
                   if value is not None)  # fmt: skip
         console.print("error" if finding.error else "note ", style="red" if finding.error else "yellow", end=" ")
         console.print(f"{finding.file}{''.join(places)}: {finding.what}", markup=False)
     if len(findings) > MOST_SHOWN:
-        console.print(f"and {len(findings) - MOST_SHOWN} more: --json shows all", markup=False)
+        console.print(f"and {len(findings) - MOST_SHOWN} more findings: --json shows all", markup=False)
 
 
 def print_report(report: DirectoryReport, seconds: float) -> None:
-    """What a person wants to know of a directory."""
+    """Print a directory's counts, state and findings."""
     console = Console(highlight=False, soft_wrap=True)
     logs = report.logs.values()
     batches = sum(log.batches for log in logs)
@@ -125,10 +127,10 @@ def print_report(report: DirectoryReport, seconds: float) -> None:
         markup=False,
     )
     if report.files.locked:
-        console.print("A broker runs on it: of each log, what is behind its recovery point is still being written.")
+        console.print("A broker is running on the directory, and still writes each log after its recovery point.")
     elif not report.files.clean:
         console.print(
-            "It was not closed in order: behind its recovery point a log's end is for the next start to recover."
+            "The directory was not cleanly shut down: the next start recovers each log after its recovery point."
         )
     if report.all_findings:
         print_findings(console, report.all_findings)
@@ -136,4 +138,4 @@ def print_report(report: DirectoryReport, seconds: float) -> None:
     if errors:
         console.print(f"{count(errors, 'error')}.")
     else:
-        console.print("Nothing is wrong." if report.logs else "There are no logs in it: nothing was checked.")
+        console.print("No errors found." if report.logs else "The directory contains no logs: nothing was checked.")

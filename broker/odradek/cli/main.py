@@ -1,9 +1,9 @@
-"""The ``odradek`` command: start, stop, status, demo, log, adopt, and those that talk to a cluster (`LAZY`).
+"""The ``odradek`` command: start, stop, status, demo, log, adopt, and the commands that connect to a cluster (`LAZY`).
 
-Runs in the process of the person or service that calls it; ``start`` becomes the supervisor. Only ``click`` and the
-standard library are imported before a command is known, so that ``--help`` is instant; each command fetches the rest.
-Errors that a person can act upon are one line on stderr: exit code 1; 3 for ``status`` of a broker that does not run; 2
-for a wrong command line.
+Runs in the process of the caller; ``start`` becomes the supervisor. Only ``click`` and the standard library are imported
+before the command is known, so that ``--help`` is instant; each command imports the rest itself. An error that the user can
+act on is one line on stderr. Exit codes: 1 for an error, 2 for a wrong command line, 3 for ``status`` when the broker is not
+running.
 """
 
 import sys
@@ -18,15 +18,21 @@ from odradek.cli.lazy import LazyGroup
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-CONFIG_OPTION = click.option("--config", "config_file", metavar="FILE", help="A server.properties file, as Kafka's.")
+CONFIG_OPTION = click.option(
+    "--config", "config_file", metavar="FILE", help="Configuration file in the format of Kafka's server.properties."
+)
 SET_OPTION = click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; wins over the file."
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set one configuration key; overrides the configuration file.",
 )
 
 
-def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """``--version``: of the installed distribution, and of what it runs on."""
-    if not wanted:
+def show_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    """``--version``: print the versions of the installed distribution and of Python, and exit."""
+    if not requested:
         return
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
@@ -41,15 +47,18 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
 
 LAZY = {
     "cluster": ("odradek.cli.cluster:cluster", "Show the cluster and its brokers."),
-    "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, delete and empty topics."),
+    "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
     "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
-    "produce": ("odradek.cli.produce:produce", "Send lines or JSON to a topic."),
-    "consume": ("odradek.cli.consume:consume", "Read topics, from anywhere to anywhere."),
+    "produce": ("odradek.cli.produce:produce", "Send records to a topic, from lines of text or JSON."),
+    "consume": ("odradek.cli.consume:consume", "Read records from topics."),
     "config": ("odradek.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
-    "offsets": ("odradek.cli.offsets:offsets", "Move committed offsets between where old and new consumers keep them."),
-    "report": ("odradek.cli.report:report", "Reports over days: usage, costs, and when disks will be full."),
-    "usage": ("odradek.cli.usage:usage", "Show who uses the broker how much: clients, principals, topics, APIs."),
-    "doctor": ("odradek.cli.doctor:doctor", "Look for what is wrong with a broker or cluster, and say what to do."),
+    "offsets": (
+        "odradek.cli.offsets:offsets",
+        "Copy committed offsets between the metadata tree and __consumer_offsets.",
+    ),
+    "report": ("odradek.cli.report:report", "Create reports over days: usage, costs, and when disks will be full."),
+    "usage": ("odradek.cli.usage:usage", "Show a broker's usage by client, principal, topic and API."),
+    "doctor": ("odradek.cli.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
 }
 
 
@@ -59,7 +68,12 @@ LAZY = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
 )
 def main() -> None:
     """A log broker that speaks Apache Kafka's wire protocol."""
@@ -69,15 +83,20 @@ def main() -> None:
 @CONFIG_OPTION
 @SET_OPTION
 @click.option(
-    "--log-level", metavar="LEVEL", help="FATAL, ERROR, WARN, INFO, DEBUG or TRACE: short for --set log.level=LEVEL."
+    "--log-level",
+    metavar="LEVEL",
+    help="Least severe level to log: FATAL, ERROR, WARN, INFO, DEBUG or TRACE. Short for --set log.level=LEVEL.",
 )
 def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | None) -> None:
-    """Run a broker in the foreground until SIGTERM or Ctrl-C, which stop it in order (exit code 0)."""
+    """Run a broker in the foreground.
+
+    SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0).
+    """
     from odradek.config import ConfigError, load
 
     try:
-        given = overrides if log_level is None else (*overrides, f"log.level={log_level}")
-        config = load(config_file, given, to_start=True)
+        settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
+        config = load(config_file, settings, to_start=True)
     except ConfigError as error:
         fail(error)
     launch = import_module("odradek.processes.launch")
@@ -89,10 +108,10 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
 
 
 def find_options(command: Command) -> Command:
-    """The options that say which running broker is meant."""
+    """Add the options that select a running broker of this machine."""
     for option in (
-        click.option("--pid", type=click.IntRange(1), help="The broker's process id."),
-        click.option("--data-dir", metavar="DIR", help="Its first log directory."),
+        click.option("--pid", type=click.IntRange(1), help="Process id of the broker's supervisor."),
+        click.option("--data-dir", metavar="DIR", help="First log directory of the broker."),
         SET_OPTION,
         CONFIG_OPTION,
     ):
@@ -103,12 +122,19 @@ def find_options(command: Command) -> Command:
 @main.command()
 @find_options
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for its end."
+    "--timeout",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the broker to exit; after that the command fails, and the broker keeps stopping.",
 )
 def stop(
     config_file: str | None, overrides: tuple[str, ...], data_dir: str | None, pid: int | None, timeout: float
 ) -> None:
-    """Stop a running broker in order, and wait for its end."""
+    """Shut a running broker of this machine down cleanly, and wait until it has exited.
+
+    Select the broker by --pid, by --data-dir, or by the configuration that it was started with.
+    """
     from odradek.cli.running_broker import FindError, find, stop_broker
     from odradek.config import ConfigError
 
@@ -122,11 +148,15 @@ def stop(
 
 @main.command()
 @find_options
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print the status as one line of JSON.")
 def status(
     config_file: str | None, overrides: tuple[str, ...], data_dir: str | None, pid: int | None, as_json: bool
 ) -> None:
-    """Show the processes, listeners and partitions of a running broker. Exit code 3 if none runs."""
+    """Show the state, processes, listeners, log directories and memory of a running broker of this machine.
+
+    Select the broker by --pid, by --data-dir, or by the configuration that it was started with. Exit code 3 if it is not
+    running.
+    """
     from odradek.cli.running_broker import FindError, NotRunningError, find, status_of
     from odradek.config import ConfigError
 
@@ -149,15 +179,19 @@ def status(
 
 @main.command()
 @click.option(
-    "--megabytes", type=click.IntRange(1), default=40, show_default=True, help="The size of the corpus, at most."
+    "--megabytes", type=click.IntRange(1), default=40, show_default=True, help="Maximum size of the data sent, in MB."
 )
 @click.option(
-    "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic."
+    "--partitions",
+    type=click.IntRange(1, 1000),
+    default=6,
+    show_default=True,
+    help="Number of partitions of the topic.",
 )
 def demo(megabytes: int, partitions: int) -> None:
-    """Send real files through a temporary broker and back.
+    """Send real files through a temporary broker, read them back, and compare every byte.
 
-    The installed Python's own sources and documents, a record a line; every byte that comes back is compared.
+    The files are the sources and documents of the installed Python; each line is one record.
     """
     from odradek.cli.demo import DemoError, run_demo
 
@@ -167,22 +201,29 @@ def demo(megabytes: int, partitions: int) -> None:
         fail(error)
 
 
-@main.group()
+@main.group(cls=LazyGroup)
 def log() -> None:
-    """Look into the files of logs, ours or Kafka's; no broker is needed, and nothing is written."""
+    """Check or print the files of logs, of Odradek or of Kafka.
+
+    These commands need no running broker and never write.
+    """
 
 
 @log.command("verify")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding and each directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each finding and each directory.")
 @click.option(
-    "--processes", type=click.IntRange(0), default=0, help="That read at a time; 0, the default, for one a core."
+    "--processes",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Number of processes that read in parallel; 0: one per CPU core.",
 )
-@click.option("--deep", is_flag=True, help="Open compressed batches too, and read every record.")
+@click.option("--deep", is_flag=True, help="Also decompress batches and check every record.")
 def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep: bool) -> None:
-    """Check all logs of log directories: batches, indexes, checkpoints, snapshots. Exit code 1 if anything is wrong.
+    """Check the logs in log directories: batches, indexes, checkpoints and snapshots.
 
-    A broker may run on a directory; then what it has not yet flushed is not judged.
+    Exit code 1 if an error is found. If a broker is running on a directory, data that it has not yet flushed is not checked.
     """
     from odradek.cli.log_verify import VerifyError, run_verify
     from odradek.storage.verify import NotALogDirectoryError
@@ -198,19 +239,33 @@ def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep
 
 @log.command("dump")
 @click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
-@click.option("--deep", is_flag=True, help="Of logs the records too; those of Kafka's own topics are decoded.")
-@click.option("--offsets", "topic", flag_value="__consumer_offsets", help="Read records as of __consumer_offsets.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each entry.")
 @click.option(
-    "--transactions", "topic", flag_value="__transaction_state", help="Read records as of __transaction_state."
+    "--deep", is_flag=True, help="Also print the records of batches; records of Kafka's internal topics are decoded."
 )
-@click.option("--metadata", "topic", flag_value="__cluster_metadata", help="Read records as of __cluster_metadata.")
-@click.option("--from-offset", type=click.IntRange(0), default=0, help="Leave out what is before it in logs.")
-@click.option("--to-offset", type=click.IntRange(0), default=(1 << 63) - 1, help="Stop before it.")
+@click.option(
+    "--offsets", "topic", flag_value="__consumer_offsets", help="Decode records as __consumer_offsets records."
+)
+@click.option(
+    "--transactions", "topic", flag_value="__transaction_state", help="Decode records as __transaction_state records."
+)
+@click.option(
+    "--metadata", "topic", flag_value="__cluster_metadata", help="Decode records as __cluster_metadata records."
+)
+@click.option("--from-offset", type=click.IntRange(0), default=0, help="Skip log entries below this offset.")
+@click.option(
+    "--to-offset",
+    type=click.IntRange(0),
+    default=(1 << 63) - 1,
+    help="Stop before this offset (default: end of the log).",
+)
 def log_dump(
     paths: tuple[str, ...], as_json: bool, deep: bool, topic: str | None, from_offset: int, to_offset: int
 ) -> None:
-    """Print segments, indexes, snapshots and checkpoints, as DumpLogSegments does. Exit code 1 if some cannot be read."""
+    """Print the contents of segments, indexes, snapshots and checkpoints, as Kafka's DumpLogSegments does.
+
+    Exit code 1 if part of a file cannot be read.
+    """
     from odradek.cli.log_dump import run_dump
     from odradek.storage.dump import UnknownFileError
 
@@ -234,21 +289,31 @@ def log_dump(
 @CONFIG_OPTION
 @SET_OPTION
 @click.option(
-    "--check", is_flag=True, help="Only show what is there, and write nothing. Exit code 1 if there are obstacles."
+    "--check",
+    is_flag=True,
+    help="Only report what the directories contain, and write nothing. Exit code 1 on obstacles.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Take over in spite of obstacles: what is missing or damaged stays so.")
-@click.option("--again", is_flag=True, help="Replace the metadata of an earlier take-over: Kafka wrote here since.")
-@click.option("--json", "as_json", is_flag=True, help="Show what was found as one line of JSON.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--processes", type=click.IntRange(0), default=0, help="How many read at a time; 0, the default: one a CPU."
+    "--force", is_flag=True, help="Proceed despite obstacles: missing or damaged data stays missing or damaged."
+)
+@click.option(
+    "--again", is_flag=True, help="Replace the metadata of an earlier adoption, after Kafka has written here again."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON.")
+@click.option(
+    "--processes",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Number of processes that read in parallel; 0: one per CPU core.",
 )
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
 def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tuple[str, ...], **options: Any) -> None:
-    """Take over the log directories of a stopped Kafka broker, its topics and records included.
+    """Take over the log directories of a stopped Kafka broker, with its topics and records.
 
-    All directories of that broker must be given, by name or as log.dirs of the configuration. Kafka's own files stay as they
-    are, so that it can be started on them again.
+    Name all log directories of that broker, as arguments or as log.dirs of the configuration. Kafka's files are not changed,
+    so that Kafka can be started on the directories again.
     """
     from odradek.cli.adopt import AdoptError, run_adopt
     from odradek.config import ConfigError

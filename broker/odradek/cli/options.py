@@ -1,4 +1,4 @@
-"""What commands share that talk to a cluster: which one, how long to wait, JSON or tables, and asking before destroying."""
+"""Options, arguments, confirmation and shell completion shared by the commands that connect to a cluster."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odradek.cli.failure import fail
-from odradek.cli.interrupt import noting
+from odradek.cli.interrupt import interrupt_note
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,18 +30,22 @@ BOOTSTRAP_OPTION = click.option(
     default=DEFAULT_SERVERS,
     show_default=True,
     show_envvar=True,
-    help="Brokers to begin with.",
+    help="Brokers to connect to first; the cluster's other brokers are discovered.",
 )
 TIMEOUT_OPTION = click.option(
-    "--timeout", type=click.FloatRange(0.01), default=30.0, show_default=True, help="Seconds to wait for an answer."
+    "--timeout",
+    type=click.FloatRange(0.01),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for a broker's response.",
 )
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")
-YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
 
 def on_cluster(function: Command) -> Command:
-    """The function gets a `Cluster` and `as_json` before its own options; what goes wrong with the cluster is one line."""
+    """Call the function with a `Cluster` and `as_json` before its own options; a ClientError is printed as one line."""
 
     @wraps(function)
     def run(servers: str, timeout: float, **options: Any) -> Any:
@@ -49,10 +53,11 @@ def on_cluster(function: Command) -> Command:
         from odradek.clients.errors import ClientError, UnreachableError
 
         try:
-            with Cluster(servers, timeout) as cluster, noting_changes(cluster):
+            with Cluster(servers, timeout) as cluster, unanswered_changes_note(cluster):
                 return function(cluster, **options)
         except UnreachableError as error:
-            fail(f"{error}; -b HOST:PORT or {SERVERS} names another" if servers == DEFAULT_SERVERS else error)
+            hint = f"; name another broker with -b HOST:PORT or {SERVERS}" if servers == DEFAULT_SERVERS else ""
+            fail(f"{error}{hint}")
         except ClientError as error:
             fail(error)
 
@@ -63,25 +68,25 @@ def on_cluster(function: Command) -> Command:
 
 
 @contextmanager
-def noting_changes(cluster: "Cluster") -> Iterator[None]:
-    """A command that a signal ends says which change it had asked for without seeing the answer."""
+def unanswered_changes_note(cluster: "Cluster") -> Iterator[None]:
+    """If a signal ends the command, name in its message each change that was requested and not yet answered."""
     try:
         yield
     except KeyboardInterrupt as error:
         for name in cluster.unanswered_changes():
-            error.add_note(f"the broker had not yet answered a {name} request, and may still execute it")
+            error.add_note(f"the broker had not yet responded to a {name} request, and may still execute it")
         raise
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ends the command unless a person agrees. Where nobody can be asked, `--yes` must have been given."""
+    """Ask for confirmation, and end the command if it is declined. Without a terminal on stdin, only `--yes` confirms."""
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} Standard input is not a terminal, so there is no confirmation: add --yes to proceed")
-    with noting(lambda: "nothing was changed"):
+        fail(f"{question} Standard input is not a terminal: add --yes to confirm")
+    with interrupt_note(lambda: "nothing was changed"):
         try:
-            agreed = click.confirm(f"{question} Do it?", err=True)
+            agreed = click.confirm(f"{question} Proceed?", err=True)
         except click.Abort as error:  # Ctrl-C, or Ctrl-D for the end of input
             if isinstance(error.__context__, KeyboardInterrupt):
                 raise error.__context__ from None
@@ -90,60 +95,62 @@ def confirm(question: str, yes: bool) -> None:
         fail("nothing was changed")
 
 
-def key_values(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """A callback for options KEY=VALUE."""
-    found = {}
-    for word in given:
+def key_values(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, str]:
+    """Parse the values of a KEY=VALUE option (a callback for click). Raises BadParameter."""
+    values = {}
+    for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f"'{word}' is not KEY=VALUE, e.g. retention.ms=86400000", context, parameter)
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values
 
 
-def complete_topics(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
-    """Names of topics for the shell; nothing where no broker answers quickly."""
-    return _completed(context, begun, lambda cluster: cluster.metadata().topics)
+def complete_topics(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Complete names of topics; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
+    return _complete_from_cluster(context, prefix, lambda cluster: cluster.metadata().topics)
 
 
-def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
-    """Names of groups for the shell."""
+def complete_groups(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Complete group ids; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
 
     def names(cluster: "Cluster") -> list[str]:
         from odradek.clients import tree_offsets
         from odradek.clients.groups import list_groups
 
-        return sorted({one.group_id for one in list_groups(cluster)}.union(tree_offsets.groups(cluster)))
+        return sorted({group.group_id for group in list_groups(cluster)}.union(tree_offsets.groups(cluster)))
 
-    return _completed(context, begun, names)
+    return _complete_from_cluster(context, prefix, names)
 
 
-def complete_settings(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
-    """Keys of settings for the shell: of a topic or a broker as --topic or --broker says, else of both. No broker is asked."""
+def complete_settings(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Complete configuration keys: of topics if --topic is set, of brokers if --broker is set, else of both. Sends nothing."""
     from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
 
-    given = context.params
-    of_topic = bool(given.get("topic"))
-    of_broker = given.get("broker") is not None or bool(given.get("all_brokers"))
-    return _keys(begun, *([] if of_broker else [TOPIC_KEYS]), *([] if of_topic else [BROKER_KEYS]))
+    options = context.params
+    of_topic = bool(options.get("topic"))
+    of_broker = options.get("broker") is not None or bool(options.get("all_brokers"))
+    return _complete_keys(prefix, *([] if of_broker else [TOPIC_KEYS]), *([] if of_topic else [BROKER_KEYS]))
 
 
-def complete_topic_settings(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
-    """Keys of a topic's settings for the shell."""
+def complete_topic_settings(_: click.Context, __: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Complete configuration keys of topics."""
     from odradek.config.table import TOPIC_KEYS
 
-    return _keys(begun, TOPIC_KEYS)
+    return _complete_keys(prefix, TOPIC_KEYS)
 
 
-def _keys(begun: str, *tables: Mapping[str, Any]) -> "list[CompletionItem]":
+def _complete_keys(prefix: str, *tables: Mapping[str, Any]) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
     return [
-        CompletionItem(name) for name in sorted({name for table in tables for name in table}) if name.startswith(begun)
+        CompletionItem(name) for name in sorted({name for table in tables for name in table}) if name.startswith(prefix)
     ]
 
 
-def _completed(context: click.Context, begun: str, names: "Callable[[Cluster], Any]") -> "list[CompletionItem]":
+def _complete_from_cluster(
+    context: click.Context, prefix: str, names: "Callable[[Cluster], Any]"
+) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
     from odradek.clients.cluster import Cluster
@@ -151,9 +158,9 @@ def _completed(context: click.Context, begun: str, names: "Callable[[Cluster], A
 
     try:
         with Cluster(context.params.get("servers") or DEFAULT_SERVERS, COMPLETION_TIMEOUT_S) as cluster:
-            return [CompletionItem(name) for name in sorted(names(cluster)) if name.startswith(begun)]
+            return [CompletionItem(name) for name in sorted(names(cluster)) if name.startswith(prefix)]
     except ClientError:
-        return []  # a shell has no place for an error; the command itself will tell
+        return []  # a completion cannot show an error; the command itself reports it
 
 
 TOPIC_ARGUMENT = click.argument("topic", shell_complete=complete_topics)

@@ -1,6 +1,7 @@
-"""What commands print: tables for people, plain columns for pipes, JSON for scripts. In the process of the command.
+"""Output of the commands: tables, JSON, progress bars, and values in readable units. Runs in the process of the command.
 
-rich draws where standard output is a terminal; into a pipe the same cells go as aligned columns, whole and without colours.
+On a terminal, rich draws the tables. If standard output is not a terminal, the cells are written as aligned columns, neither
+cut nor coloured.
 """
 
 import json
@@ -14,19 +15,19 @@ import click
 
 
 def echo_json(value: Any) -> None:
-    """One line."""
+    """Print the value as one line of JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
-class Grouped(int):
-    """A number of many things, which tables show with separators: 5,424,624. Not for ids and offsets, which are copied."""
+class GroupedNumber(int):
+    """A count that tables show with separators: 5,424,624. Not for ids and offsets, which users copy."""
 
     def __str__(self) -> str:
         return f"{int(self):,}"
 
 
 def cell(value: Any) -> str:
-    """A value as people read it; what is not known is "-"."""
+    """A value as the text of a table cell; "-" for None and for an empty value."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -37,13 +38,13 @@ def cell(value: Any) -> str:
 
 
 def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
-    """Whether a column holds numbers alone, which stand right."""
+    """Whether a column contains only numbers, which are aligned to the right."""
     values = [row[column] for row in rows if row[column] is not None]
     return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
-    """A table; `empty` is the sentence for no rows, on stderr."""
+    """Print a table. :param empty: printed on stderr instead of a table without rows."""
     if not rows:
         click.echo(empty, err=True)
         return
@@ -67,7 +68,7 @@ def _draw(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # eighty columns hold more
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # narrow, for 80 columns
     for title, is_right in zip(titles, right, strict=True):
         table.add_column(title, justify="right" if is_right else "left", overflow="fold")
     for row in cells:
@@ -76,7 +77,7 @@ def _draw(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence
 
 
 def size(value: int | None) -> str:
-    """Bytes as people read them."""
+    """Bytes in a readable unit, e.g. "1.5 MB"; "-" for None."""
     if value is None:
         return "-"
     number = float(value)
@@ -93,14 +94,14 @@ def count(number: int, noun: str) -> str:
 
 
 def when(time_ms: int) -> str:
-    """A time since 1970 in ms, in the zone of this machine; "-" if negative."""
+    """A time in ms since 1970 as ISO 8601 text in the time zone of this machine; "-" if negative."""
     if time_ms < 0:
         return "-"
     return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
 
 
 def span(milliseconds: int) -> str:
-    """A span of time in its two largest units."""
+    """A duration in its two largest units, e.g. "2 d 3 h"."""
     if milliseconds < 1000:
         return f"{milliseconds} ms"
     if milliseconds < 60_000:
@@ -115,14 +116,14 @@ def span(milliseconds: int) -> str:
 
 
 class Advance(Protocol):
-    """Called with how much more is done."""
+    """A function that advances a progress bar by a number of units."""
 
     def __call__(self, more: int = 1) -> None: ...
 
 
 @contextmanager
 def progress(title: str, total: int | None, unit: str, hidden: bool = False) -> Iterator[Advance]:
-    """A bar on stderr while it lasts; nothing where that is no terminal. :param total: None if it is not known."""
+    """Show a progress bar on stderr, unless stderr is not a terminal. :param total: None if it is not known."""
     if hidden or not sys.stderr.isatty():
         yield lambda more=1: None
         return

@@ -1,6 +1,6 @@
-"""``odradek produce``: lines or JSON from a file or standard input to a topic. In the process of the command.
+"""``odradek produce``: sends lines or JSON from a file or standard input to a topic. Runs in the process of the command.
 
-`sending` does the work; with settings of librdkafka (`-X`) it is `library_sending`.
+`sending` sends the records; with settings of librdkafka (`-X`), `library_sending` does.
 """
 
 import sys
@@ -9,22 +9,22 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import click
 
 from odradek.cli.failure import fail, warn
-from odradek.cli.interrupt import Interruption, noting
+from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, TOPIC_ARGUMENT, key_values
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, TopicInfo
 
 BATCH_BYTES = 1_000_000
-"""The most that a batch has before it is compressed, unless the topic takes less."""
+"""The maximum size of a batch before compression, unless the topic's max.message.bytes is smaller."""
 COMPRESSION_ADDS_BYTES = 100
-"""Besides 2 %: the most by which compression makes a batch of random bytes larger."""
-LONGEST_WAIT_FOR_TOPIC_S, LOOK_EVERY_S = 10.0, 0.1
+"""The most by which compression can enlarge a batch of random bytes, in addition to 2 %."""
+LONGEST_WAIT_FOR_TOPIC_S, RETRY_INTERVAL_S = 10.0, 0.1
 ACKS = {"all": -1, "1": 1, "0": 0}
 
 
-class Given(NamedTuple):
-    """What the options say about the records. :param acks: as on the command line."""
+class ProduceOptions(NamedTuple):
+    """The options about the records. :param acks: as on the command line."""
 
     form: str
     key: bytes | None
@@ -49,10 +49,16 @@ class Given(NamedTuple):
     type=click.Choice(("lines", "json", "whole")),
     default="lines",
     show_default=True,
-    help="A record a line, a line of JSON a record (as consume writes them), or the whole input as one record.",
+    help="lines: each line is a record. json: each line is a JSON object, as `odradek consume --json` writes it."
+    " whole: the input is one record.",
 )
-@click.option("-k", "--key", help="The key of all records.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="What divides key and value in a line, e.g. ':' or '\\t'.")
+@click.option("-k", "--key", help="Key of all records.")
+@click.option(
+    "-K",
+    "--key-separator",
+    metavar="TEXT",
+    help="With -f lines: text between key and value in each line, e.g. ':' or '\\t'.",
+)
 @click.option(
     "-H",
     "--header",
@@ -60,31 +66,34 @@ class Given(NamedTuple):
     metavar="NAME=VALUE",
     multiple=True,
     callback=key_values,
-    help="A header of all records.",
+    help="Add this header to all records.",
 )
-@click.option("-p", "--partition", type=click.IntRange(0), help="Into this partition; by key if not given.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(0), help="Send all records to this partition (default: chosen by the key)."
+)
 @click.option(
     "-z",
     "--compression",
     type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
     default="none",
     show_default=True,
+    help="Compression codec of the batches.",
 )
 @click.option(
     "--acks",
     type=click.Choice(tuple(ACKS)),
     default="all",
     show_default=True,
-    help="Which replicas must have a record before it counts as sent: all in-sync replicas, 1 (the leader), or 0 (no replica).",
+    help="Replicas that must acknowledge a record: all (in-sync replicas), 1 (the leader), or 0 (none).",
 )
-@click.option("--null", "empty_is_null", is_flag=True, help="An empty value is null: a tombstone.")
+@click.option("--null", "empty_is_null", is_flag=True, help="Send empty values as null (tombstones).")
 @click.option(
     "-X",
     "extra",
     metavar="KEY=VALUE",
     multiple=True,
     callback=key_values,
-    help="A setting of librdkafka, which then sends the records (needs confluent-kafka; slower).",
+    help="Send with librdkafka and this setting of it (needs confluent-kafka; slower).",
 )
 def produce(
     servers: str,
@@ -102,13 +111,16 @@ def produce(
     empty_is_null: bool,
     extra: dict[str, str],
 ) -> None:
-    """Send the lines of FILE or standard input to TOPIC."""
+    """Send records to TOPIC from FILE, by default from standard input.
+
+    --timeout limits the seconds without an acknowledgement; with -X, the seconds until each record is acknowledged.
+    """
     from odradek.cli.output import count, echo_json
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
     separator = key_separator.encode().decode("unicode_escape").encode("latin-1") if key_separator else None
-    given = Given(
+    options = ProduceOptions(
         form,
         None if key is None else key.encode(),
         separator,
@@ -126,9 +138,9 @@ def produce(
             if extra:
                 from odradek.cli.library_sending import send
 
-                records, size = send(servers, timeout, topic, source, given, extra)
+                records, size = send(servers, timeout, topic, source, options, extra)
             else:
-                records, size = _send(cluster, timeout, info, source, given)
+                records, size = _send(cluster, timeout, info, source, options)
     except ClientError as error:
         fail(error)
     if as_json:
@@ -138,71 +150,80 @@ def produce(
 
 
 def _topic(cluster: "Cluster", name: str) -> "TopicInfo":
-    """The topic, created if the broker creates topics by itself. Ends the command if there is none. Raises ClientError."""
+    """Return the topic; the broker creates it if auto.create.topics.enable is set.
+
+    Ends the command if the topic does not exist, or has no leader. Raises ClientError.
+    """
     import time
 
     deadline = time.monotonic() + min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S)
-    if name not in cluster.metadata([name]).topics and not _is_created_by_itself(cluster):
-        fail(f"there is no topic '{name}'; `odradek topic create {name}` makes it")
+    if name not in cluster.metadata([name]).topics and not _creates_topics_automatically(cluster):
+        fail(f"topic '{name}' does not exist; `odradek topic create {name}` creates it")
     while True:
-        found = cluster.metadata([name], create=True).topics.get(name)
-        if found is not None and any(part.leader >= 0 for part in found.partitions):
-            return found
+        info = cluster.metadata([name], create=True).topics.get(name)
+        if info is not None and any(part.leader >= 0 for part in info.partitions):
+            return info
         if time.monotonic() > deadline:
-            fail(f"topic '{name}' has no partition with a leader; `odradek doctor` looks for the reason")
-        time.sleep(LOOK_EVERY_S)
+            fail(f"no partition of topic '{name}' has a leader; `odradek doctor` looks for the cause")
+        time.sleep(RETRY_INTERVAL_S)
 
 
-def _is_created_by_itself(cluster: "Cluster") -> bool:
+def _creates_topics_automatically(cluster: "Cluster") -> bool:
     from odradek.clients import configs
 
     key = "auto.create.topics.enable"
-    found = configs.describe(cluster, configs.Resource("broker", str(min(cluster.view().brokers))), [key])
-    return key in found and found[key].value == "true"
+    entries = configs.describe(cluster, configs.Resource("broker", str(min(cluster.view().brokers))), [key])
+    return key in entries and entries[key].value == "true"
 
 
 def _largest_batch(cluster: "Cluster", topic: str, compressed: bool) -> int:
-    """The topic's limit, if the broker shows it and it is below our own; less where compression may add to the size."""
+    """The maximum size of a batch before compression: `BATCH_BYTES`, or the topic's limit if the broker reports a smaller
+    one, reduced by what compression may add."""
     from odradek.clients import configs
     from odradek.clients.errors import ClientError
 
     key = "max.message.bytes"
     try:
-        found = configs.describe(cluster, configs.Resource("topic", topic), [key])
-    except ClientError:  # it may be forbidden to look; producing is not
+        entries = configs.describe(cluster, configs.Resource("topic", topic), [key])
+    except ClientError:  # a client that may write need not be allowed to read the configuration
         return BATCH_BYTES
-    value = found[key].value if key in found else None
+    value = entries[key].value if key in entries else None
     limit = int(value) if value else BATCH_BYTES
     if compressed:
         limit -= limit // 50 + COMPRESSION_ADDS_BYTES
     return min(BATCH_BYTES, max(limit, 0))
 
 
-def _send(cluster: "Cluster", timeout: float, info: "TopicInfo", source: IO[bytes], given: Given) -> tuple[int, int]:
-    """Records acknowledged, and bytes of their keys and values. Ends the command if some are not. Raises ClientError."""
+def _send(
+    cluster: "Cluster", timeout: float, info: "TopicInfo", source: IO[bytes], options: ProduceOptions
+) -> tuple[int, int]:
+    """Send the input; return the number of records and the bytes of their keys and values.
+
+    Ends the command if some records are not acknowledged. Raises ClientError.
+    """
     from odradek._ext.records.line_batches import RecordBatches
     from odradek.cli.output import count, progress
-    from odradek.cli.sending import LONGEST_AFTER_SIGNAL_S, Sending
+    from odradek.cli.sending import LONGEST_AFTER_SIGNAL_S, InputSender
     from odradek.clients.errors import ClientError
     from odradek.clients.producing import FIRST_WITH_ZSTD, OLDEST, Sender
     from odradek.storage.compression import CODEC_NAMES, NONE, ZSTD, compress
 
-    codec = CODEC_NAMES.index(given.compression)
+    codec = CODEC_NAMES.index(options.compression)
     batches = RecordBatches(
         len(info.partitions),
         _largest_batch(cluster, info.name, compressed=codec != NONE),
         open_partitions=[part.number for part in info.partitions if part.leader >= 0],
-        fixed=given.partition,
-        key=given.key,
-        separator=given.separator,
-        empty_is_null=given.empty_is_null,
-        headers=given.headers,
+        fixed=options.partition,
+        key=options.key,
+        separator=options.separator,
+        empty_is_null=options.empty_is_null,
+        headers=options.headers,
     )
     sender = Sender(
         cluster,
         info.name,
         len(info.partitions),
-        ACKS[given.acks],
+        ACKS[options.acks],
         timeout,
         seal=lambda builder, *producer: builder.finish(codec, compress, *producer),
         warn=warn,
@@ -211,19 +232,19 @@ def _send(cluster: "Cluster", timeout: float, info: "TopicInfo", source: IO[byte
 
     def so_far() -> str:
         unknown = batches.records - sender.acknowledged
-        said = f"{count(sender.acknowledged, 'record')} sent to {info.name}"
-        return said + (f", {unknown:,} more not acknowledged" if unknown else "")
+        sent = f"{count(sender.acknowledged, 'record')} sent to {info.name}"
+        return sent + (f", {unknown:,} more not acknowledged" if unknown else "")
 
     failure: str | None = None
     with (
-        noting(so_far),
+        interrupt_note(so_far),
         Interruption(LONGEST_AFTER_SIGNAL_S) as interruption,
         progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance,
     ):
-        sending = Sending(source, given.form, batches, sender, interruption, advance)
+        input_sender = InputSender(source, options.form, batches, sender, interruption, advance)
         try:
-            sending.run()
-            failure = sending.failure
+            input_sender.run()
+            failure = input_sender.failure
         except ClientError as error:
             failure = str(error)
         if failure is None:

@@ -1,4 +1,5 @@
-"""What `odradek consume` reads: which partitions, from where, to where. In the process of the command."""
+"""Determines the partitions that `odradek consume` reads, their start offsets and their ends. Runs in the process of the
+command."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,12 @@ _AGO = re.compile(r"(.+?)\s+ago")
 
 
 class Start(NamedTuple):
-    """Where to begin: one of these is set. :param end: "beginning" or "end". :param last: so many records."""
+    """The start position; one of the fields is set.
+
+    :param end: "beginning" or "end".
+    :param last: the number of records before the end of each partition.
+    :param time_ms: ms since 1970.
+    """
 
     end: str | None = None
     offset: int | None = None
@@ -25,7 +31,7 @@ class Start(NamedTuple):
 
 
 def parsed_start(text: str | None, now_ms: int) -> Start:
-    """What was written for --from. Raises ValueError."""
+    """The start position that --from names. Raises ValueError."""
     word = (text or "end").strip().lower()
     if word in ("beginning", "earliest", "start"):
         return Start(end="beginning")
@@ -40,100 +46,100 @@ def parsed_start(text: str | None, now_ms: int) -> Start:
         return Start(time_ms=now_ms - duration_ms(ago[1]) if ago else time_ms(text or "", now_ms))
     except ValueError:
         raise ValueError(
-            f"'{text}' is no place to begin: write beginning, end, an offset, -N for the last N,"
+            f"'{text}' is not a valid start position: write beginning, end, an offset, -N for the last N records,"
             " a time such as 2026-01-31T12:00, or '1h ago'"
         ) from None
 
 
 def matching(cluster: Cluster, names: Sequence[str], chosen: Sequence[int]) -> list[Partition]:
-    """The partitions that are meant by names and patterns. Raises Refused for what there is not, ClientError."""
-    there = cluster.metadata().topics
-    found: dict[str, None] = {}
+    """The partitions of the topics that match names and patterns. Raises RefusedError if one does not exist, ClientError."""
+    existing = cluster.metadata().topics
+    matches: dict[str, None] = {}
     for word in names:
-        fit = (
+        matching = (
             [word]
-            if word in there
-            else [name for name in sorted(there) if fnmatchcase(name, word) and not there[name].internal]
+            if word in existing
+            else [name for name in sorted(existing) if fnmatchcase(name, word) and not existing[name].internal]
         )
-        if not fit:
+        if not matching:
             raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"there is no topic '{word}'; `odradek topic list` shows what there is",
+                f"topic '{word}' does not exist; `odradek topic list` shows the topics",
             )
-        found.update(dict.fromkeys(fit))
-    partitions = [part for name in found for part in there[name].partitions if not chosen or part.number in chosen]
+        matches.update(dict.fromkeys(matching))
+    partitions = [part for name in matches for part in existing[name].partitions if not chosen or part.number in chosen]
     missing = set(chosen) - {part.number for part in partitions}
     if missing:
         raise RefusedError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {min(missing)} of {', '.join(found)}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {min(missing)} of {', '.join(matches)} does not exist"
         )
     return partitions
 
 
 def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) -> dict[Place, int]:
-    """The offset to begin with in each partition that has a leader. Raises ClientError."""
+    """The start offset of each partition that has a leader, limited to its log. Raises ClientError."""
     firsts = _offsets(cluster, partitions, topics.EARLIEST)
     ends = _offsets(cluster, partitions, topics.LATEST)
     at_time = _offsets(cluster, partitions, start.time_ms) if start.time_ms is not None else {}
-    found = {}
+    offsets = {}
     for place, end in ends.items():
         if start.end is not None:
-            at = firsts[place].offset if start.end == "beginning" else end.offset
+            offset = firsts[place].offset if start.end == "beginning" else end.offset
         elif start.time_ms is not None:
-            at = at_time[place].offset if at_time[place].offset >= 0 else end.offset
+            offset = at_time[place].offset if at_time[place].offset >= 0 else end.offset
         else:
-            at = end.offset - start.last if start.last is not None else start.offset or 0
-        found[place] = min(max(at, firsts[place].offset), end.offset)
-    return found
+            offset = end.offset - start.last if start.last is not None else start.offset or 0
+        offsets[place] = min(max(offset, firsts[place].offset), end.offset)
+    return offsets
 
 
 def _offsets(
     cluster: Cluster, partitions: Sequence[Partition], time_ms: int, committed_only: bool = False
 ) -> dict[Place, topics.ListedOffset]:
-    """As `list_offsets`. Raises RefusedError if a partition's leader answers with an error."""
-    found = topics.list_offsets(cluster, partitions, time_ms, committed_only)
-    for (name, number), one in found.items():
-        if one.error:
-            raise RefusedError(one.error, what=f"{name}-{number}")
-    return found
+    """Like `topics.list_offsets`, but raises RefusedError if a partition's leader responds with an error."""
+    results = topics.list_offsets(cluster, partitions, time_ms, committed_only)
+    for (name, number), result in results.items():
+        if result.error:
+            raise RefusedError(result.error, what=f"{name}-{number}")
+    return results
 
 
 class Ends:
-    """Where each partition ends, and which are not there yet. Read in the loop's thread."""
+    """The end offset of each partition that is not yet read up to its end. Used by one thread."""
 
     def __init__(self, offsets: Mapping[Place, int], starts: Mapping[Place, int]) -> None:
-        self._left = {place: end for place, end in offsets.items() if end > starts[place]}
+        self._unread = {place: end for place, end in offsets.items() if end > starts[place]}
 
     @classmethod
     def of(cls, cluster: Cluster, partitions: Sequence[Partition], committed_only: bool) -> "Ends":
-        """The ends as they are now; of empty partitions nothing is waited for. Raises ClientError."""
+        """The current ends of the partitions that are not empty. Raises ClientError."""
         firsts = _offsets(cluster, partitions, topics.EARLIEST)
         ends = _offsets(cluster, partitions, topics.LATEST, committed_only)
         return cls(
-            {place: one.offset for place, one in ends.items()}, {place: one.offset for place, one in firsts.items()}
+            {place: end.offset for place, end in ends.items()}, {place: first.offset for place, first in firsts.items()}
         )
 
     def skip_read(self, cluster: Cluster, group_id: str) -> None:
-        """What the group has read already is not waited for. Raises ClientError."""
+        """Mark the partitions as read that the group has committed up to their ends. Raises ClientError."""
         from odradek.clients.groups import fetch_offsets
 
-        self.reached({place: one.offset for place, one in fetch_offsets(cluster, group_id).items()})
+        self.reached({place: committed.offset for place, committed in fetch_offsets(cluster, group_id).items()})
 
     def reached(self, positions: Mapping[Place, int]) -> None:
-        """The next offset to be read of partitions."""
+        """Record the next offset to read of partitions."""
         for place, position in positions.items():
-            if place in self._left and position >= self._left[place]:
-                del self._left[place]
+            if place in self._unread and position >= self._unread[place]:
+                del self._unread[place]
 
     def drop(self, place: Place) -> None:
-        """Nothing more is wanted of this partition."""
-        self._left.pop(place, None)
+        """Mark the partition as read."""
+        self._unread.pop(place, None)
 
     def of_place(self, place: Place) -> int | None:
-        """Where the partition ended when the command began; None once that was reached."""
-        return self._left.get(place)
+        """The end of the partition when the command started; None once it is reached."""
+        return self._unread.get(place)
 
     @property
     def done(self) -> bool:
-        """Whether all are read."""
-        return not self._left
+        """Whether all partitions are read up to their ends."""
+        return not self._unread

@@ -1,4 +1,4 @@
-"""The forms in which `odradek consume` writes records: names of forms, and templates. Pure functions."""
+"""Parses the `--format` of `odradek consume`: the name of a format, or a template. Pure functions."""
 
 import string
 
@@ -18,7 +18,7 @@ _BY_NAME: dict[str, Steps] = {
 
 
 def printer(form: str) -> RecordPrinter:
-    """What writes records as `--format` says. Raises UsageError for a template with a field that does not exist."""
+    """A printer for records in a format. Raises UsageError for an invalid template, or one with an unknown field."""
     return RecordPrinter(_BY_NAME.get(form) or _steps(form), when)
 
 
@@ -27,14 +27,15 @@ def _steps(form: str) -> Steps:
     try:
         parts = [(text, name) for text, name, _, _ in string.Formatter().parse(template)]
     except ValueError as error:
-        raise click.UsageError(f"--format '{form}' cannot be read: {error}") from None
+        raise click.UsageError(f"--format '{form}' is not a valid template: {error}") from None
     names = [name for _, name in parts if name is not None]
-    strange = [name for name in names if name not in FIELDS]
-    if strange or not names:
-        wrong = f"has no field {{{strange[0]}}}" if strange else "is none and names no field"
-        raise click.UsageError(
-            f"--format '{form}' {wrong}: write {', '.join(_BY_NAME)}, or fields {', '.join(f'{{{one}}}' for one in FIELDS)}"
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown or not names:
+        problem = (
+            f"has the unknown field {{{unknown[0]}}}" if unknown else "is neither a format nor a template with fields"
         )
+        fields = ", ".join(f"{{{field}}}" for field in FIELDS)
+        raise click.UsageError(f"--format '{form}' {problem}: write {', '.join(_BY_NAME)}, or a template with {fields}")
     steps: Steps = []
     for text, name in parts:
         steps += [text.encode()] if text else []

@@ -1,7 +1,7 @@
-"""A record as a line of JSON: what `consume --format json` writes and `produce --format json` reads. Pure functions.
+"""A record as a line of JSON, which `consume --format json` writes and `produce --format json` reads. Pure functions.
 
-`{"topic", "partition", "offset", "timestamp", "key", "value", "headers": [[name, value], ...]}`; keys and values are text, null
-for none, and `{"base64": "..."}` where the bytes are no UTF-8.
+`{"topic", "partition", "offset", "timestamp", "key", "value", "headers": [[name, value], ...]}`. Keys and values are text,
+null, or `{"base64": "..."}` if the bytes are not UTF-8.
 """
 
 import binascii
@@ -12,12 +12,12 @@ from typing import Any
 Headers = list[tuple[str, bytes | None]]
 
 
-class NotARecord(ValueError):
-    """A line that is none; says why."""
+class InvalidRecordError(ValueError):
+    """A line is not a record; the message is the reason."""
 
 
-def told(data: bytes | None) -> Any:
-    """Bytes as JSON has them."""
+def json_value(data: bytes | None) -> Any:
+    """Bytes as a JSON value: text, null, or `{"base64": "..."}`."""
     if data is None:
         return None
     try:
@@ -26,8 +26,8 @@ def told(data: bytes | None) -> Any:
         return {"base64": b64encode(data).decode()}
 
 
-def meant(value: Any) -> bytes | None:
-    """The bytes of a JSON value; objects and numbers other than `{"base64"}` are taken as their JSON text."""
+def value_bytes(value: Any) -> bytes | None:
+    """The bytes of a JSON value. Numbers, lists and objects other than `{"base64"}` become their JSON text."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -36,29 +36,31 @@ def meant(value: Any) -> bytes | None:
         try:
             return b64decode(value["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
-            raise NotARecord(f"{value['base64']!r} is not base64") from None
+            raise InvalidRecordError(f"{value['base64']!r} is not base64") from None
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def parse(line: str | bytes) -> dict[str, Any]:
-    """The record of a line: key and value as bytes, headers as a list; partition and timestamp where they are there.
+    """The record of a line: key and value as bytes, headers as a list, partition and timestamp, or None where missing.
 
-    Raises NotARecord.
+    Raises InvalidRecordError.
     """
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except ValueError as error:
-        raise NotARecord(f"it is not JSON: {error}") from None
-    if not isinstance(found, dict) or "value" not in found:
-        raise NotARecord('it is not an object with "value", as `odradek consume --format json` writes it')
-    headers = found.get("headers") or []
+        raise InvalidRecordError(f"the line is not JSON: {error}") from None
+    if not isinstance(document, dict) or "value" not in document:
+        raise InvalidRecordError(
+            'the line is not a JSON object with "value", as `odradek consume --format json` writes'
+        )
+    headers = document.get("headers") or []
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
-        raise NotARecord("its headers are neither an object nor a list of [name, value]")
+        raise InvalidRecordError('"headers" is neither an object nor a list of [name, value]')
     return {
-        "key": meant(found.get("key")),
-        "value": meant(found["value"]),
-        "headers": [(name, meant(value)) for name, value in pairs],
-        "partition": found.get("partition"),
-        "timestamp": found.get("timestamp"),
+        "key": value_bytes(document.get("key")),
+        "value": value_bytes(document["value"]),
+        "headers": [(name, value_bytes(value)) for name, value in pairs],
+        "partition": document.get("partition"),
+        "timestamp": document.get("timestamp"),
     }

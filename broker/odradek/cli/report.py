@@ -1,4 +1,4 @@
-"""``odradek report usage``: checks what it is given and runs the Spark job, in this process."""
+"""``odradek report usage``: checks the options and runs the Spark job, in the process of the command."""
 
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -7,36 +7,52 @@ from typing import Any
 import click
 
 from odradek.cli.failure import fail
+from odradek.cli.lazy import LazyGroup
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def report() -> None:
-    """Reports over days, made by Spark jobs."""
+    """Create reports over days, with Spark."""
 
 
 @report.command("usage")
-@click.option("--spool", metavar="DIR", help="The broker's spool: usage.spool.dir, or else its first log directory.")
-@click.option("--prometheus", metavar="URL", help="Or a Prometheus that scraped the broker.")
-@click.option("--match", metavar="MATCHERS", default="", help='Only series of it that meet these, as job="odradek".')
 @click.option(
-    "--step", metavar="SECONDS", type=int, default=60, show_default=True, help="Between the samples read from it."
+    "--spool", metavar="DIR", help="Directory of the broker's spool: usage.spool.dir, or else its first log directory."
 )
-@click.option("--from", "from_", metavar="TIME", help="ISO time, yesterday, -7d, -12h; UTC.  [default: yesterday]")
-@click.option("--to", metavar="TIME", help="The end, not included.  [default: the last midnight]")
-@click.option("--out", metavar="DIR", required=True, help="Where tables and page go.")
-@click.option("--master", metavar="URL", help="A Spark master.  [default: local[*]]")
-@click.option("--memory", metavar="SIZE", default="1g", show_default=True, help="Heap of Spark's driver.")
-@click.option("--prices", metavar="FILE", help="What a GB in, out and stored costs.")
+@click.option("--prometheus", metavar="URL", help="Read from a Prometheus that scraped the broker, instead of --spool.")
+@click.option(
+    "--match", metavar="MATCHERS", default="", help='With --prometheus: only series that match, e.g. job="odradek".'
+)
+@click.option(
+    "--step",
+    metavar="SECONDS",
+    type=int,
+    default=60,
+    show_default=True,
+    help="With --prometheus: seconds between samples.",
+)
+@click.option(
+    "--from", "from_", metavar="TIME", help="Start (UTC): an ISO time, yesterday, -7d or -12h.  [default: yesterday]"
+)
+@click.option("--to", metavar="TIME", help="End (UTC), exclusive.  [default: the last midnight]")
+@click.option("--out", metavar="DIR", required=True, help="Directory to which the tables and the page are written.")
+@click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
+@click.option("--memory", metavar="SIZE", default="1g", show_default=True, help="Heap size of Spark's driver.")
+@click.option("--prices", metavar="FILE", help="Prices of a GB written, read and stored.")
 @click.option("--owners", metavar="FILE", help="Which team owns which clients and topics.")
 @click.option(
-    "--what-if", metavar="KEY=VALUE,...", multiple=True, help="Forecast again, as if: retention.ms, topic, growth."
+    "--what-if",
+    metavar="KEY=VALUE,...",
+    multiple=True,
+    help="Add a disk forecast with another retention.ms or growth, for all topics or those that match topic;"
+    " e.g. retention.ms=7d,topic=orders.*",
 )
-@click.option("--png", is_flag=True, help="Pictures as files, too.")
-@click.option("--pdf", is_flag=True, help="A PDF, too.")
-def usage(**given: Any) -> None:
-    """Who used what and when the disks will be full, as Parquet tables and one page.
+@click.option("--png", is_flag=True, help="Also write the charts as PNG files.")
+@click.option("--pdf", is_flag=True, help="Also write the page as a PDF.")
+def usage(**options: Any) -> None:
+    """Report who used the broker, what it cost, and when its disks will be full: Parquet tables and one HTML page.
 
-    Days are read whole. A day that was written before is written anew, with the same result if nothing was added to it.
+    Days are read whole. A day that an earlier run has written is replaced; the result is equal unless data was added.
     """
     if find_spec("pyspark") is None:
         from odradek.jobs.usage_report.errors import INSTALL
@@ -47,6 +63,6 @@ def usage(**given: Any) -> None:
     from odradek.jobs.usage_report.job import now, run
 
     try:
-        run(job_of(SimpleNamespace(**given), now()), click.echo)
+        run(job_of(SimpleNamespace(**options), now()), click.echo)
     except ReportError as error:
         fail(error)

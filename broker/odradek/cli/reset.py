@@ -1,4 +1,7 @@
-"""Where `group reset-offsets` puts a group: what people may write for it, and the offsets that it comes to."""
+"""Parses the partitions and the target of `group reset-offsets`, and computes the new offsets.
+
+Runs in the process of the command.
+"""
 
 import re
 import time
@@ -13,47 +16,57 @@ from odradek.clients.groups import Committed, Place
 _AGO = re.compile(r"(.+?)\s+ago")
 
 
-class NoTarget(ValueError):
-    """What was written cannot be meant; one line."""
+class InvalidTargetError(ValueError):
+    """A partition or a target that does not exist or cannot be parsed; one line."""
 
 
-def chosen_places(cluster: Cluster, words: Sequence[str]) -> list[Place]:
-    """The partitions of "topic" and "topic:0,1". Raises NoTarget, Refused for a topic that there is not, ClientError."""
-    wanted: dict[str, set[int] | None] = {}
+def parse_partitions(cluster: Cluster, words: Sequence[str]) -> list[Place]:
+    """The partitions of words such as "topic" and "topic:0,1".
+
+    Raises InvalidTargetError, RefusedError for a topic that does not exist, ClientError.
+    """
+    numbers_by_topic: dict[str, set[int] | None] = {}
     for word in words:
         name, colon, numbers = word.partition(":")
         if not colon:
-            wanted[name] = None
+            numbers_by_topic[name] = None
             continue
         try:
-            wanted[name] = (wanted.get(name) or set()) | {int(number) for number in numbers.split(",")}
+            numbers_by_topic[name] = (numbers_by_topic.get(name) or set()) | {int(n) for n in numbers.split(",")}
         except ValueError:
-            raise NoTarget(f"'{word}' is not like orders:0,3 (topic, colon, numbers of partitions)") from None
+            raise InvalidTargetError(
+                f"'{word}' is not of the form orders:0,3 (topic, colon, partition numbers)"
+            ) from None
     places = []
-    for info in cluster.topics(list(wanted)):
-        indexes = {part.number for part in info.partitions}
-        asked = wanted[info.name]
-        strange = sorted((asked or set()) - indexes)
-        if strange:
-            raise NoTarget(f"topic '{info.name}' has no partition {strange[0]}; it has 0 to {len(indexes) - 1}")
-        places += [(info.name, index) for index in sorted(indexes if asked is None else asked)]
+    for info in cluster.topics(list(numbers_by_topic)):
+        existing = {part.number for part in info.partitions}
+        chosen = numbers_by_topic[info.name]
+        missing = sorted((chosen or set()) - existing)
+        if missing:
+            raise InvalidTargetError(
+                f"topic '{info.name}' has no partition {missing[0]}; it has 0 to {len(existing) - 1}"
+            )
+        places += [(info.name, index) for index in sorted(existing if chosen is None else chosen)]
     return places
 
 
-def planned(
+def plan(
     cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, Committed], target: str
 ) -> list[dict[str, Any]]:
-    """A row for each partition: before, after (None where it cannot be told), change. Raises NoTarget, ClientError."""
-    there = cluster.metadata({name for name, _ in places}).topics
-    wanted = set(places)
-    partitions = [part for one in there.values() for part in one.partitions if (part.topic, part.number) in wanted]
+    """A row for each partition: before, after (None if it cannot be determined), change.
+
+    Raises InvalidTargetError, ClientError.
+    """
+    existing = cluster.metadata({name for name, _ in places}).topics
+    chosen = set(places)
+    partitions = [part for info in existing.values() for part in info.partitions if (part.topic, part.number) in chosen]
     starts = _offsets(topics.list_offsets(cluster, partitions, topics.EARLIEST))
     ends = _offsets(topics.list_offsets(cluster, partitions, topics.LATEST))
-    goals = _goals(cluster, partitions, committed, target, starts, ends)
+    targets = _targets(cluster, partitions, committed, target, starts, ends)
     rows = []
     for place in places:
         before = committed[place].offset if place in committed else None
-        after = goals.get(place)
+        after = targets.get(place)
         if after is not None and place in starts and place in ends:
             after = min(max(after, starts[place]), ends[place])
         rows.append(
@@ -68,11 +81,11 @@ def planned(
     return rows
 
 
-def _offsets(found: Mapping[Place, topics.ListedOffset]) -> dict[Place, int]:
-    return {place: one.offset for place, one in found.items() if not one.error}
+def _offsets(results: Mapping[Place, topics.ListedOffset]) -> dict[Place, int]:
+    return {place: result.offset for place, result in results.items() if not result.error}
 
 
-def _goals(
+def _targets(
     cluster: Cluster,
     partitions: Sequence[Any],
     committed: Mapping[Place, Committed],
@@ -80,16 +93,17 @@ def _goals(
     starts: Mapping[Place, int],
     ends: Mapping[Place, int],
 ) -> Mapping[Place, int]:
+    """The target offset of each partition, not yet limited to its log. Raises InvalidTargetError, ClientError."""
     word = target.strip().lower()
-    here = {place: committed[place].offset if place in committed else ends.get(place, 0) for place in ends}
+    current = {place: committed[place].offset if place in committed else ends.get(place, 0) for place in ends}
     if word in ("earliest", "beginning", "start"):
         return starts
     if word in ("latest", "end"):
         return ends
     if word == "current":
-        return here
+        return current
     if re.fullmatch(r"[+-]\d+", word):
-        return {place: offset + int(word) for place, offset in here.items()}
+        return {place: offset + int(word) for place, offset in current.items()}
     if word.isdigit():
         return dict.fromkeys(ends, int(word))
     now_ms = time.time_ns() // 1_000_000
@@ -97,13 +111,13 @@ def _goals(
         ago = _AGO.fullmatch(word)
         moment = now_ms - duration_ms(ago[1]) if ago else time_ms(target, now_ms)
     except ValueError:
-        raise NoTarget(
-            f"'{target}' is no place to go to: write earliest, latest, current, an offset, +N or -N,"
+        raise InvalidTargetError(
+            f"'{target}' is not a valid target: write earliest, latest, current, an offset, +N or -N,"
             " a time such as 2026-01-31T12:00, or '1h ago'"
         ) from None
-    found = topics.list_offsets(cluster, partitions, moment)
+    results = topics.list_offsets(cluster, partitions, moment)
     return {
-        place: one.offset if one.offset >= 0 else ends[place]
-        for place, one in found.items()
-        if not one.error and place in ends
+        place: result.offset if result.offset >= 0 else ends[place]
+        for place, result in results.items()
+        if not result.error and place in ends
     }

@@ -1,7 +1,8 @@
-"""What `odradek produce` does with its input: records by line, as JSON or whole, in batches to the leaders of a topic.
+"""Sends the input of `odradek produce`, as lines, JSON or one record, in batches to the leaders of a topic.
 
-In the process of the command, in one thread. Waits for input and for answers at once; a batch is sent when it is full, or when
-the input has paused. `library_sending` does the work where librdkafka is asked for.
+Runs in the process of the command, in one thread, which waits for input and responses at the same time. A batch is sent when
+it is full, when the input pauses, or when the batch has waited for `LONGEST_LINGER_S`. With librdkafka (`-X`),
+`library_sending` is used instead.
 """
 
 import os
@@ -12,25 +13,26 @@ from typing import IO
 
 from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
 from odradek.cli.interrupt import Interruption
-from odradek.cli.record_json import NotARecord, parse
+from odradek.cli.record_json import InvalidRecordError, parse
 from odradek.clients.producing import Sender
 from odradek.clients.wire import Readable
 
 CHUNK_BYTES = 1 << 20
 MOST_WAITING_BYTES = 16 << 20
-"""Of records that are gathered or not acknowledged; no more input is read meanwhile."""
+"""Limit of the bytes that are batched or not acknowledged; above it no input is read."""
 MOST_LINE_BYTES = 100 << 20
-"""Of a line, or of an input that is one record: as many as a broker takes in one request (`socket.request.max.bytes`)."""
+"""Limit of a line, or of an input that is one record: the largest request that a broker accepts
+(`socket.request.max.bytes`)."""
 LINGER_S, LONGEST_LINGER_S = 0.005, 0.05
-"""How long a batch may wait to become full: while the input pauses, and while it flows."""
+"""How long a batch may wait to become full: while the input pauses, and while input arrives."""
 AFTER_SIGNAL_S = 5.0
-"""How long answers are waited for after the first signal."""
+"""How long the command waits for responses after the first signal."""
 LONGEST_AFTER_SIGNAL_S = 6.0
-"""After the first signal the command ends then even if a broker does not read what is being sent to it."""
+"""How long after the first signal the command ends even if it is blocked sending to a broker that does not read."""
 
 
 class Input:
-    """Bytes of a file, a pipe or a terminal, given out in whole lines."""
+    """Reads a file, a pipe or a terminal in whole lines."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._descriptor = source.fileno()
@@ -38,14 +40,14 @@ class Input:
         self.ended = False
 
     def fileno(self) -> int:
-        """Readable when there is input, or its end."""
+        """A descriptor that is readable at input and at its end."""
         return self._descriptor
 
     def read(self) -> bytes | bytearray:
-        """Lines that have come, whole; of the last one the end may be missing once `ended`. Raises NotARecord."""
+        """The complete lines that have arrived; once `ended`, the last one may lack its line end. Raises InvalidRecordError."""
         try:
             chunk = os.read(self._descriptor, CHUNK_BYTES)
-        except BlockingIOError:  # another process has set it so
+        except BlockingIOError:  # another process has made the descriptor non-blocking
             return b""
         if not chunk:
             self.ended = True
@@ -57,16 +59,20 @@ class Input:
             lines, self._rest = self._rest, bytearray()
         self._rest += chunk[cut:]
         if len(self._rest) > MOST_LINE_BYTES:
-            raise NotARecord(f"it is longer than {MOST_LINE_BYTES:,} bytes")
+            raise InvalidRecordError(f"the record is longer than {MOST_LINE_BYTES:,} bytes")
         return lines
 
     def end(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.ended = True
 
 
-class Sending:
-    """:param form: lines, json or whole. :param advance: gets how many more records were read."""
+class InputSender:
+    """Reads records from an input and sends them.
+
+    :param form: lines, json or whole.
+    :param advance: called with the number of records that were read since the last call.
+    """
 
     def __init__(
         self,
@@ -89,9 +95,9 @@ class Sending:
         self.failure: str | None = None
 
     def run(self) -> None:
-        """To the end of the input, the first line that is no record (`failure`), or a signal, and until all is acknowledged.
+        """Send until the end of the input, the first invalid line (`failure`), or a signal; then wait for acknowledgements.
 
-        After a signal that is waited for only a while. Raises ClientError.
+        After a signal it waits at most `AFTER_SIGNAL_S`. Raises ClientError.
         """
         give_up_at: float | None = None
         while not self._input.ended or self._batches.size or self._sender.waiting_records:
@@ -106,13 +112,13 @@ class Sending:
             sources: list[Readable] = [*self._sender.connections]
             if not self._input.ended and self._waiting_bytes <= MOST_WAITING_BYTES:
                 sources.append(self._input)
-            if not self._interruption.wanted:
+            if not self._interruption.signalled:
                 sources.append(self._interruption)
             ready, _, _ = select.select(sources, [], [], pause)
-            if self._interruption.wanted and give_up_at is None:
+            if self._interruption.signalled and give_up_at is None:
                 give_up_at = time.monotonic() + AFTER_SIGNAL_S
                 self._input.end()
-            for connection in [one for one in self._sender.connections if one in ready]:
+            for connection in [connection for connection in self._sender.connections if connection in ready]:
                 self._sender.receive(connection)
             if self._input in ready and not self._input.ended:
                 self._read()
@@ -126,17 +132,17 @@ class Sending:
         before = self._batches.records
         try:
             self._add(self._input.read())
-        except (NotARecord, MissingSeparatorError) as error:
-            self.failure = f"line {self._lines + 1} of the input was not sent: {error}"
+        except (InvalidRecordError, MissingSeparatorError) as error:
+            self.failure = f"line {self._lines + 1} of the input is not valid: {error}"
             self._input.end()
         self._advance(self._batches.records - before)
 
     def _hand_over(self, paused: bool) -> None:
-        """Give the sender the batches that are full, and all when they have waited long enough."""
+        """Pass full batches to the sender; also partial ones if they have waited long enough, or at `MOST_WAITING_BYTES`."""
         now = time.monotonic()
         since = self._partial_since if self._partial_since is not None else now
-        whole = self._input.ended or now - since >= (LINGER_S if paused else LONGEST_LINGER_S)
-        for partition, builder in self._batches.take(whole or self._waiting_bytes > MOST_WAITING_BYTES):
+        partial = self._input.ended or now - since >= (LINGER_S if paused else LONGEST_LINGER_S)
+        for partition, builder in self._batches.take(partial or self._waiting_bytes > MOST_WAITING_BYTES):
             self._sender.put(partition, builder)
         self._partial_since = since if self._batches.size else None
 
@@ -151,7 +157,7 @@ class Sending:
         now = _now_ms()
         parts = lines.split(b"\n")
         if not parts[-1]:
-            parts.pop()  # what is behind the last line end
+            parts.pop()  # the empty part after the last line end
         for line in parts:
             if line.strip():
                 record = parse(bytes(line))
@@ -162,7 +168,7 @@ class Sending:
     def _add_whole(self, data: bytes | bytearray) -> None:
         self._whole += data
         if len(self._whole) > MOST_LINE_BYTES:
-            raise NotARecord(f"it is longer than {MOST_LINE_BYTES:,} bytes")
+            raise InvalidRecordError(f"the record is longer than {MOST_LINE_BYTES:,} bytes")
         if self._input.ended:
             self._batches.add(None, bytes(self._whole), _now_ms())
 

@@ -1,4 +1,4 @@
-"""Shows a broker's status to people. Runs in the process of the command."""
+"""Prints a broker's status as text and a table. Runs in the process of the command."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,12 +21,12 @@ _COLUMNS = {
 
 
 def duration(seconds: float) -> str:
-    """A time span in its two largest units."""
+    """A duration in its two largest units."""
     return span(int(seconds * 1000))
 
 
 def print_status(report: Mapping[str, Any]) -> None:
-    """Writes what the supervisor answered (``Supervisor.status``) as text and a table."""
+    """Print a supervisor's status (``Supervisor.status``) as text and a table."""
     for line in _summary(report):
         click.echo(line)
     columns = dict(_COLUMNS)
@@ -51,7 +51,7 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     lines.append(f"  partitions   {report['partitions']}")
     if (state := report.get("producer_state")) and state["producers"]:
         used = f"{size(state['used_bytes'])} of {size(state['max_bytes'])}"
-        lines.append(f"  producers    {state['producers']} remembered, {used} of memory for them")
+        lines.append(f"  producers    {state['producers']} idempotent, their state uses {used}")
     loading = report["loading"]
     if loading["done"] < loading["total"]:
         lines.append(f"  loading      {loading['done']} of {loading['total']} logs")
@@ -61,19 +61,19 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
         if row["bytes_to_recover"] or row["done"] < row["total"]
     ]
     accepted, refused = report["connections_accepted"], report["connections_refused"]
-    kept = f", {size(report['kept_bytes'])} kept for idle ones" if report.get("kept_bytes") else ""
+    kept = f", idle ones hold {size(report['kept_bytes'])}" if report.get("kept_bytes") else ""
     lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused{kept}")
-    lines.append(f"  memory       {size(report['pss_bytes'])} (proportional)")
+    lines.append(f"  memory       {size(report['pss_bytes'])} (proportional set size)")
     return lines
 
 
 def _condition(directory: Mapping[str, Any]) -> str:
-    """What there is to say of a log directory behind its path."""
+    """The state of a log directory, in parentheses, to print after its path."""
     if not directory["online"]:
         return " (offline)"
     if directory["total_bytes"] < 0:
         return ""
-    words = {"low": "low on room, ", "full": "full: producers are refused, "}.get(directory["disk"], "")
+    words = {"low": "nearly full, ", "full": "full: writes are refused, "}.get(directory["disk"], "")
     return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"
 
 

@@ -1,4 +1,4 @@
-"""``odradek topic``: create, list, describe, alter, delete, truncate. In the process of the command."""
+"""``odradek topic``: create, list, describe, alter, delete, truncate. Runs in the process of the command."""
 
 import time
 from fnmatch import fnmatchcase
@@ -31,27 +31,34 @@ CONFIG_OPTION = click.option(
     multiple=True,
     callback=key_values,
     shell_complete=complete_topic_settings,
-    help="A setting of the topic; 7d or 512MiB will do for times and sizes.",
+    help="Configuration of the topic; durations and sizes may be written as 7d or 512MiB.",
 )
 
 
 @click.group(cls=LazyGroup)
 def topic() -> None:
-    """Create, list, describe, alter, delete and empty topics."""
+    """Create, list, describe, alter, truncate and delete topics."""
 
 
 @topic.command("create")
 @on_cluster
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(1), help="How many; the broker's num.partitions if not given.")
 @click.option(
-    "-r", "--replication-factor", type=click.IntRange(1, 32767), help="Replicas; the broker's default if not given."
+    "-p", "--partitions", type=click.IntRange(1), help="Number of partitions (default: the broker's num.partitions)."
 )
 @click.option(
-    "--assignment", metavar="1:2,2:3", help="Broker ids of each partition's replicas, partitions divided by commas."
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(1, 32767),
+    help="Number of replicas of each partition (default: the broker's default.replication.factor).",
+)
+@click.option(
+    "--assignment",
+    metavar="1:2,2:3",
+    help="Broker ids of the replicas of each partition: colons between replicas, commas between partitions.",
 )
 @CONFIG_OPTION
-@click.option("--if-not-exists", is_flag=True, help="Be content with a topic that is there.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
 @DRY_RUN_OPTION
 def create(
     cluster: "Cluster",
@@ -68,35 +75,39 @@ def create(
     from odradek.cli.config_change import similar_keys
     from odradek.cli.output import count, echo_json
     from odradek.cli.values import config_value
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
     from odradek.clients.errors import RefusedError
     from odradek.protocol.errors import ErrorCode
 
-    placed = _assignment(assignment, partitions, replication_factor)
+    replicas = _assignment(assignment, partitions, replication_factor)
     settings = {key: config_value(key, value) for key, value in configs.items()}
     for name in topics:
         try:
-            made = verbs.create(cluster, name, partitions or -1, replication_factor or -1, settings, placed, dry_run)
+            created = topic_requests.create(
+                cluster, name, partitions or -1, replication_factor or -1, settings, replicas, dry_run
+            )
         except RefusedError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 hint = similar_keys(settings) if error.code == ErrorCode.INVALID_CONFIG else ""
                 raise RefusedError(error.code, f"topic '{name}' was not created: {error.reason}{hint}") from None
             if not if_not_exists:
                 fail(
-                    f"there is a topic '{name}' already; `odradek topic describe {name}` shows it, --if-not-exists takes it"
+                    f"topic '{name}' already exists; `odradek topic describe {name}` shows it, "
+                    "and --if-not-exists ignores this error"
                 )
-            told: dict[str, Any] = {"topic": name, "created": False}
+            result: dict[str, Any] = {"topic": name, "created": False}
         else:
-            told = {"topic": name, "created": not dry_run, "dry_run": dry_run}
-            told |= {"partitions": made.num_partitions, "replication_factor": made.replication_factor}
+            result = {"topic": name, "created": not dry_run, "dry_run": dry_run}
+            result |= {"partitions": created.num_partitions, "replication_factor": created.replication_factor}
         if as_json:
-            echo_json(told)
-        elif "partitions" not in told:
-            click.echo(f"topic {name} is there already")
+            echo_json(result)
+        elif "partitions" not in result:
+            click.echo(f"topic {name} already exists")
         else:
             numbers = ""
-            if told["partitions"] > 0:
-                numbers = f" with {count(told['partitions'], 'partition')}, {count(told['replication_factor'], 'replica')} each"
+            if result["partitions"] > 0:
+                replicas_each = count(result["replication_factor"], "replica")
+                numbers = f" with {count(result['partitions'], 'partition')}, {replicas_each} each"
             click.echo(f"{'would create' if dry_run else 'created'} topic {name}{numbers}")
 
 
@@ -104,45 +115,47 @@ def _assignment(text: str | None, partitions: int | None, replicas: int | None) 
     if text is None:
         return []
     if partitions is not None or replicas is not None:
-        raise click.UsageError("--assignment says how many partitions and replicas there are; leave out the numbers")
+        raise click.UsageError(
+            "--assignment sets the partitions and replicas; leave out --partitions and --replication-factor"
+        )
     try:
         return [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise click.UsageError(
-            f"--assignment '{text}' is not like 1:2,2:3 (broker ids, a comma between partitions)"
+            f"--assignment '{text}' is not of the form 1:2,2:3 (broker ids; colons between replicas, commas between partitions)"
         ) from None
 
 
 @topic.command("list")
 @on_cluster
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
-@click.option("--internal", is_flag=True, help="Also Kafka's own, such as __consumer_offsets.")
-@click.option("--sizes", is_flag=True, help="With the bytes of their logs, if the brokers tell.")
+@click.option("--internal", is_flag=True, help="Also list internal topics, such as __consumer_offsets.")
+@click.option("--sizes", is_flag=True, help="Also show the size of each topic's log, if the brokers report it.")
 def list_(cluster: "Cluster", as_json: bool, patterns: tuple[str, ...], internal: bool, sizes: bool) -> None:
     """List topics, all or those that match a pattern such as 'orders-*'."""
     from odradek.cli.output import echo_json, print_table, size
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
 
-    found = [
-        one
-        for one in sorted(cluster.metadata().topics.values())
-        if (internal or not one.internal or one.name in patterns) and _matches(one.name, patterns)
+    infos = [
+        info
+        for info in sorted(cluster.metadata().topics.values())
+        if (internal or not info.internal or info.name in patterns) and _matches(info.name, patterns)
     ]
-    sized = verbs.sizes(cluster, found) if sizes else None
+    log_sizes = topic_requests.sizes(cluster, infos) if sizes else None
     rows: list[dict[str, Any]] = []
-    for one in found:
+    for info in infos:
         rows.append(
             {
-                "topic": one.name,
-                "partitions": len(one.partitions),
-                "replicas": max((len(part.replicas) for part in one.partitions), default=0),
-                "health": _health(one),
-                "internal": one.internal,
+                "topic": info.name,
+                "partitions": len(info.partitions),
+                "replicas": max((len(part.replicas) for part in info.partitions), default=0),
+                "health": _health(info),
+                "internal": info.internal,
             }
         )
         if sizes:
             rows[-1]["bytes"] = (
-                None if sized is None else sum(sized.get((one.name, p.number), 0) for p in one.partitions)
+                None if log_sizes is None else sum(log_sizes.get((info.name, p.number), 0) for p in info.partitions)
             )
     if as_json:
         echo_json(rows)
@@ -156,36 +169,36 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _health(one: "TopicInfo") -> str:
-    lost = sum(part.leader < 0 for part in one.partitions)
-    behind = sum(len(part.in_sync) < len(part.replicas) for part in one.partitions)
-    if lost:
-        return f"{lost} without leader"
-    return f"{behind} under-replicated" if behind else "ok"
+def _health(info: "TopicInfo") -> str:
+    leaderless = sum(part.leader < 0 for part in info.partitions)
+    under_replicated = sum(len(part.in_sync) < len(part.replicas) for part in info.partitions)
+    if leaderless:
+        return f"{leaderless} without leader"
+    return f"{under_replicated} under-replicated" if under_replicated else "ok"
 
 
 @topic.command("describe")
 @on_cluster
 @TOPICS_ARGUMENT
 def describe(cluster: "Cluster", as_json: bool, topics: tuple[str, ...]) -> None:
-    """Show partitions with leaders, replicas, offsets and sizes, and what is configured for the topic."""
+    """Show the configuration of topics, and the leader, replicas, offsets and size of each partition."""
     from odradek.cli.output import echo_json, print_table, size
     from odradek.clients import configs
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
     from odradek.config.readable import with_reading
 
-    found = cluster.topics(topics)
-    partitions = [part for one in found for part in one.partitions]
-    starts = verbs.list_offsets(cluster, partitions, verbs.EARLIEST)
-    ends = verbs.list_offsets(cluster, partitions, verbs.LATEST)
-    sized = verbs.sizes(cluster, found)
-    told: list[dict[str, Any]] = []
-    for one in found:
-        entries = configs.describe(cluster, configs.Resource("topic", one.name))
+    infos = cluster.topics(topics)
+    partitions = [part for info in infos for part in info.partitions]
+    starts = topic_requests.list_offsets(cluster, partitions, topic_requests.EARLIEST)
+    ends = topic_requests.list_offsets(cluster, partitions, topic_requests.LATEST)
+    log_sizes = topic_requests.sizes(cluster, infos)
+    descriptions: list[dict[str, Any]] = []
+    for info in infos:
+        entries = configs.describe(cluster, configs.Resource("topic", info.name))
         own = {key: entry.value for key, entry in entries.items() if entry.source == configs.TOPIC_SOURCE}
         rows = []
-        for part in one.partitions:
-            place = one.name, part.number
+        for part in info.partitions:
+            place = info.name, part.number
             start = starts[place].offset if place in starts and not starts[place].error else None
             end = ends[place].offset if place in ends and not ends[place].error else None
             rows.append(
@@ -197,26 +210,26 @@ def describe(cluster: "Cluster", as_json: bool, topics: tuple[str, ...]) -> None
                     "start": start,
                     "end": end,
                     "records": None if start is None or end is None else end - start,
-                    "bytes": None if sized is None else sized.get(place),
+                    "bytes": None if log_sizes is None else log_sizes.get(place),
                 }
             )
-        told.append({"topic": one.name, "id": _uuid(one.topic_id), "configs": own, "partitions": rows})
+        descriptions.append({"topic": info.name, "id": _uuid(info.topic_id), "configs": own, "partitions": rows})
     if as_json:
-        echo_json(told if len(told) > 1 else told[0])
+        echo_json(descriptions if len(descriptions) > 1 else descriptions[0])
         return
-    for number, info in enumerate(told):
+    for number, description in enumerate(descriptions):
         if number:
             click.echo()
-        click.echo(f"Topic {info['topic']}, id {info['id'] or '-'}")
-        for key, value in sorted(info["configs"].items()):
+        click.echo(f"Topic {description['topic']}, id {description['id'] or '-'}")
+        for key, value in sorted(description["configs"].items()):
             click.echo(f"  {key}={with_reading(key, value)}")
         titles = ["partition", "leader", "replicas", "in_sync", "start", "end", "records"]
-        cells = [[row[title] for title in titles] + [size(row["bytes"])] for row in info["partitions"]]
+        cells = [[row[title] for title in titles] + [size(row["bytes"])] for row in description["partitions"]]
         print_table([title.replace("_", " ") for title in titles] + ["size"], cells, "no partitions")
 
 
 def _uuid(topic_id: bytes) -> str | None:
-    """As Kafka writes ids: base64 for URLs without padding; None for none."""
+    """A topic id in Kafka's text form, URL-safe base64 without padding; None for the zero id."""
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else None
@@ -225,9 +238,14 @@ def _uuid(topic_id: bytes) -> str | None:
 @topic.command("alter")
 @on_cluster
 @TOPIC_ARGUMENT
-@click.option("-p", "--partitions", type=click.IntRange(1), help="How many in all, more than now.")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help="New total number of partitions, greater than the present number.",
+)
 @CONFIG_OPTION
-@click.option("--unset", metavar="KEY", multiple=True, help="Give a setting back to the default.")
+@click.option("--unset", metavar="KEY", multiple=True, help="Remove a setting, so that its default applies.")
 @YES_OPTION
 @DRY_RUN_OPTION
 def alter(
@@ -240,55 +258,63 @@ def alter(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Add partitions, change settings. What a setting would delete is said first."""
+    """Add partitions to a topic, or change its configuration.
+
+    If a change of retention deletes records, the command shows how many and asks for confirmation.
+    """
     from odradek.cli.config_change import change
     from odradek.cli.output import count, echo_json
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
     from odradek.clients.configs import Resource
 
     if partitions is None and not configs and not unset:
         raise click.UsageError("nothing to change: give --partitions, --config KEY=VALUE or --unset KEY")
     (now,) = cluster.topics([topic])
-    told: dict[str, Any] = {"topic": topic, "dry_run": dry_run}
+    result: dict[str, Any] = {"topic": topic, "dry_run": dry_run}
     if partitions is not None and partitions <= len(now.partitions):
-        fail(f"topic '{topic}' has {count(len(now.partitions), 'partition')}; --partitions can only make it more")
+        fail(
+            f"topic '{topic}' has {count(len(now.partitions), 'partition')}; --partitions {partitions} is not greater, "
+            "and partitions cannot be removed"
+        )
     if configs or unset:
-        told |= change(cluster, Resource("topic", topic), configs, unset, yes=yes, dry_run=dry_run, quiet=as_json)
+        result |= change(cluster, Resource("topic", topic), configs, unset, yes=yes, dry_run=dry_run, quiet=as_json)
     if partitions is not None:
-        verbs.grow(cluster, topic, partitions, dry_run)
-        told["partitions"] = partitions
+        topic_requests.grow(cluster, topic, partitions, dry_run)
+        result["partitions"] = partitions
         if not as_json:
-            verb = "would have" if dry_run else "has now"
+            verb = "would have" if dry_run else "now has"
             click.echo(
-                f"topic {topic} {verb} {count(partitions, 'partition')}; keys may go to other partitions than before"
+                f"topic {topic} {verb} {count(partitions, 'partition')}; a key may map to another partition than before"
             )
     if as_json:
-        echo_json(told)
+        echo_json(result)
 
 
 @topic.command("delete")
 @on_cluster
 @TOPICS_ARGUMENT
-@click.option("--if-exists", is_flag=True, help="Be content with a topic that is not there.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if the topic does not exist.")
 @YES_OPTION
 @DRY_RUN_OPTION
 def delete(
     cluster: "Cluster", as_json: bool, topics: tuple[str, ...], if_exists: bool, yes: bool, dry_run: bool
 ) -> None:
-    """Delete topics with all their records; patterns such as 'test-*' will do."""
+    """Delete topics with all their records. A TOPIC may be a pattern such as 'test-*'."""
     from odradek.cli.output import count, echo_json
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
 
-    there = cluster.metadata().topics
+    existing = cluster.metadata().topics
     names: list[str] = []
     for word in topics:
         matching = (
-            [word] if word in there else [n for n in sorted(there) if fnmatchcase(n, word) and not there[n].internal]
+            [word]
+            if word in existing
+            else [name for name in sorted(existing) if fnmatchcase(name, word) and not existing[name].internal]
         )
         if not matching and not if_exists:
-            fail(f"there is no topic '{word}'; `odradek topic list` shows what there is")
+            fail(f"topic '{word}' does not exist; `odradek topic list` shows the topics")
         names += [name for name in matching if name not in names]
-    records = _records(cluster, [there[name] for name in names])
+    records = _records(cluster, [existing[name] for name in names])
     if dry_run or not names:
         if as_json:
             echo_json([{"topic": name, "deleted": False, "records": records[name]} for name in names])
@@ -299,8 +325,8 @@ def delete(
     listed = ", ".join(f"{name} ({count(records[name], 'record')})" for name in names[:5])
     if len(names) > 5:
         listed += f" and {len(names) - 5} more"
-    confirm(f"This deletes {listed} for good.", yes)
-    outcome = verbs.delete(cluster, names)
+    confirm(f"This permanently deletes {listed}.", yes)
+    outcome = topic_requests.delete(cluster, names)
     refused = [(name, reason) for name, reason in outcome.items() if reason is not None]
     if as_json:
         echo_json(
@@ -318,29 +344,33 @@ def delete(
 
 
 def _records(cluster: "Cluster", topics: "list[TopicInfo]") -> dict[str, int]:
-    """How many offsets lie between start and end of each topic."""
-    from odradek.clients import topics as verbs
+    """The number of offsets between the log start offset and the log end offset of each topic."""
+    from odradek.clients import topics as topic_requests
 
-    partitions = [part for one in topics for part in one.partitions]
-    starts = verbs.list_offsets(cluster, partitions, verbs.EARLIEST)
-    ends = verbs.list_offsets(cluster, partitions, verbs.LATEST)
+    partitions = [part for info in topics for part in info.partitions]
+    starts = topic_requests.list_offsets(cluster, partitions, topic_requests.EARLIEST)
+    ends = topic_requests.list_offsets(cluster, partitions, topic_requests.LATEST)
     return {
-        one.name: sum(
+        info.name: sum(
             max(0, ends[place].offset - starts[place].offset)
-            for place in ((one.name, part.number) for part in one.partitions)
+            for place in ((info.name, part.number) for part in info.partitions)
             if place in starts and place in ends
         )
-        for one in topics
+        for info in topics
     }
 
 
 @topic.command("truncate")
 @on_cluster
 @TOPIC_ARGUMENT
-@click.option("-p", "--partition", "chosen", type=click.IntRange(0), multiple=True, help="Of this partition only.")
-@click.option("--before-offset", type=click.IntRange(0), help="Only records before this offset.")
 @click.option(
-    "--before-time", metavar="TIME", help="Only records before a time: 2026-01-31T12:00, -7d, or ms since 1970."
+    "-p", "--partition", "chosen", type=click.IntRange(0), multiple=True, help="Delete records of this partition only."
+)
+@click.option("--before-offset", type=click.IntRange(0), help="Delete only records below this offset.")
+@click.option(
+    "--before-time",
+    metavar="TIME",
+    help="Delete only records before this time: 2026-01-31T12:00, -7d, or ms since 1970.",
 )
 @YES_OPTION
 @DRY_RUN_OPTION
@@ -354,27 +384,28 @@ def truncate(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Delete the records of a topic, all or the oldest; the topic, its settings and its offsets stay.
+    """Delete the records of a topic, all of them or only the oldest. The topic and its configuration are kept.
 
-    Files are deleted by whole segments, some minutes later; the command prints how much space that frees.
+    Offsets are not reused: new records follow the deleted ones. Brokers delete whole segment files, some minutes later; the
+    command prints how much disk space becomes free.
     """
     from odradek.cli.config_change import print_freed
     from odradek.cli.output import count, echo_json, print_table
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
 
     plan = _truncation(cluster, topic, chosen, before_offset, before_time)
     total = sum(row["records"] for row in plan)
     changes = {(topic, row["partition"]): row["new_start"] for row in plan if row["records"]}
     space = _space_of(cluster, topic, plan) if changes else None
     if not dry_run and changes:
-        confirm(f"This deletes {count(total, 'record')} of topic {topic} for good.", yes)
-        verbs.delete_records(cluster, changes)
+        confirm(f"This permanently deletes {count(total, 'record')} of topic {topic}.", yes)
+        topic_requests.delete_records(cluster, changes)
     if as_json:
-        told = {"topic": topic, "records": total, "dry_run": dry_run, "partitions": plan}
+        result = {"topic": topic, "records": total, "dry_run": dry_run, "partitions": plan}
         if space is not None:
             freed, rules = space
-            told["space"] = rules._asdict() | {"bytes_at_least": freed.at_least, "bytes_at_most": freed.at_most}
-        echo_json(told)
+            result["space"] = rules._asdict() | {"bytes_at_least": freed.at_least, "bytes_at_most": freed.at_most}
+        echo_json(result)
         return
     titles = ["partition", "start", "new_start", "end", "records"]
     print_table([title.replace("_", " ") for title in titles], [[row[title] for title in titles] for row in plan], "")
@@ -386,8 +417,8 @@ def truncate(
 def _truncation(
     cluster: "Cluster", topic: str, chosen: tuple[int, ...], before_offset: int | None, before_time: str | None
 ) -> list[dict[str, int]]:
-    """What is deleted from each partition. Ends the command where the options do not fit. Raises ClientError."""
-    from odradek.clients import topics as verbs
+    """A row for each partition with the new log start offset. Ends the command on wrong options. Raises ClientError."""
+    from odradek.clients import topics as topic_requests
 
     if before_offset is not None and before_time is not None:
         raise click.UsageError("give only one of --before-offset and --before-time")
@@ -396,14 +427,14 @@ def _truncation(
     if unknown:
         fail(f"topic '{topic}' has no partition {unknown[0]}; it has 0 to {len(info.partitions) - 1}")
     partitions = [part for part in info.partitions if not chosen or part.number in chosen]
-    starts = verbs.list_offsets(cluster, partitions, verbs.EARLIEST)
-    ends = verbs.list_offsets(cluster, partitions, verbs.LATEST)
-    wanted = {place: found.offset for place, found in ends.items()}
+    starts = topic_requests.list_offsets(cluster, partitions, topic_requests.EARLIEST)
+    ends = topic_requests.list_offsets(cluster, partitions, topic_requests.LATEST)
+    new_starts = {place: end.offset for place, end in ends.items()}
     if before_time is not None:
-        at_times = verbs.list_offsets(cluster, partitions, parsed_time(before_time))
-        wanted = {place: found.offset if found.offset >= 0 else wanted[place] for place, found in at_times.items()}
+        at_times = topic_requests.list_offsets(cluster, partitions, parsed_time(before_time))
+        new_starts = {place: at.offset if at.offset >= 0 else new_starts[place] for place, at in at_times.items()}
     elif before_offset is not None:
-        wanted = {place: min(before_offset, end) for place, end in wanted.items()}
+        new_starts = {place: min(before_offset, end) for place, end in new_starts.items()}
     return [
         {
             "partition": index,
@@ -412,18 +443,18 @@ def _truncation(
             "end": ends[name, index].offset,
             "records": max(0, offset - starts[name, index].offset),
         }
-        for (name, index), offset in sorted(wanted.items())
+        for (name, index), offset in sorted(new_starts.items())
     ]
 
 
 def _space_of(
     cluster: "Cluster", topic: str, plan: list[dict[str, int]]
 ) -> "tuple[freed_space.FreedSpace, freed_space.SpaceRules] | None":
-    """What the truncation frees; None where the brokers do not tell sizes. Raises ClientError."""
+    """The disk space that the truncation frees; None if the brokers do not report log sizes. Raises ClientError."""
     from odradek.clients import freed_space
-    from odradek.clients import topics as verbs
+    from odradek.clients import topics as topic_requests
 
-    sizes = verbs.sizes(cluster, cluster.topics([topic]))
+    sizes = topic_requests.sizes(cluster, cluster.topics([topic]))
     if sizes is None:
         return None
     rules = freed_space.space_rules(cluster, topic)
@@ -438,7 +469,7 @@ def _space_of(
 
 
 def parsed_time(text: str) -> int:
-    """An option's time; a wrong one is a wrong command line."""
+    """The time of an option, in ms since 1970. Raises UsageError."""
     from odradek.cli.values import time_ms
 
     try:

@@ -1,4 +1,5 @@
-"""``odradek usage``: top, show, topic: who uses the broker how much. In the process of the command."""
+"""``odradek usage``: top, show, topic: usage of a broker by client, principal, topic and API. Runs in the process of the
+command."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,7 +14,7 @@ from odradek.cli.options import JSON_OPTION, SERVERS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from odradek.cli.usage_source import Place
+    from odradek.cli.usage_source import UsageLocation
     from odradek.metrics.spool_history import History
     from odradek.metrics.usage_totals import Filter
 
@@ -24,9 +25,10 @@ SHOWN = 20
 
 
 def on_broker(function: Command) -> Command:
-    """The function gets a `Place`, `timeout` in seconds and `as_json` before its own options; no figures are one line.
+    """Call the function with a `UsageLocation`, `timeout` in seconds and `as_json` before its own options.
 
-    Of what names a broker, options count more than the environment, and --metrics more than --bootstrap-server.
+    A UsageError is printed as one line. Options that select a broker have precedence over environment variables, and
+    --metrics over --bootstrap-server.
     """
 
     @wraps(function)
@@ -41,19 +43,20 @@ def on_broker(function: Command) -> Command:
     ) -> Any:
         from click.core import ParameterSource
 
-        from odradek.cli.usage_source import Place, UsageError
+        from odradek.cli.usage_source import UsageError, UsageLocation
 
-        typed = {
+        on_command_line = {
             name
             for name in ("metrics", "servers")
             if click.get_current_context().get_parameter_source(name) == ParameterSource.COMMANDLINE
         }
-        if "metrics" not in typed and (config_file or overrides or data_dir or pid or "servers" in typed):
+        selects_local_broker = bool(config_file or overrides or data_dir or pid)
+        if "metrics" not in on_command_line and (selects_local_broker or "servers" in on_command_line):
             metrics = None
-        if "servers" not in typed and (config_file or overrides or data_dir or pid or metrics):
+        if "servers" not in on_command_line and (selects_local_broker or metrics):
             servers = None
         try:
-            return function(Place(metrics, config_file, overrides, data_dir, pid, servers), **options)
+            return function(UsageLocation(metrics, config_file, overrides, data_dir, pid, servers), **options)
         except UsageError as error:
             fail(error)
 
@@ -65,12 +68,22 @@ def on_broker(function: Command) -> Command:
             type=click.FloatRange(0.01),
             default=10.0,
             show_default=True,
-            help="Seconds to wait for an answer.",
+            help="Seconds to wait for the broker's response.",
         ),
-        click.option("--pid", type=click.IntRange(1), help="That broker's process id."),
-        click.option("--data-dir", metavar="DIR", help="The first log directory of a broker of this machine."),
-        click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; wins over the file."),
-        click.option("--config", "config_file", metavar="FILE", help="The configuration of a broker of this machine."),
+        click.option(
+            "--pid", type=click.IntRange(1), help="Select a broker of this machine by its supervisor's process id."
+        ),
+        click.option("--data-dir", metavar="DIR", help="Select a broker of this machine by its first log directory."),
+        click.option(
+            "--set",
+            "overrides",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Select a broker of this machine by a configuration key, such as log.dirs; overrides the configuration file.",
+        ),
+        click.option(
+            "--config", "config_file", metavar="FILE", help="Select a broker of this machine by its configuration file."
+        ),
         click.option(
             "-b",
             "--bootstrap-server",
@@ -78,7 +91,7 @@ def on_broker(function: Command) -> Command:
             metavar="HOST:PORT",
             envvar=SERVERS,
             show_envvar=True,
-            help="Ask this broker where its metrics.listener is.",
+            help="Select a broker by its Kafka listener; its metrics.listener is read from its configuration.",
         ),
         click.option(
             "-m",
@@ -86,7 +99,7 @@ def on_broker(function: Command) -> Command:
             metavar="HOST:PORT",
             envvar="ODRADEK_METRICS",
             show_envvar=True,
-            help="The broker's metrics.listener.  [default: 127.0.0.1:9404]",
+            help="Select a broker by its metrics.listener.  [default: 127.0.0.1:9404]",
         ),
     ):
         command = option(command)
@@ -94,60 +107,67 @@ def on_broker(function: Command) -> Command:
 
 
 def filters(function: Command) -> Command:
-    """Options for a `Filter`, which the function gets as `wanted`."""
+    """Add the options of a `Filter`, which the function receives as `only`."""
 
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         from odradek.metrics.usage_totals import Filter
 
-        wanted = Filter(*(options.pop(f"only_{name}") for name in ("principal", "client", "topic", "api")))
-        return function(*arguments, wanted=wanted, **options)
+        only = Filter(*(options.pop(f"only_{name}") for name in ("principal", "client", "topic", "api")))
+        return function(*arguments, only=only, **options)
 
     command: Any = run
-    for name, what in (
-        ("api", "this API"),
-        ("topic", "this topic"),
-        ("principal", "this principal"),
-        ("client", "this client id"),
+    for name, objects in (
+        ("api", "APIs"),
+        ("topic", "topics"),
+        ("principal", "principals"),
+        ("client", "client ids"),
     ):
         command = click.option(
             f"--{name}",
             f"only_{name}",
             metavar="PATTERN",
             multiple=True,
-            help=f"Only of {what}; * and ? stand for any.",
+            help=f"Count only {objects} that match; * and ? are wildcards.",
         )(command)
     return command
 
 
 SORT_OPTION = click.option(
-    "--sort", type=click.Choice(SORTS), default="in", show_default=True, help="The largest first."
+    "--sort", type=click.Choice(SORTS), default="in", show_default=True, help="Sort by this column, largest first."
 )
 
 
 @click.group(cls=LazyGroup)
 def usage() -> None:
-    """Show who uses the broker how much: clients, principals, topics, APIs."""
+    """Show a broker's usage by client, principal, topic and API."""
 
 
 @usage.command("top")
 @on_broker
 @click.option(
-    "--by", type=click.Choice(DIMENSIONS), default="client", show_default=True, help="A row for each of these."
+    "--by", type=click.Choice(DIMENSIONS), default="client", show_default=True, help="Print one row for each of these."
 )
 @SORT_OPTION
 @filters
 @click.option(
-    "--interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=2.0,
+    show_default=True,
+    help="Seconds over which rates are measured.",
 )
-@click.option("-n", "--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="So many rows.")
-@click.option("--once", is_flag=True, help="One table, and end; so it is where no terminal is.")
-def top(place: "Place", timeout: float, as_json: bool, once: bool, **options: Any) -> None:
-    """Show the present rates, until Ctrl-C. With --json a line for each look."""
+@click.option("-n", "--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Maximum number of rows.")
+@click.option("--once", is_flag=True, help="Print one table and exit (always, if standard output is not a terminal).")
+def top(location: "UsageLocation", timeout: float, as_json: bool, once: bool, **options: Any) -> None:
+    """Show the current rates of use, refreshed every --interval seconds until Ctrl-C.
+
+    With --json, print one line of JSON for each interval.
+    """
     from odradek.cli.usage_source import Source
     from odradek.cli.usage_top import run_top
 
-    run_top(Source(place, timeout), as_json=as_json, once=once, **options)
+    run_top(Source(location, timeout), as_json=as_json, once=once, **options)
 
 
 @usage.command("show")
@@ -159,40 +179,45 @@ def top(place: "Place", timeout: float, as_json: bool, once: bool, **options: An
     multiple=True,
     default=("principal", "client", "topic"),
     show_default=True,
-    help="A row for each combination of these; may be given more than once.",
+    help="Print one row for each combination of these; may be given several times.",
 )
 @SORT_OPTION
 @filters
-@click.option("-n", "--limit", type=click.IntRange(1), help="So many rows; the sum is of all.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="Maximum number of rows; the sum includes all rows.")
 @click.option(
-    "--since", metavar="TIME", help="From the spool: since this time, e.g. 2026-01-31T12:00, or -1h for an hour ago."
+    "--since",
+    metavar="TIME",
+    help="Read the spool from this time on, e.g. 2026-01-31T12:00, or -1h for an hour ago (default: its beginning).",
 )
-@click.option("--until", metavar="TIME", help="From the spool: up to this time.")
-@click.option("--spool", metavar="DIR", help="The spool's directory, if the broker is not to be asked for it.")
+@click.option("--until", metavar="TIME", help="Read the spool up to this time (default: now).")
+@click.option(
+    "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
+)
 def show(
-    place: "Place",
+    location: "UsageLocation",
     timeout: float,
     as_json: bool,
-    wanted: "Filter",
+    only: "Filter",
     since: str | None,
     until: str | None,
     spool: str | None,
     **options: Any,
 ) -> None:
-    """Show sums: since the broker's start, or with --since of a time, from its spool."""
+    """Show total usage since the broker's start, or of a period (--since, --until), which is read from the broker's spool."""
     from odradek.cli.usage_source import Source, spool_directory
     from odradek.cli.usage_view import print_damages, show_sums
     from odradek.metrics.usage import entries_of
     from odradek.metrics.usage_totals import totals
 
     if since is not None or until is not None or spool is not None:
-        history = _history(spool_directory(spool, place, timeout), since, until, wanted)
-        span = history.from_ms, history.to_ms
-        show_sums(history.usage, span, as_json=as_json, history=history, **options)
+        history = _history(spool_directory(spool, location, timeout), since, until, only)
+        period = history.from_ms, history.to_ms
+        show_sums(history.usage, period, as_json=as_json, history=history, **options)
         print_damages(history)
         return
-    answer = Source(place, timeout).ask(_query(wanted))
-    show_sums(totals(entries_of(answer)), (answer["began"], answer["at"]), as_json=as_json, history=None, **options)
+    document = Source(location, timeout).usage(_query(only))
+    period = document["began"], document["at"]
+    show_sums(totals(entries_of(document)), period, as_json=as_json, history=None, **options)
 
 
 @usage.command("topic")
@@ -203,37 +228,49 @@ def show(
     type=click.FloatRange(0),
     default=1.0,
     show_default=True,
-    help="Seconds over which rates are taken; 0: none.",
+    help="Seconds over which rates are measured; 0: show no rates.",
 )
-@click.option("--since", metavar="TIME", help="Also who did since this time, from the spool, e.g. -7d.")
-@click.option("--spool", metavar="DIR", help="The spool's directory, if the broker is not to be asked for it.")
+@click.option(
+    "--since", metavar="TIME", help="Also show clients that used the topic since this time, e.g. -7d, from the spool."
+)
+@click.option(
+    "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
+)
 def topic(
-    place: "Place", timeout: float, as_json: bool, topic: str, interval: float, since: str | None, spool: str | None
+    location: "UsageLocation",
+    timeout: float,
+    as_json: bool,
+    topic: str,
+    interval: float,
+    since: str | None,
+    spool: str | None,
 ) -> None:
-    """Show who writes and reads a topic, since when, how fast, how far behind, and what is stored."""
+    """Show the clients that write and read a topic, their rates, the lag of readers and groups, and the stored bytes."""
     from odradek.cli.usage_source import Source, spool_directory
     from odradek.cli.usage_topic import show_topic
     from odradek.cli.usage_view import print_damages
     from odradek.metrics.usage_totals import Filter
 
-    source = Source(place, timeout)
+    source = Source(location, timeout)
     history = None
     if since is not None or spool is not None:
-        named = Filter(topic=(topic,))
-        history = _history(spool_directory(spool, place, timeout), since, None, named, topic)
+        history = _history(spool_directory(spool, location, timeout), since, None, Filter(topic=(topic,)), topic)
     show_topic(source, topic, interval, history, as_json=as_json)
     if history is not None:
         print_damages(history)
 
 
-def _query(wanted: "Filter") -> dict[str, Any]:
-    return {name: list(patterns) for name, patterns in wanted._asdict().items() if patterns}
+def _query(only: "Filter") -> dict[str, Any]:
+    return {name: list(patterns) for name, patterns in only._asdict().items() if patterns}
 
 
 def _history(
-    directory: "Path", since: str | None, until: str | None, wanted: "Filter", topic: str | None = None
+    directory: "Path", since: str | None, until: str | None, only: "Filter", topic: str | None = None
 ) -> "History":
-    """What the spool says. Raises UsageError."""
+    """Read the period from the spool. Raises UsageError.
+
+    :param topic: if not None, lines of the spool without this topic are skipped unparsed.
+    """
     import json
 
     from odradek.cli.usage_source import UsageError
@@ -250,6 +287,6 @@ def _history(
             raise UsageError(f"{option} {error}") from None
     needle = b"" if topic is None else f'"topic":{json.dumps(topic)}'.encode()
     try:
-        return History(directory, times[0], times[1], wanted.fits, needle)
+        return History(directory, times[0], times[1], only.fits, needle)
     except OSError as error:
-        raise UsageError(f"the spool {directory} cannot be read: {error.strerror}") from None
+        raise UsageError(f"cannot read the spool {directory}: {error.strerror}") from None

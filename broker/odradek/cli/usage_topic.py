@@ -1,11 +1,11 @@
-"""``odradek usage topic``: who writes and reads a topic, since when. In the process of the command."""
+"""``odradek usage topic``: the writers, readers and groups of a topic. Runs in the process of the command."""
 
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.output import Grouped, count, echo_json, print_table, size, when
+from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, when
 from odradek.cli.usage_source import UsageError
 from odradek.metrics.usage import entries_of
 from odradek.metrics.usage_totals import OTHER, Counts, UsageKey, growth, totals
@@ -15,65 +15,70 @@ if TYPE_CHECKING:
     from odradek.metrics.spool_history import History
 
 WRITES, READS = "Produce", "Fetch"
-_VERBS = {WRITES: ("in", "rin"), READS: ("out", "rout")}
+_COUNTERS = {WRITES: ("in", "rin"), READS: ("out", "rout")}
 
 
 def show_topic(source: "Source", name: str, interval: float, history: "History | None", *, as_json: bool) -> None:
-    """Raises UsageError. :param interval: seconds between two looks; 0: no rates. :param history: of the topic's usage."""
-    answer = source.ask({"name": name})
-    if answer["topic"] is None:
-        raise UsageError(_unknown(name, answer["close"]))
-    before = _of_topic(answer, name)
+    """Print a topic's usage. Raises UsageError.
+
+    :param interval: seconds over which rates are measured; 0: no rates.
+    :param history: the topic's usage from the spool; None: the usage since the broker's start.
+    """
+    document = source.usage({"name": name})
+    if document["topic"] is None:
+        raise UsageError(_unknown_topic(name, document["close"]))
+    entries = _entries_of_topic(document, name)
     rates: dict[UsageKey, Counts] = {}
     seconds = None
     if interval > 0:
         time.sleep(interval)
-        later = source.ask({"name": name})
+        later = source.usage({"name": name})
         if later["topic"] is None:
-            raise UsageError(f"topic '{name}' was deleted just now")
-        if later["boot"] == answer["boot"]:
-            seconds = max(1, later["clock"] - answer["clock"]) / 1000
-            rates = growth(before, _of_topic(later, name))
-        answer, before = later, _of_topic(later, name)
-    sums = totals(before)
+            raise UsageError(f"topic '{name}' was deleted while its rates were measured")
+        later_entries = _entries_of_topic(later, name)
+        if later["boot"] == document["boot"]:
+            seconds = max(1, later["clock"] - document["clock"]) / 1000
+            rates = growth(entries, later_entries)
+        document, entries = later, later_entries
+    sums = totals(entries)
     if history is not None:
         sums = _with_history(sums, history)
-    lags = {(row["principal"], row["client"]): row for row in answer["readers"]}
-    told = {
-        "topic": answer["topic"],
-        "at": answer["at"],
-        "counted_since": answer["began"] if history is None else history.from_ms,
-        "counted_until": answer["at"] if history is None else history.to_ms,
+    lags = {(row["principal"], row["client"]): row for row in document["readers"]}
+    report = {
+        "topic": document["topic"],
+        "at": document["at"],
+        "counted_since": document["began"] if history is None else history.from_ms,
+        "counted_until": document["at"] if history is None else history.to_ms,
         "writers": _rows(sums, rates, seconds, WRITES, {}),
         "readers": _rows(sums, rates, seconds, READS, lags),
         "groups": [
-            {key: value for key, value in row.items() if key not in ("kind", "topic")} for row in answer["groups"]
+            {key: value for key, value in row.items() if key not in ("kind", "topic")} for row in document["groups"]
         ],
-        "folded": any(one["topic"] == OTHER for one in entries_of(answer)),
+        "folded": any(entry["topic"] == OTHER for entry in entries_of(document)),
     }
     if as_json:
-        echo_json(told)
+        echo_json(report)
     else:
-        _print(name, told)
+        _print(name, report)
 
 
-def _unknown(name: str, close: list[str]) -> str:
+def _unknown_topic(name: str, close: list[str]) -> str:
     if close:
-        return f"there is no topic '{name}'; did you mean {' or '.join(repr(one) for one in close)}?"
-    return f"there is no topic '{name}'; `odradek topic list` shows which there are"
+        return f"topic '{name}' does not exist; did you mean {' or '.join(map(repr, close))}?"
+    return f"topic '{name}' does not exist; `odradek topic list` shows the topics"
 
 
-def _of_topic(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    return [one for one in entries_of(answer) if one["topic"] == name]
+def _entries_of_topic(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [entry for entry in entries_of(document) if entry["topic"] == name]
 
 
 def _with_history(sums: dict[UsageKey, Counts], history: "History") -> dict[UsageKey, Counts]:
-    """The sums of the spool's time; who is at work now is there since then at least, and until now."""
-    found = dict(history.usage)
+    """The sums of the spool's period, with the clients that the broker counts now added, and times of use extended to now."""
+    merged = dict(history.usage)
     for key, now in sums.items():
-        known = found.setdefault(key, Counts(list(now.values), now.since_ms, now.last_ms))
+        known = merged.setdefault(key, Counts(list(now.values), now.since_ms, now.last_ms))
         known.since_ms, known.last_ms = min(known.since_ms, now.since_ms), max(known.last_ms, now.last_ms)
-    return found
+    return merged
 
 
 def _rows(
@@ -83,9 +88,9 @@ def _rows(
     api: str,
     lags: dict[tuple[str, str], dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Who did it, the most bytes first."""
-    size_name, records_name = _VERBS[api]
-    found = []
+    """A row for each client that used the API, the largest number of bytes first."""
+    size_name, records_name = _COUNTERS[api]
+    rows = []
     for key, counts in sums.items():
         if key.api != api:
             continue
@@ -103,28 +108,30 @@ def _rows(
         if api == READS:
             lag = lags.get((key.principal, key.client), {})
             row |= {"lag": lag.get("lag"), "lag_s": lag.get("lag_s")}
-        found.append(row)
-    return sorted(found, key=lambda row: (-row["bytes"], row["principal"], row["client"]))
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-row["bytes"], row["principal"], row["client"]))
 
 
-def _print(name: str, told: dict[str, Any]) -> None:
-    stored = told["topic"]
+def _print(name: str, report: dict[str, Any]) -> None:
+    stored = report["topic"]
     records = max(0, stored["end"] - stored["start"])
     click.echo(
         f"Topic {name}: {size(stored['bytes'])} stored in {count(stored['partitions'], 'partition')}"
-        f" (the largest {size(stored['largest'])}), {records:,} offsets from start to end"
+        f" (the largest has {size(stored['largest'])}), {records:,} offsets from log start to log end"
     )
-    since, until = told["counted_since"], told["counted_until"]
+    since, until = report["counted_since"], report["counted_until"]
     if since is not None and until is not None:
-        note = (
-            "" if until == told["at"] else f" (the spool's last minute). As of {when(told['at'])}: last, lag and groups"
-        )
-        click.echo(f"Bytes, records and errors are counted from {when(since)} to {when(until)}{note}.")
-    if told["folded"]:
-        click.echo("Some topics are counted together as 'other': there may be more who use it.")
-    for title, rows, nobody in (
-        ("Writers", told["writers"], "  nobody wrote to it"),
-        ("Readers", told["readers"], "  nobody read it"),
+        click.echo(f"Bytes, records and errors are counted from {when(since)} to {when(until)}.")
+        if until != report["at"]:
+            click.echo(
+                "These counts are from the spool. The columns last, lag and lag s, and the groups, show the state at "
+                f"{when(report['at'])}."
+            )
+    if report["folded"]:
+        click.echo("Some topics are counted together as 'other', so clients of this topic may be missing here.")
+    for title, rows, empty in (
+        ("Writers", report["writers"], "  no client wrote to the topic"),
+        ("Readers", report["readers"], "  no client read from the topic"),
     ):
         click.echo(f"\n{title}")
         lag_titles = ["lag", "lag s"] if title == "Readers" else []
@@ -140,10 +147,10 @@ def _print(name: str, told: dict[str, Any]) -> None:
             "errors",
             *lag_titles,
         ]
-        print_table(titles, [_cells(row) for row in rows], nobody)
+        print_table(titles, [_cells(row) for row in rows], empty)
     click.echo("\nGroups")
-    rows = [[row["group"], row["members"], _grouped(row["lag"]), row["lag_s"]] for row in told["groups"]]
-    print_table(["group", "members", "lag", "lag s"], rows, "  no group has committed offsets of it")
+    rows = [[row["group"], row["members"], _grouped(row["lag"]), row["lag_s"]] for row in report["groups"]]
+    print_table(["group", "members", "lag", "lag s"], rows, "  no group has committed offsets of the topic")
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:
@@ -154,5 +161,5 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     return [*cells, _grouped(row["lag"]), row["lag_s"]] if "lag" in row else cells
 
 
-def _grouped(number: int | None) -> Grouped | None:
-    return None if number is None else Grouped(number)
+def _grouped(number: int | None) -> GroupedNumber | None:
+    return None if number is None else GroupedNumber(number)

@@ -1,29 +1,30 @@
-"""Sums of usage as tables and as JSON. In the process of the command."""
+"""Prints total usage as a table or as JSON, and warnings about its spool. Runs in the process of the command."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.output import Grouped, count, echo_json, print_table, size, span, when
+from odradek.cli.failure import warn
+from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, span, when
 from odradek.metrics.usage_totals import Counts, UsageKey, grouped, top
 
 if TYPE_CHECKING:
     from odradek.metrics.spool_history import History
 
 NO_TOPIC = "(none)"
-TOLD_DAMAGES = 5
-Span = tuple[int | None, int | None]
+MAX_DAMAGES_SHOWN = 5
+Period = tuple[int | None, int | None]
 
 
 def name_cell(name: str | None) -> str:
-    """A name as a cell; what is of no topic, or of no API, is said to be."""
+    """A name as a cell; `NO_TOPIC` for usage without a topic or API."""
     return name or NO_TOPIC
 
 
 def show_sums(
     sums: Mapping[UsageKey, Counts],
-    during: Span,
+    period: Period,
     *,
     by: Sequence[str],
     sort: str,
@@ -31,17 +32,20 @@ def show_sums(
     as_json: bool,
     history: "History | None",
 ) -> None:
-    """A row for each group, and their sum. :param during: of what time, in ms. :param by: some of the dimensions."""
+    """Print a row for each combination of the dimensions `by`, and the sum of all.
+
+    :param period: the start and end of the counts, in ms since 1970.
+    """
     by = tuple(dict.fromkeys(by))
     rows = top(grouped(sums, by), sort, limit)
-    whole = grouped(sums, ()).get((), Counts())
+    total = grouped(sums, ()).get((), Counts())
     if as_json:
-        told: dict[str, Any] = {"from": during[0], "to": during[1], "by": by, "sum": whole.as_dict()}
-        told["rows"] = [dict(zip(by, key, strict=True)) | counts.as_dict() for key, counts in rows]
+        document: dict[str, Any] = {"from": period[0], "to": period[1], "by": by, "sum": total.as_dict()}
+        document["rows"] = [dict(zip(by, key, strict=True)) | counts.as_dict() for key, counts in rows]
         if history is not None:
-            told["damages"] = [str(one) for one in history.damages]
-            told["gaps"] = [one._asdict() for one in history.gaps]
-        echo_json(told)
+            document["damages"] = [str(damage) for damage in history.damages]
+            document["gaps"] = [gap._asdict() for gap in history.gaps]
+        echo_json(document)
         return
     titles = [
         *by,
@@ -57,13 +61,13 @@ def show_sums(
         "last",
     ]
     cells = [[*map(name_cell, key), *_cells(counts)] for key, counts in rows]
-    print_table(titles, cells, "nothing was used")
-    if during[0] is not None and during[1] is not None:
+    print_table(titles, cells, "no usage")
+    if period[0] is not None and period[1] is not None:
         click.echo()
         click.echo(
-            f"From {when(during[0])} to {when(during[1])}: {size(whole.get('in'))} in, {size(whole.get('out'))} out,"
-            f" {count(whole.get('rin'), 'record')} in, {whole.get('rout'):,} out,"
-            f" {count(whole.get('req'), 'request')}, {count(whole.get('err'), 'error')}"
+            f"Total from {when(period[0])} to {when(period[1])}: {size(total.get('in'))} in, {size(total.get('out'))} out,"
+            f" {count(total.get('rin'), 'record')} in, {total.get('rout'):,} out,"
+            f" {count(total.get('req'), 'request')}, {count(total.get('err'), 'error')}"
         )
 
 
@@ -71,10 +75,10 @@ def _cells(counts: Counts) -> list[Any]:
     return [
         size(counts.get("in")),
         size(counts.get("out")),
-        Grouped(counts.get("rin")),
-        Grouped(counts.get("rout")),
-        Grouped(counts.get("req")),
-        Grouped(counts.get("err")),
+        GroupedNumber(counts.get("rin")),
+        GroupedNumber(counts.get("rout")),
+        GroupedNumber(counts.get("req")),
+        GroupedNumber(counts.get("err")),
         span(counts.get("thr")) if counts.get("thr") else None,
         span(counts.get("conn")) if counts.get("conn") else None,
         when(counts.since_ms),
@@ -83,9 +87,9 @@ def _cells(counts: Counts) -> list[Any]:
 
 
 def print_damages(history: "History") -> None:
-    """What the spool could not say, on stderr."""
-    told = [str(one) for one in history.damages] + [str(one) for one in history.gaps]
-    for line in told[:TOLD_DAMAGES]:
-        click.echo(f"odradek: warning: {line}", err=True)
-    if len(told) > TOLD_DAMAGES:
-        click.echo(f"odradek: warning: and {len(told) - TOLD_DAMAGES} more like that", err=True)
+    """Print the damages and gaps of the spool as warnings on stderr, at most `MAX_DAMAGES_SHOWN`."""
+    problems = [str(problem) for problem in (*history.damages, *history.gaps)]
+    for problem in problems[:MAX_DAMAGES_SHOWN]:
+        warn(problem)
+    if len(problems) > MAX_DAMAGES_SHOWN:
+        warn(f"{len(problems) - MAX_DAMAGES_SHOWN} more damaged or missing intervals in the spool; --json lists all")

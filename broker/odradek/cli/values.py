@@ -1,4 +1,4 @@
-"""How people write times, spans and sizes to the command, and what they mean. Pure functions; ValueError says what is right."""
+"""Parses the times, durations and sizes that users type. Pure functions; the ValueError shows the correct form."""
 
 import re
 from datetime import datetime
@@ -12,29 +12,29 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
 def duration_ms(text: str) -> int:
-    """ "90s", "1h30m", "7d", or a number of ms. Raises ValueError."""
+    """A duration in ms, from "90s", "1h30m", "7d", or a number of ms. Raises ValueError."""
     word = text.strip().lower()
     if word.lstrip("-").isdigit():
         return int(word)
     parts = _PART.findall(word)
     if not parts or _PART.sub("", word).strip() or any(unit not in UNITS_MS for _, unit in parts):
-        raise ValueError(f"'{text}' is no span of time: write e.g. 7d, 1h30m, 90s, 500ms")
+        raise ValueError(f"'{text}' is not a duration: write e.g. 7d, 1h30m, 90s, 500ms, or a number of ms")
     return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
 
 
 def size_bytes(text: str) -> int:
-    """ "512MiB", "10GB", "1g" (of 1024), or a number of bytes. Raises ValueError."""
+    """A size in bytes, from "512MiB", "10GB", "1g" (powers of 1024), or a number of bytes. Raises ValueError."""
     word = text.strip().lower()
     if word.lstrip("-").isdigit():
         return int(word)
     match = _PART.fullmatch(word)
     if match is None or match[2] not in UNITS_BYTES:
-        raise ValueError(f"'{text}' is no size: write e.g. 512MiB, 10GB or a number of bytes")
+        raise ValueError(f"'{text}' is not a size: write e.g. 512MiB, 10GB or a number of bytes")
     return round(float(match[1]) * UNITS_BYTES[match[2]])
 
 
 def time_ms(text: str, now_ms: int) -> int:
-    """A time since 1970 in ms: ISO 8601 (this machine's zone unless it names one), ms, or "-1h" for an hour ago.
+    """ms since 1970, from an ISO 8601 time (default: this machine's time zone), ms since 1970, or "-1h" (an hour ago).
 
     Raises ValueError.
     """
@@ -47,12 +47,12 @@ def time_ms(text: str, now_ms: int) -> int:
         return round(datetime.fromisoformat(word).timestamp() * 1000)
     except ValueError:
         raise ValueError(
-            f"'{text}' is no time: write e.g. 2026-01-31T12:00, 2026-01-31T12:00:00Z, -1h (an hour ago), or ms since 1970"
+            f"'{text}' is not a time: write e.g. 2026-01-31T12:00, 2026-01-31T12:00:00Z, -1h (an hour ago), or ms since 1970"
         ) from None
 
 
 def config_value(key: str, text: str) -> str:
-    """A configuration's value as brokers read it: spans for keys of ms and sizes for keys of bytes become numbers.
+    """A configuration value as brokers read it: durations become ms for .ms keys, and sizes become bytes for .bytes keys.
 
     Raises ClientError.
     """

@@ -1,6 +1,7 @@
-"""A real broker for tests, in a fraction of a second: a context manager and pytest fixtures. No Docker, no Java.
+"""A real broker for tests, which starts in a fraction of a second: a context manager and pytest fixtures. No Docker, no Java.
 
-Imported when asked for: the command uses what is small here (`status`, `process_tree`) and must answer at once.
+`Broker` and `BrokerError` are imported on first use, because the command imports the small modules `status` and
+`process_tree` of this package, and must start fast.
 """
 
 from typing import TYPE_CHECKING, Any

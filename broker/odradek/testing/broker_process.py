@@ -1,10 +1,10 @@
-"""A real broker for tests: started as processes of its own, on a free port, ended by process id.
+"""A real broker for tests: started in separate processes on a free port, and ended by process id.
 
-Runs in the process of the test. It waits on descriptors only (the readiness datagram, pidfds), never on the clock. What
-answers is proved to be what was started: the readiness message carries the kernel's word for its sender,
-``odradek.pid`` names the same process with its start time, and that process holds the listening socket. An ended
-supervisor stays a zombie until its group was dealt with, so that its id cannot have become another's when the group is
-killed. Between an end and the next start its port is held here, so that nobody else is given it meanwhile.
+Runs in the process of the test. It waits only on descriptors (the readiness datagram, pidfds), never on the clock. It proves
+that the process that responds is the process that it started: the kernel's credentials of the readiness message name its
+sender, ``odradek.pid`` names the same process with its start time, and that process holds the listening socket. An ended
+supervisor stays a zombie until its process group is killed, so that its id cannot be reused before. Between an end and the
+next start, this process holds the broker's port, so that no other process takes it.
 """
 
 import os
@@ -29,24 +29,24 @@ from odradek.testing.process_tree import descendants, group_of, listens_on, open
 from odradek.testing.status import read_status
 
 _LOG_TAIL_BYTES = 4000
-AGAIN_AFTER_S = 0.1
+RETRY_AFTER_S = 0.1
 _CREDENTIALS = struct.Struct("iII")
 
 
 WITHOUT_REPORTER = {"metrics.listener": "", "usage.spool.max.bytes": "0"}
-"""Nothing that tests do not ask for: no fixed port, no process for it."""
+"""Defaults that start no reporter process and open no metrics port, unless a test sets these keys."""
 
 
 class BrokerError(RuntimeError):
-    """The broker did not start, stop or answer as it should; carries the end of its log."""
+    """The broker did not start, stop or respond; the message contains the end of its log."""
 
 
 class Broker:
-    """A broker in ``directory`` (by default a temporary one that is removed at the end).
+    """A broker in ``directory`` (default: a temporary directory, which is removed at the end).
 
-    ``config`` are settings of server.properties; ``topics`` are created once it answers: partitions by name, or a
-    mapping of topic configuration with ``partitions`` in it. ``python`` is the interpreter to run, ``environment`` is
-    added to this process' own. ``timeout`` in seconds bounds start and stop.
+    ``config`` contains settings of server.properties. ``topics`` are created at the first start: by name the number of
+    partitions, or a mapping of topic configuration that may contain ``partitions``. ``python`` is the interpreter to run;
+    ``environment`` is added to the environment of this process. ``timeout`` limits the start and the stop, in seconds.
     """
 
     def __init__(
@@ -89,40 +89,42 @@ class Broker:
     ) -> None:
         try:
             if self.running:
-                os.kill(self.pid, signal.SIGTERM)  # one that has ended since then was not reaped: no harm
-                self._stopped()
+                os.kill(
+                    self.pid, signal.SIGTERM
+                )  # safe if it has ended by now: it is not reaped, so its id is not reused
+                self._wait_until_stopped()
         finally:
             self._end_group()
-            self._let_port_go()
+            self._release_port()
             self._remove_directory()
 
     @property
     def running(self) -> bool:
-        """True from a successful start until it was stopped, killed, or ended by itself."""
+        """Whether the supervisor runs: from a successful start until it ends."""
         if self._process is None or self._process.returncode is not None:
             return False
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     @property
     def pid(self) -> int:
-        """The supervisor's process id. Raises BrokerError if it was never started."""
+        """The supervisor's process id. Raises BrokerError if the broker was never started."""
         if self._process is None:
             raise BrokerError("the broker was not started")
         return self._process.pid
 
     @property
     def port(self) -> int:
-        """The port of the first listener, as bound."""
+        """The port to which the first listener is bound."""
         return self._port
 
     @property
     def host(self) -> str:
-        """Where clients reach the first listener."""
+        """The host at which clients connect to the first listener."""
         return self._host
 
     @property
     def metrics_url(self) -> str:
-        """Where it serves HTTP, without a slash at the end; for a broker with `metrics.listener`. Raises BrokerError."""
+        """The URL of `metrics.listener`, without a slash at the end. Raises BrokerError if the broker has no such listener."""
         address = self.status()["metrics"]
         if address is None:
             raise BrokerError("the broker has no metrics.listener")
@@ -136,7 +138,7 @@ class Broker:
         return f"{host}:{self.port}"
 
     def start(self) -> None:
-        """Starts it, waits until it is ready, creates the topics if it is the first start. Raises BrokerError."""
+        """Start the broker, wait until it is ready, and at the first start create the topics. Raises BrokerError."""
         if self.running:
             raise BrokerError(f"the broker already runs as process {self.pid}")
         first = self._process is None
@@ -145,10 +147,10 @@ class Broker:
         try:
             while not self._attempt():
                 if time.monotonic() - began > self.timeout:
-                    raise self._error(f"port {self._port} of the start before is in use by somebody else")
-                time.sleep(AGAIN_AFTER_S)
+                    raise self._error(f"port {self._port}, which the broker had before, is in use by another process")
+                time.sleep(RETRY_AFTER_S)
             self._identify()
-            self._let_port_go()
+            self._release_port()
             self.start_seconds = time.monotonic() - began
             if first and self.topics:
                 self._create_topics()
@@ -157,11 +159,11 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Asks it to end (SIGTERM) and waits. Raises BrokerError if it takes too long or ends with an error."""
+        """Send SIGTERM and wait for the end. Raises BrokerError on a timeout, or a nonzero exit code."""
         self.signal(signal.SIGTERM)
-        self._stopped()
+        self._wait_until_stopped()
 
-    def _stopped(self) -> None:
+    def _wait_until_stopped(self) -> None:
         if not self._wait_for_end([self.pid]):
             self._end_group()
             raise self._error(f"the broker did not stop within {self.timeout:g} s")
@@ -170,53 +172,53 @@ class Broker:
             raise self._error(f"the broker stopped with exit code {code}")
 
     def kill(self) -> None:
-        """Kills the supervisor (SIGKILL) and waits until its children, who notice, have ended too.
+        """Kill the supervisor (SIGKILL) and wait until its children, which detect its end, have ended too.
 
-        Raises BrokerError, after killing them, if they do not.
+        If they do not end in time, kills them and raises BrokerError.
         """
         self.signal(signal.SIGKILL)
         if not self._wait_for_group():
             self._end_group()
-            raise self._error(f"children of the killed supervisor still lived after {self.timeout:g} s")
+            raise self._error(f"children of the killed supervisor still ran after {self.timeout:g} s")
         self._reap()
 
     def kill_group(self) -> None:
-        """Kills all its processes at once (SIGKILL), as a power failure would, and waits for their end."""
+        """Kill all processes of the broker at once (SIGKILL), as in a power failure, and wait for their end."""
         os.killpg(self.pid, signal.SIGKILL)
         if not self._wait_for_group():
             raise self._error("a killed process of the broker did not end")
         self._reap()
 
     def restart(self) -> None:
-        """Stops it if it runs, and starts it on the same data and the same port. Raises BrokerError."""
+        """Stop the broker if it runs, and start it on the same data and the same port. Raises BrokerError."""
         if self.running:
             self.stop()
         self.start()
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the supervisor. Raises BrokerError if it does not run."""
+        """Send a signal to the supervisor. Raises BrokerError if the broker is not running."""
         if not self.running:
-            raise self._error("the broker does not run")
+            raise self._error("the broker is not running")
         os.kill(self.pid, number)
 
     def status(self) -> dict[str, Any]:
-        """What its supervisor tells of itself. Raises OSError if it does not answer."""
+        """The supervisor's status. Raises OSError if it does not respond."""
         return read_status(str(self.data_dir), self.timeout)
 
     def processes(self) -> list[dict[str, Any]]:
-        """Its processes as the supervisor knows them: kind, pid, state, restarts."""
+        """The processes in the supervisor's status: kind, pid, state, restarts."""
         return list(self.status()["processes"])
 
     def process_ids(self) -> list[int]:
-        """All its processes as the kernel knows them, the supervisor first."""
+        """The ids of the broker's processes from /proc, the supervisor first."""
         return descendants(self.pid)
 
     def pss_bytes(self) -> int:
-        """Proportional memory of all its processes."""
+        """The proportional set size of all processes of the broker, in bytes."""
         return pss_bytes(self.process_ids())
 
     def log_tail(self) -> str:
-        """The end of what it wrote to its log."""
+        """The end of the broker's log."""
         if not self.log_file.exists():
             return ""
         return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
@@ -228,40 +230,40 @@ class Broker:
             raise self._error(f"the topics were not created: {error}") from error
 
     def _attempt(self) -> bool:
-        """False if somebody has taken the port meanwhile, as a client's end of a connection perhaps. Raises BrokerError."""
-        at = self.log_file.stat().st_size if self.log_file.exists() else 0
+        """Launch the broker; False if its port is in use, perhaps by a client's end of a connection. Raises BrokerError."""
+        log_size = self.log_file.stat().st_size if self.log_file.exists() else 0
         try:
             self._launch()
         except BrokerError:
             with self.log_file.open("rb") as log:
-                log.seek(at)
-                taken = self._again and b"cannot be opened: the port is in use" in log.read()
-            if not taken:
+                log.seek(log_size)
+                port_in_use = self._keeps_port and b"cannot be opened: the port is in use" in log.read()
+            if not port_in_use:
                 raise
             self._end_group()
             return False
         return True
 
     @property
-    def _again(self) -> bool:
-        """Whether clients of the test shall find it where it was, though its port was the system's choice."""
+    def _keeps_port(self) -> bool:
+        """Whether a restart must use the previous port, which the system had chosen, so that clients find the broker."""
         return bool(self._port) and self.config["listeners"].partition(",")[0].endswith(":0")
 
     def _launch(self) -> None:
         config = dict(self.config)
-        if self._again:
-            first, comma, others = config["listeners"].partition(",")
-            config["listeners"] = f"{first[:-1]}{self._port}{comma}{others}"
+        if self._keeps_port:
+            first, comma, rest = config["listeners"].partition(",")
+            config["listeners"] = f"{first[:-1]}{self._port}{comma}{rest}"
         command = [self._python, "-m", "odradek.cli.main", "start"]
         for name, value in config.items():
             command += ["--set", f"{name}={value}"]
         with (
-            tempfile.TemporaryDirectory(prefix="odradek-ready-") as place,
+            tempfile.TemporaryDirectory(prefix="odradek-ready-") as directory,
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready,
         ):
             ready.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            ready.bind(f"{place}/notify")
-            environment = os.environ | self._environment | {"NOTIFY_SOCKET": f"{place}/notify"}
+            ready.bind(f"{directory}/notify")
+            environment = os.environ | self._environment | {"NOTIFY_SOCKET": f"{directory}/notify"}
             environment.pop("WATCHDOG_USEC", None)
             with self.log_file.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -275,7 +277,7 @@ class Broker:
             self._wait_until_ready(ready)
 
     def _wait_until_ready(self, ready: socket.socket) -> None:
-        """Until READY=1 from the very process that was started, its end, or the timeout."""
+        """Wait for READY=1 from the process that was started. Raises BrokerError if it ends before, or on a timeout."""
         deadline = time.monotonic() + self.timeout
         pidfd = os.pidfd_open(self.pid)
         try:
@@ -299,10 +301,10 @@ class Broker:
             os.close(pidfd)
 
     def _identify(self) -> None:
-        """Reads address and identity, and checks that the process started is the one that listens."""
+        """Read the broker's address, and check that the process that was started is the one that listens."""
         running = read_pid_file(str(self.data_dir))
         if running is None or running.pid != self.pid:
-            running = self._answering()  # the file may be older than the broker, which found no room for its own
+            running = self._from_status()  # the file may be an old one, if the disk had no space for a new one
         if running is None or running.pid != self.pid or not running.is_alive():
             raise self._error(f"odradek.pid in {self.data_dir} names {running} instead of process {self.pid}")
         first = running.listeners[0]
@@ -312,14 +314,14 @@ class Broker:
         self._bound_host = first.host
         self._host = first.host or "127.0.0.1"
 
-    def _answering(self) -> RunningBroker | None:
-        """The broker of the directory, as its status socket says; None if nobody answers."""
+    def _from_status(self) -> RunningBroker | None:
+        """The broker that responds on the directory's status socket; None if there is no response."""
         try:
             report = read_status(str(self.data_dir))
         except (OSError, ValueError):
             return None
         ticks = start_ticks(report["pid"])
-        listeners = tuple(Listener(**one) for one in report["listeners"])
+        listeners = tuple(Listener(**listener) for listener in report["listeners"])
         return None if ticks is None else RunningBroker(report["pid"], ticks, listeners)
 
     def _error(self, text: str) -> BrokerError:
@@ -339,7 +341,7 @@ class Broker:
                 os.close(pidfd)
 
     def _wait_for_group(self) -> bool:
-        """Until the supervisor has ended and then all its children, among them one that it had just forked."""
+        """Wait until the supervisor has ended, and then all its children, including one that it has just forked."""
         return self._wait_for_end([self.pid]) and self._wait_for_end(group_of(self.pid))
 
     def _reap(self) -> int | None:
@@ -350,28 +352,28 @@ class Broker:
         return code
 
     def _hold_port(self) -> None:
-        """Bound and not listening: the system gives the port to nobody, and whoever asks for it by number may listen on it."""
-        if not self._again or self._held is not None:
+        """Bind the port without listening: the system then assigns it to no other socket, but the broker can listen on it."""
+        if not self._keeps_port or self._held is not None:
             return
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             self._bound_host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        held = socket.socket(found[0][0], socket.SOCK_STREAM)
+        held = socket.socket(addresses[0][0], socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            held.bind(found[0][4])
-        except OSError:  # somebody was faster, as the next start will say
+            held.bind(addresses[0][4])
+        except OSError:  # another process has taken the port; the next start reports that
             held.close()
         else:
             self._held = held
 
-    def _let_port_go(self) -> None:
+    def _release_port(self) -> None:
         if self._held is not None:
             self._held.close()
             self._held = None
 
     def _end_group(self) -> int | None:
-        """Kills what is left of the session that the broker was started in; the supervisor's exit code."""
+        """Kill all remaining processes of the broker's process group; return the supervisor's exit code."""
         if self._process is not None and self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         return self._reap()

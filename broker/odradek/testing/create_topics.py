@@ -1,4 +1,4 @@
-"""Creates topics with one CreateTopics request on a plain socket, so that tests need no client library for it."""
+"""Creates topics with one CreateTopics request on a plain socket, so that tests need no client library."""
 
 import socket
 import struct
@@ -9,14 +9,14 @@ _API_KEY, _VERSION, _CORRELATION_ID = 19, 4, 1
 
 
 def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, str]], timeout: float = 30.0) -> None:
-    """Creates topics; a number is the partitions, a mapping is the configuration with ``partitions`` beside it.
+    """Create topics: for each name the number of partitions, or a configuration that may contain ``partitions``.
 
-    Raises RuntimeError with the broker's error code and message, OSError if there is no answer within ``timeout`` seconds.
+    Raises RuntimeError with the broker's error code and message, OSError if there is no response within ``timeout`` seconds.
     """
     request = struct.pack(">hhih", _API_KEY, _VERSION, _CORRELATION_ID, -1) + struct.pack(">i", len(topics))
-    for name, wanted in topics.items():
-        configs = {} if isinstance(wanted, int) else dict(wanted)
-        partitions = wanted if isinstance(wanted, int) else int(configs.pop("partitions", 1))
+    for name, topic in topics.items():
+        configs = {} if isinstance(topic, int) else dict(topic)
+        partitions = topic if isinstance(topic, int) else int(configs.pop("partitions", 1))
         request += _string(name) + struct.pack(">ihi", partitions, 1, 0) + struct.pack(">i", len(configs))
         request += b"".join(_string(key) + _string(str(value)) for key, value in configs.items())
     request += struct.pack(">i?", int(timeout * 1000), False)
@@ -29,7 +29,7 @@ def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
-        raise ConnectionError("the broker closed the connection instead of answering CreateTopics")
+        raise ConnectionError("the broker closed the connection without a response to CreateTopics")
     return data
 
 
@@ -39,7 +39,10 @@ def _string(text: str) -> bytes:
 
 
 def _check(response: bytes) -> None:
-    """Correlation id, throttle time, then for each topic: name, error code, message."""
+    """Raise RuntimeError if the response has an error.
+
+    Its fields are the correlation id and the throttle time, then for each topic the name, error code and message.
+    """
     _, _, count = struct.unpack_from(">iii", response)
     position = 12
     failed = []

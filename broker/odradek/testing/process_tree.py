@@ -1,6 +1,6 @@
-"""What the kernel tells about a broker's processes: children, memory, listening sockets, their end.
+"""Reads a broker's processes from ``/proc``: children, memory, open files, listening sockets; and waits for their end.
 
-Pure reading of ``/proc`` by whoever watches a broker (tests, the command); nothing here changes a process.
+Used by tests and by the command, in their own processes. Nothing here changes a process.
 """
 
 import contextlib
@@ -14,31 +14,31 @@ _LISTEN = "0A"
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all below it, parents first. Those that end meanwhile are left out."""
-    found = [pid]
-    for parent in found:
+    """The process and its descendants, parents first. Processes that end during the call are left out."""
+    pids = [pid]
+    for parent in pids:
         try:
             tasks = list(Path(f"/proc/{parent}/task").iterdir())
         except (FileNotFoundError, ProcessLookupError):
             continue
         for task in tasks:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
-                found += map(int, (task / "children").read_text().split())
-    return found
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                pids += map(int, (task / "children").read_text().split())
+    return pids
 
 
 def group_of(pid: int) -> list[int]:
-    """The processes of a process group, those that have ended and were not reaped among them."""
-    found = []
+    """The processes of a process group, including zombies."""
+    pids = []
     for entry in Path("/proc").iterdir():
-        with contextlib.suppress(ValueError, ProcessLookupError):  # no process, or one that ended meanwhile
+        with contextlib.suppress(ValueError, ProcessLookupError):  # not a process, or a process that has ended
             if os.getpgid(int(entry.name)) == pid:
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def pss_bytes(pids: Iterable[int]) -> int:
-    """Proportional memory of these processes together; one that has ended counts nothing."""
+    """The sum of the proportional set sizes of processes, in bytes; 0 for a process that has ended."""
     total = 0
     for pid in pids:
         try:
@@ -50,7 +50,7 @@ def pss_bytes(pids: Iterable[int]) -> int:
 
 
 def listens_on(pid: int, port: int) -> bool:
-    """True if this very process holds a TCP socket that listens on the port."""
+    """Whether the process holds a TCP socket that listens on the port."""
     inodes = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -61,7 +61,7 @@ def listens_on(pid: int, port: int) -> bool:
 
 
 def open_files(pid: int) -> list[str]:
-    """What the process' descriptors point to. Raises OSError if it may not be looked at or is gone."""
+    """The targets of the process's descriptors. Raises OSError if the process has ended, or belongs to another user."""
     targets = []
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -72,7 +72,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def open_pidfds(pids: Iterable[int]) -> list[int]:
-    """A descriptor for each of these processes that still exists; the caller closes them."""
+    """A pidfd for each of the processes that exists; the caller closes them."""
     pidfds = []
     for pid in pids:
         try:
@@ -83,7 +83,7 @@ def open_pidfds(pids: Iterable[int]) -> list[int]:
 
 
 def wait_for_end(pidfds: Iterable[int], timeout: float) -> bool:
-    """Sleeps until all of these processes have ended; False if some still live after ``timeout`` seconds."""
+    """Wait until all of the processes have ended; False if some still run after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     poll = select.poll()
     waiting = set(pidfds)

@@ -1,8 +1,8 @@
-"""Fixtures for pytest, loaded by its entry point wherever Odradek is installed. They run in the process of the test.
+"""Fixtures for pytest, which loads them by their entry point if Odradek is installed. They run in the process of the test.
 
-``odradek_broker``: a broker of the test's own, with defaults. ``odradek_broker_factory``: makes brokers with the
-configuration and topics of your choice, all ended with the test. ``odradek_shared_broker``: one for the whole session,
-for tests that keep to topics of their own.
+``odradek_broker``: a broker with default configuration for one test. ``odradek_broker_factory``: a function that starts
+brokers with any configuration and topics; they end with the test. ``odradek_shared_broker``: one broker for the session, for
+tests that each use different topics.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BrokerFactory = Callable[..., "Broker"]
 
 @pytest.fixture
 def odradek_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
-    """A function with the arguments of ``odradek.testing.Broker`` that starts one and ends it with the test."""
+    """A function with the arguments of ``odradek.testing.Broker``, which starts a broker that ends with the test."""
     with ExitStack() as brokers:
         yield _factory(brokers, tmp_path_factory)
 
 
 @pytest.fixture
 def odradek_broker(odradek_broker_factory: BrokerFactory) -> Broker:
-    """A running broker with default configuration."""
+    """A running broker with default configuration, for one test."""
     return odradek_broker_factory()
 
 
@@ -41,7 +41,7 @@ def odradek_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def _factory(brokers: ExitStack, directories: pytest.TempPathFactory) -> BrokerFactory:
     def start(*arguments: Any, **options: Any) -> Broker:
-        from odradek.testing.broker_process import Broker  # here, so that the plugin costs nothing where it is not used
+        from odradek.testing.broker_process import Broker  # imported here, so that an unused plugin costs nothing
 
         options.setdefault("directory", directories.mktemp("odradek"))
         return brokers.enter_context(Broker(*arguments, **options))
