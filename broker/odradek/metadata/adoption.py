@@ -133,7 +133,7 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
             found.obstacles.append(f"a broker runs on {files.path}: stop it first")
         elif not files.clean:
             found.warnings.append(f"{files.path} was not closed in order: the first start recovers its logs")
-        found.left += [f"{files.path}/{name}" for name in files.others if not name.startswith("odradek")]
+        found.left += [f"{files.path}/{name}" for name in files.unknown_files if not name.startswith("odradek")]
     _warn_of_aborted(found)
     if "__transaction_state" in found.topics:
         found.warnings.append(
