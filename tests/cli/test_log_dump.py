@@ -205,7 +205,10 @@ def test_kafkas_internal_topics_are_decoded(tmp_path):
 
 
 def test_errors_are_one_line(tmp_path):
-    for path, word in ((tmp_path / "none.txt", "unknown kind"), (tmp_path / "00000000000000000000.log", "No such file")):
+    for path, word in (
+        (tmp_path / "none.txt", "unknown kind"),
+        (tmp_path / "00000000000000000000.log", "No such file"),
+    ):
         done = odradek("log", "dump", path)
         assert done.returncode == 1, done
         assert done.stderr.startswith("odradek: ") and done.stderr.count("\n") == 1 and word in done.stderr

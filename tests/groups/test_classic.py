@@ -76,7 +76,7 @@ def test_the_first_rebalance_waits_for_more_members_and_gives_the_leader_all_sub
     assert not follower.members
 
 
-def test_a_new_dynamic_member_comes_again_with_the_id_it_is_told():
+def test_a_new_dynamic_member_rejoins_with_the_member_id_it_received():
     room = Room(delay_ms=0)
     told = room.join(id_required=True).answer
     assert told.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -87,7 +87,7 @@ def test_a_new_dynamic_member_comes_again_with_the_id_it_is_told():
     assert room.join(other.member_id, id_required=True).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_assignments_are_told_once_they_are_stored():
+def test_assignments_are_returned_after_they_are_stored():
     room = Room()
     room.hold = True
     joins = [room.join(), room.join()]
@@ -120,7 +120,7 @@ def test_a_member_that_leaves_makes_the_others_rebalance():
     assert (again.generation_id, again.leader) == (2, follower)
 
 
-def test_a_silent_member_is_expelled_and_one_that_beats_is_not():
+def test_a_member_without_heartbeats_is_expelled_and_one_with_heartbeats_is_not():
     room = Room()
     leader, follower = room.settled()
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_silent_member_is_expelled_and_one_that_beats_is_not():
     assert [one.kind for one in room.group.history].count("expelled") >= 1
 
 
-def test_who_does_not_join_the_rebalance_in_time_is_out():
+def test_a_member_that_does_not_join_the_rebalance_in_time_is_expelled():
     room = Room()
     leader, follower = room.settled()
     join = room.join(leader)
@@ -145,7 +145,7 @@ def test_who_does_not_join_the_rebalance_in_time_is_out():
     assert list(room.group.members) == [leader]
 
 
-def test_who_does_not_ask_for_its_assignment_in_time_is_out():
+def test_a_member_that_does_not_sync_in_time_is_expelled():
     room = Room()
     joins = [room.join(), room.join()]
     room.timers.advance(2 * DELAY_MS)
@@ -178,13 +178,13 @@ def test_generations_and_members_are_fenced():
     assert group.commit_error("nobody", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_takes_nobody_else():
+def test_a_full_group_refuses_further_members():
     room = Room(max_size=2)
     room.settled()
     assert room.join().answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_the_assignor_is_one_that_all_support_and_most_like():
+def test_the_assignor_is_supported_by_all_members_and_has_most_votes():
     room = Room()
     likes = [("sticky", "range"), ("range", "sticky"), ("range", "own", "sticky")]
     joins = [room.join(protocols=[(name, name.encode()) for name in names]) for names in likes]
@@ -193,7 +193,7 @@ def test_the_assignor_is_one_that_all_support_and_most_like():
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_a_static_member_that_comes_back_keeps_its_assignment_without_a_rebalance(skip):
+def test_a_rejoining_static_member_keeps_its_assignment_without_a_rebalance(skip):
     room = Room()
     joins = [room.join(instance_id=name) for name in ("a", "b")]
     room.timers.advance(2 * DELAY_MS)
@@ -219,7 +219,7 @@ def test_a_static_member_with_another_subscription_makes_the_group_rebalance():
     assert back.answer.generation_id == 2
 
 
-def test_a_deleted_group_tells_all_who_wait():
+def test_a_deleted_group_answers_all_pending_requests():
     room = Room()
     join = room.join()
     room.group.die(ErrorCode.NOT_COORDINATOR)
@@ -228,7 +228,7 @@ def test_a_deleted_group_tells_all_who_wait():
     room.timers.advance(10 * REBALANCE_MS)
 
 
-def test_a_member_that_finds_no_room_is_not_waited_for():
+def test_a_rebalance_does_not_wait_for_a_member_that_the_maximum_size_refuses():
     room = Room(delay_ms=0, max_size=1)
     told = room.join(id_required=True).answer
     waiting = room.join()
@@ -238,7 +238,7 @@ def test_a_member_that_finds_no_room_is_not_waited_for():
     assert not room.group.pending
 
 
-def test_a_member_that_waits_for_an_answer_is_not_silent_and_is_when_it_was_answered():
+def test_a_session_is_suspended_while_a_response_is_pending():
     room = Room(delay_ms=0)
     first = room.settled(1)[0]
     other = room.join()  # 60 s may pass until the first one joins again
@@ -257,7 +257,7 @@ def test_a_member_that_waits_for_an_answer_is_not_silent_and_is_when_it_was_answ
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "commit"])
-def test_a_sign_of_life_of_one_that_waits_for_the_others_does_not_have_it_expelled(sign):
+def test_a_heartbeat_during_a_pending_join_does_not_expel_the_member(sign):
     room = Room()
     first, second = room.settled()
     waits = room.join(first, [("range", b"other")])
@@ -273,7 +273,7 @@ def test_a_sign_of_life_of_one_that_waits_for_the_others_does_not_have_it_expell
     assert {waits.answer.error, again.answer.error} == {ErrorCode.NONE}
 
 
-def test_a_sign_of_life_of_one_that_waits_for_its_assignment_does_not_have_it_expelled():
+def test_a_heartbeat_during_a_pending_sync_does_not_expel_the_member():
     room = Room()
     first, second = room.settled()
     joins = {one: room.join(one, [("range", b"other")]) for one in (first, second)}
@@ -289,7 +289,7 @@ def test_a_sign_of_life_of_one_that_waits_for_its_assignment_does_not_have_it_ex
     assert synced.answer.assignment == b"x"
 
 
-def test_a_group_that_is_larger_than_it_may_be_keeps_those_who_join_first():
+def test_a_group_above_its_maximum_size_keeps_the_members_that_join_first():
     room = Room()
     ids = room.settled(3)
     small = Room(max_size=2)
@@ -306,7 +306,7 @@ def test_a_group_that_is_larger_than_it_may_be_keeps_those_who_join_first():
     assert set(small.group.members) == set(ids[:2])
 
 
-def test_members_that_leave_together_are_not_waited_for_nor_counted_on():
+def test_a_rebalance_does_not_wait_for_members_that_leave_together():
     room = Room()
     first, second, third = room.settled(3)
     joins = {one: room.join(one, [("range", b"other")]) for one in (first, second)}
@@ -317,14 +317,14 @@ def test_members_that_leave_together_are_not_waited_for_nor_counted_on():
     assert room.group.state is State.COMPLETING_REBALANCE
 
 
-def test_what_clients_say_is_kept_in_a_bounded_length():
+def test_texts_of_clients_are_kept_with_bounded_length():
     room = Room()
     room.join(reason="r" * 30_000, client_host="h" * 30_000)
     assert all(len(one.client) <= LONGEST_TEXT and len(one.why) <= LONGEST_TEXT for one in room.group.history)
     assert any(one.why for one in room.group.history)
 
 
-def test_a_member_that_joins_again_while_it_waits_for_its_assignment_is_not_expelled_while_it_waits():
+def test_a_member_that_rejoins_during_a_pending_sync_is_not_expelled():
     room = Room()
     joins = [room.join(), room.join()]
     room.timers.advance(2 * DELAY_MS)

@@ -99,7 +99,7 @@ def test_the_first_member_gets_everything_at_once():
     assert room.group.state_name == "Stable"
 
 
-def test_a_second_member_gets_what_the_first_has_given_up():
+def test_a_second_member_gets_partitions_after_the_first_released_them():
     room = Room()
     everything = room.beat("a", 0).assignment
     told = room.beat("b", 0)
@@ -112,7 +112,7 @@ def test_a_second_member_gets_what_the_first_has_given_up():
     assert room.group.state_name == "Stable"
 
 
-def test_who_does_not_give_up_partitions_in_time_is_expelled():
+def test_a_member_that_does_not_release_partitions_in_time_is_expelled():
     room = Room()
     everything = room.beat("a", 0).assignment
     other = room.beat("b", 0)
@@ -127,7 +127,7 @@ def test_who_does_not_give_up_partitions_in_time_is_expelled():
     assert held == everything
 
 
-def test_epochs_are_fenced_and_a_lost_answer_is_forgiven():
+def test_epochs_are_fenced_and_a_lost_response_is_tolerated():
     room = Room()
     everything = room.beat("a", 0).assignment
     assert room.beat("a", 7).error is ErrorCode.FENCED_MEMBER_EPOCH
@@ -153,7 +153,7 @@ def test_patterns_follow_the_topics():
     assert room.beat("b", 0, topics=(), pattern="(").error is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_a_static_member_that_comes_back_takes_over_what_it_had():
+def test_a_rejoining_static_member_takes_over_its_former_assignment():
     room = Room()
     everything = room.beat("a", 0, instance_id="i").assignment
     assert room.beat("a2", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
@@ -163,7 +163,7 @@ def test_a_static_member_that_comes_back_takes_over_what_it_had():
     assert room.beat("a", 1, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_assignors_are_chosen_among_those_offered():
+def test_a_member_may_request_only_offered_assignors():
     room = Room()
     assert room.beat("a", 0, assignor="cosmic").error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert room.beat("a", 0, assignor="range").error is ErrorCode.NONE
@@ -261,7 +261,7 @@ class Unwalked(dict):
     __iter__ = values = items = keys = refuse
 
 
-def test_a_heartbeat_without_news_looks_at_no_other_member_and_no_topic():
+def test_an_unchanged_heartbeat_looks_up_no_other_member_and_no_topic():
     room = Room()
     room.topics.counts["orders"] = 40
     epochs = {str(number): room.beat(str(number), 0).member_epoch for number in range(20)}
@@ -284,7 +284,7 @@ def test_a_heartbeat_without_news_looks_at_no_other_member_and_no_topic():
     assert (room.topics.looked_up, len(room.log.records)) == (looked_up, records)
 
 
-def test_two_assignments_of_a_group_are_as_far_apart_as_its_settings_say():
+def test_two_assignments_of_a_group_are_at_least_the_assignment_interval_apart():
     room = Room()
     room.settings = replace(SETTINGS, assignment_interval_ms=1000)
     room.group = room.new()
@@ -303,7 +303,7 @@ def test_two_assignments_of_a_group_are_as_far_apart_as_its_settings_say():
     assert room.group.state_name == "Stable"
 
 
-def test_settings_are_looked_up_whenever_they_are_needed():
+def test_settings_are_looked_up_at_each_use():
     class Changing:
         now = SETTINGS
 
@@ -323,7 +323,7 @@ def test_settings_are_looked_up_whenever_they_are_needed():
     assert room.beat("b", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_what_a_member_holds_is_known_whatever_a_compaction_left_of_its_records_and_where():
+def test_an_assignment_is_restored_from_any_compaction_of_its_records():
     room = Room()
     everything = room.beat("a", 0, instance_id="i").assignment
     assert room.beat("a", 1, instance_id="i", client_host="/elsewhere").member_epoch == 1
@@ -334,7 +334,7 @@ def test_what_a_member_holds_is_known_whatever_a_compaction_left_of_its_records_
     assert room.beat("b", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
-def test_who_joins_again_without_partitions_need_not_give_up_what_it_lost():
+def test_a_member_that_rejoins_without_partitions_need_not_release_any():
     room = Room()
     everything = room.beat("a", 0).assignment
     other = room.beat("b", 0)
@@ -344,7 +344,7 @@ def test_who_joins_again_without_partitions_need_not_give_up_what_it_lost():
     assert room.group.state_name == "Stable"
 
 
-def test_patterns_that_nobody_asks_for_any_more_are_forgotten():
+def test_unused_patterns_of_subscriptions_are_dropped():
     room = Room()
     epoch = room.beat("a", 0, topics=(), pattern="orders").member_epoch
     for number in range(50):
@@ -352,7 +352,7 @@ def test_patterns_that_nobody_asks_for_any_more_are_forgotten():
     assert len(room.group._subscriptions._patterns) <= 2
 
 
-def test_a_static_member_that_left_for_a_while_is_not_expelled_for_partitions_that_it_was_to_give_up():
+def test_a_static_member_that_left_for_a_while_has_no_revocation_timeout():
     room = Room()
     everything = room.beat("a", 0, instance_id="i", rebalance_timeout_ms=1_000).assignment
     room.beat("b", 0)
@@ -363,7 +363,7 @@ def test_a_static_member_that_left_for_a_while_is_not_expelled_for_partitions_th
     assert room.beat("a2", 0, instance_id="i").error is ErrorCode.NONE
 
 
-def test_an_instance_id_that_is_not_known_cannot_leave():
+def test_an_unknown_instance_id_cannot_leave():
     room = Room()
     room.beat("a", 0)
     assert room.beat("a", -1, instance_id="i").error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -371,7 +371,7 @@ def test_an_instance_id_that_is_not_known_cannot_leave():
     assert room.commits("whoever", -1, 0) is ErrorCode.NONE, "a group without members is anybody's"
 
 
-def test_who_lags_behind_its_epoch_may_commit_what_it_has_had_since():
+def test_a_member_with_an_older_epoch_may_commit_partitions_that_it_has_had_since():
     """KIP-1251: a client may commit before it receives the response with its newer epoch."""
     none, stale = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH
     room = Room()
@@ -397,7 +397,7 @@ def test_who_lags_behind_its_epoch_may_commit_what_it_has_had_since():
     assert {room.commits("a", 2, p) for _, p in asked.assignment} == {none}
 
 
-def test_names_of_topics_that_are_not_there_cost_heartbeats_nothing():
+def test_names_of_missing_topics_do_not_slow_heartbeats():
     """A member may name tens of thousands of topics; a heartbeat must not look up the topics of all members."""
     room = Room()
     many = [f"none-{number:05}" for number in range(20_000)]
@@ -411,7 +411,7 @@ def test_names_of_topics_that_are_not_there_cost_heartbeats_nothing():
     assert room.group.subscribed() == {"other", "none-00007"}
 
 
-def test_a_topic_that_a_member_named_before_it_was_there_is_assigned_once_it_is():
+def test_a_topic_that_is_created_after_the_subscription_is_assigned():
     room = Room()
     room.beat("a", 0, topics=("later",))
     room.topics.counts["later"] = 2

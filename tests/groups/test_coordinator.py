@@ -34,7 +34,7 @@ def committed(coordinator):
     return None if found is None else found.offset
 
 
-def test_a_group_is_not_swept_away_while_its_first_commit_is_on_its_way():
+def test_a_group_does_not_expire_during_its_first_commit():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     first = commit(coordinator)
@@ -45,7 +45,7 @@ def test_a_group_is_not_swept_away_while_its_first_commit_is_on_its_way():
     assert committed(coordinator) == 5
 
 
-def test_a_group_with_a_commit_on_its_way_is_not_deleted():
+def test_a_group_with_a_pending_commit_is_not_deleted():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     commit(coordinator)
@@ -56,7 +56,7 @@ def test_a_group_with_a_commit_on_its_way_is_not_deleted():
     assert committed(coordinator) == 5
 
 
-def test_a_subscription_that_no_generation_can_hold_is_refused_when_it_comes():
+def test_a_subscription_that_is_too_large_for_a_generation_is_refused():
     coordinator = GroupsUnderTest()
     most = coordinator.groups.settings.max_member_bytes
     join = JoinRequest("", 10_000, 10_000, "consumer", [("range", bytes(most - 5))])
@@ -68,7 +68,7 @@ def test_a_subscription_that_no_generation_can_hold_is_refused_when_it_comes():
     assert taken.answer.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_commit_that_failed_leaves_what_was_there():
+def test_a_failed_commit_keeps_the_former_offset():
     coordinator = GroupsUnderTest()
     assert commit(coordinator).answer is ErrorCode.NONE
     coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -79,7 +79,7 @@ def test_a_commit_that_failed_leaves_what_was_there():
     assert committed(coordinator) == 5
 
 
-def test_a_generation_of_a_group_that_is_not_there_is_refused_as_the_clients_version_knows_it():
+def test_a_commit_to_an_unknown_group_gets_an_error_that_the_version_knows():
     coordinator = GroupsUnderTest()
     assert commit(coordinator, generation=1, member_id="m").answer is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(coordinator, generation=1, member_id="m", knows_epochs=False).answer is ErrorCode.ILLEGAL_GENERATION
@@ -97,7 +97,7 @@ def test_offsets_expire_a_retention_after_their_commit_and_the_group_with_them()
     assert successor(coordinator).group() is None
 
 
-def test_offsets_of_a_deleted_topic_go_from_memory_and_from_the_log():
+def test_offsets_of_a_deleted_topic_are_removed_from_memory_and_log():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     coordinator.groups.topics_deleted(["orders"])
@@ -112,7 +112,7 @@ def loaded_again(coordinator, records):
     coordinator.groups.loaded(0)
 
 
-def test_a_commit_under_way_when_its_topic_is_deleted_goes_with_the_topic():
+def test_a_pending_commit_is_deleted_with_its_topic():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     once = commit(coordinator)
@@ -123,7 +123,7 @@ def test_a_commit_under_way_when_its_topic_is_deleted_goes_with_the_topic():
     assert successor(coordinator).group() is None
 
 
-def test_a_topic_made_anew_is_committed_to_once_what_was_committed_to_its_namesake_is_gone():
+def test_a_recreated_topic_accepts_commits_after_the_old_offsets_are_deleted():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     coordinator.log.held = True
@@ -136,7 +136,7 @@ def test_a_topic_made_anew_is_committed_to_once_what_was_committed_to_its_namesa
     assert committed(coordinator) == committed(successor(coordinator)) == 9
 
 
-def test_offsets_of_a_deleted_topic_that_could_not_be_removed_are_removed_a_little_later():
+def test_a_failed_deletion_of_offsets_is_retried():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -165,7 +165,7 @@ class SmallBatches(HandLog):
             super().append(records, then, late)
 
 
-def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_the_log_takes_however_long_the_groups_name_is():
+def test_tombstones_of_offsets_fit_in_batches_whatever_the_length_of_the_group_id():
     coordinator, group = GroupsUnderTest(), "g" * 20_000
     coordinator.groups.resign(0)
     coordinator.log = SmallBatches()
@@ -181,7 +181,7 @@ def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_the_log_takes_ho
     assert commit(coordinator, 9, group).answer is ErrorCode.NONE
 
 
-def test_a_topic_deleted_while_its_offsets_could_not_be_removed_is_forgotten_by_a_load_that_comes_first():
+def test_a_load_deletes_offsets_whose_deletion_failed_before():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     records = list(coordinator.log.records)
@@ -195,7 +195,7 @@ def test_a_topic_deleted_while_its_offsets_could_not_be_removed_is_forgotten_by_
     assert committed(coordinator) == 9
 
 
-def test_a_topic_deleted_between_an_append_that_failed_and_the_load_for_it_is_forgotten():
+def test_a_topic_deleted_between_a_failed_append_and_the_load_loses_its_offsets():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     commit(coordinator)
@@ -211,7 +211,7 @@ def test_a_topic_deleted_between_an_append_that_failed_and_the_load_for_it_is_fo
     assert committed(coordinator) is None
 
 
-def test_a_successor_removes_offsets_of_topics_that_are_no_more():
+def test_a_new_coordinator_deletes_offsets_of_missing_topics():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     after = Successor(coordinator, topics={"other": 1})
@@ -219,7 +219,7 @@ def test_a_successor_removes_offsets_of_topics_that_are_no_more():
     assert after.log.records[0] == offset_record("g", "orders", 0, None)
 
 
-def test_a_successor_does_not_take_a_topic_made_while_it_reads_for_one_that_was_deleted_before():
+def test_a_topic_created_during_a_load_does_not_get_the_offsets_of_its_predecessor():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     after = GroupsUnderTest()
@@ -233,7 +233,7 @@ def test_a_successor_does_not_take_a_topic_made_while_it_reads_for_one_that_was_
     assert committed(after) == 9
 
 
-def test_groups_that_are_loaded_anew_keep_the_offsets_of_topics_made_since_the_first_load():
+def test_a_repeated_load_keeps_the_offsets_of_topics_created_since_the_first_load():
     coordinator = GroupsUnderTest()
     coordinator.topics.counts["newer"] = 1
     once = Once()
@@ -246,7 +246,7 @@ def test_groups_that_are_loaded_anew_keep_the_offsets_of_topics_made_since_the_f
     assert coordinator.groups.fetch("g")[1].get("newer", 0).offset == 3
 
 
-def test_an_offset_that_is_committed_again_at_this_moment_does_not_expire():
+def test_an_offset_with_a_pending_commit_does_not_expire():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     coordinator.timers.advance(8 * DAY_MS)
@@ -281,7 +281,7 @@ def successor(coordinator, pause_ms=0):
     return Successor(coordinator, pause_ms)
 
 
-def test_nobody_is_expelled_for_a_load_that_takes_long():
+def test_a_long_load_expels_no_member():
     coordinator = GroupsUnderTest()
     me = coordinator.join().answer
     coordinator.sync(me.member_id, me.generation_id, {me.member_id: assignment(0)})
@@ -291,7 +291,7 @@ def test_nobody_is_expelled_for_a_load_that_takes_long():
     assert after.groups.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_heartbeat_that_is_refused_makes_no_group_and_changes_none():
+def test_a_refused_heartbeat_creates_no_group_and_changes_no_protocol():
     coordinator = GroupsUnderTest()
     answer = Once()
     coordinator.groups.beat(
@@ -307,7 +307,7 @@ def test_a_heartbeat_that_is_refused_makes_no_group_and_changes_none():
     assert me.member_id in coordinator.group().classic.members
 
 
-def test_the_record_of_an_offset_written_by_hand_is_that_of_the_schema():
+def test_the_directly_encoded_offset_record_equals_that_of_the_schema():
     kind = group_records.OFFSET_COMMIT
     for group, topic, partition, one in (
         ("g", "orders", 0, Committed(5)),
@@ -325,7 +325,7 @@ def test_the_record_of_an_offset_written_by_hand_is_that_of_the_schema():
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["read once", "read again"])
-def test_offsets_of_a_topic_that_is_deleted_while_they_are_read_are_not_those_of_one_made_anew(again):
+def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_new_topic(again):
     coordinator = GroupsUnderTest()
     commit(coordinator)
     after = GroupsUnderTest()
@@ -344,7 +344,7 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_read_are_not_those_of
     assert committed(after) == 9
 
 
-def test_a_commit_of_a_lagging_member_is_judged_by_its_partitions():
+def test_a_commit_with_an_older_epoch_is_checked_by_partition():
     coordinator = GroupsUnderTest()
     coordinator.beat("a", 0)
     coordinator.topics.counts["orders"] = 5
@@ -356,7 +356,7 @@ def test_a_commit_of_a_lagging_member_is_judged_by_its_partitions():
     assert committed(coordinator) == 7
 
 
-def test_offsets_of_an_empty_group_are_kept_while_somebody_is_about_to_join_it():
+def test_offsets_of_an_empty_group_with_a_pending_member_are_kept():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     coordinator.timers.advance(6 * DAY_MS)
@@ -375,7 +375,7 @@ def test_offsets_of_an_empty_group_are_kept_while_somebody_is_about_to_join_it()
     assert coordinator.groups.expire() == 1
 
 
-def test_offsets_that_nobody_subscribes_to_are_kept_amid_a_rebalance():
+def test_unsubscribed_offsets_do_not_expire_during_a_rebalance():
     coordinator = GroupsUnderTest()
     commit(coordinator)
     coordinator.timers.advance(7 * DAY_MS)

@@ -266,7 +266,7 @@ KINDS = {"classic": [ClassicClient], "new": [NewClient], "both": [ClassicClient,
 
 @pytest.mark.parametrize("synced", [True, False], ids=["synced", "unsynced"])
 @pytest.mark.parametrize("kinds", KINDS)
-def test_every_client_comes_back_and_every_partition_is_read(kinds, synced):
+def test_every_client_rejoins_and_every_partition_is_consumed(kinds, synced):
     for seed in range(SEEDS):
         rng = random.Random(f"{seed} {kinds} {synced}")
         machine = Machine(rng, synced)

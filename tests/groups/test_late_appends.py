@@ -31,7 +31,7 @@ def first_beat(coordinator):
     return once
 
 
-def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_there():
+def test_a_late_commit_gets_an_error_and_is_valid_after_its_append():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     once = by_objects(coordinator, 7)
@@ -45,7 +45,7 @@ def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_there():
 
 
 @pytest.mark.parametrize("failing", [None, ErrorCode.NOT_COORDINATOR])
-def test_a_generation_that_takes_too_long_comes_to_nothing_and_the_members_join_again(failing):
+def test_a_late_generation_is_cancelled_and_the_members_rejoin(failing):
     coordinator = GroupsUnderTest()
     me = coordinator.join().answer
     coordinator.log.held = True
@@ -65,7 +65,7 @@ def test_a_generation_that_takes_too_long_comes_to_nothing_and_the_members_join_
     assert (told.error, told.assignment) == (NONE, assignment(0))
 
 
-def test_a_heartbeat_that_takes_too_long_is_refused_and_the_member_is_told_in_full_at_its_next_one():
+def test_a_late_heartbeat_gets_an_error_and_the_next_response_has_the_assignment():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     once = first_beat(coordinator)
@@ -78,7 +78,7 @@ def test_a_heartbeat_that_takes_too_long_is_refused_and_the_member_is_told_in_fu
     assert (told.error, len(told.assignment)) == (NONE, 4)
 
 
-def test_a_heartbeat_that_took_too_long_and_then_fails_has_the_groups_loaded_anew():
+def test_a_late_heartbeat_whose_append_fails_reloads_the_groups():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     once = first_beat(coordinator)
@@ -89,7 +89,7 @@ def test_a_heartbeat_that_took_too_long_and_then_fails_has_the_groups_loaded_ane
     assert coordinator.diverged == [0]
 
 
-def test_offsets_whose_tombstones_take_too_long_are_there_until_these_are():
+def test_offsets_exist_until_their_late_tombstones_are_appended():
     coordinator = GroupsUnderTest()
     by_objects(coordinator, 7)
     coordinator.log.held = True
@@ -109,7 +109,7 @@ def test_offsets_whose_tombstones_take_too_long_are_there_until_these_are():
     assert coordinator.group() is None
 
 
-def test_a_heartbeat_without_news_is_answered_when_what_it_goes_by_is_durable():
+def test_an_unchanged_heartbeat_is_answered_after_earlier_changes_are_durable():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     first_beat(coordinator)
@@ -125,7 +125,7 @@ def test_a_heartbeat_without_news_is_answered_when_what_it_goes_by_is_durable():
     assert coordinator.beat("a", 1).error is NONE
 
 
-def test_a_heartbeat_without_news_is_refused_when_what_it_goes_by_could_not_be_written():
+def test_an_unchanged_heartbeat_fails_if_earlier_changes_cannot_be_appended():
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     first_beat(coordinator)
@@ -137,7 +137,7 @@ def test_a_heartbeat_without_news_is_refused_when_what_it_goes_by_could_not_be_w
     assert coordinator.diverged
 
 
-def test_a_classic_member_of_a_consumer_group_is_told_what_it_may_hold_when_that_is_durable():
+def test_a_classic_member_of_a_consumer_group_receives_only_durable_assignments():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     coordinator.log.held = True
@@ -152,7 +152,7 @@ def test_a_classic_member_of_a_consumer_group_is_told_what_it_may_hold_when_that
     assert synced.answer.error is NONE
 
 
-def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that_is_durable():
+def test_a_leave_group_in_a_consumer_group_is_answered_after_it_is_durable():
     coordinator = GroupsUnderTest()
     old, _ = coordinator.both()
     coordinator.log.held = True
@@ -172,7 +172,7 @@ def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that
     assert coordinator.diverged
 
 
-def test_a_heartbeat_without_news_that_fails_with_the_commit_before_it_has_nothing_loaded_anew():
+def test_an_unchanged_heartbeat_that_fails_with_an_earlier_commit_reloads_nothing():
     coordinator = GroupsUnderTest()
     epoch = first_beat(coordinator).answer.member_epoch
     coordinator.log.held, coordinator.log.failing = True, ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -48,7 +48,7 @@ def commit(coordinator, member_id, epoch, instance_id=None, knows_epochs=True):
 
 
 @pytest.mark.parametrize("epoch", [3, -1, -2])
-def test_a_member_whose_group_is_not_known_is_sent_to_join_again(epoch):
+def test_a_member_of_an_unknown_group_must_rejoin(epoch):
     coordinator = GroupsUnderTest()
     assert coordinator.beat("m", epoch).error is UNKNOWN
     assert coordinator.group() is None
@@ -56,7 +56,7 @@ def test_a_member_whose_group_is_not_known_is_sent_to_join_again(epoch):
     assert (told.error, len(told.assignment)) == (NONE, 4)
 
 
-def test_a_member_of_a_group_that_is_a_classic_one_now_is_sent_to_join_again():
+def test_a_consumer_member_of_a_classic_group_must_rejoin():
     coordinator = GroupsUnderTest()
     coordinator.classic_member()
     assert coordinator.beat("m", 3).error is UNKNOWN
@@ -65,7 +65,7 @@ def test_a_member_of_a_group_that_is_a_classic_one_now_is_sent_to_join_again():
 
 
 @pytest.mark.parametrize(("knows_epochs", "error"), [(True, UNKNOWN), (False, ErrorCode.ILLEGAL_GENERATION)])
-def test_a_commit_of_a_member_whose_group_is_not_known_says_so_in_words_that_clients_know(knows_epochs, error):
+def test_a_commit_of_a_member_of_an_unknown_group_gets_an_error_that_clients_handle(knows_epochs, error):
     assert commit(GroupsUnderTest(), "m", 3, knows_epochs=knows_epochs) is error
 
 
@@ -84,7 +84,7 @@ def left_and_came_back():
     return successor(coordinator, joined), successor(coordinator, left)
 
 
-def test_a_static_member_whose_join_was_lost_takes_the_place_of_the_one_that_it_was():
+def test_a_static_member_whose_join_was_lost_replaces_its_former_self():
     for coordinator in left_and_came_back():
         assert static_beat(coordinator, "after", 1).error is UNKNOWN
         told = static_beat(coordinator, "after", 0)
@@ -92,7 +92,7 @@ def test_a_static_member_whose_join_was_lost_takes_the_place_of_the_one_that_it_
         assert static_beat(coordinator, "before", 1).error is FENCED
 
 
-def test_a_static_member_that_was_heard_keeps_its_instance_id():
+def test_a_confirmed_static_member_keeps_its_instance_id():
     coordinator, _ = left_and_came_back()
     assert static_beat(coordinator, "before", 1).error is NONE
     assert static_beat(coordinator, "after", 1).error is FENCED
@@ -100,7 +100,7 @@ def test_a_static_member_that_was_heard_keeps_its_instance_id():
     assert static_beat(coordinator, "before", 1).error is NONE
 
 
-def test_one_that_never_was_a_member_does_not_take_an_instance_id_after_a_restart():
+def test_an_unknown_member_does_not_take_over_an_instance_id_after_a_restart():
     coordinator, _ = left_and_came_back()
     assert static_beat(coordinator, "other", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
     assert static_beat(coordinator, "before", 1).error is NONE
@@ -109,7 +109,7 @@ def test_one_that_never_was_a_member_does_not_take_an_instance_id_after_a_restar
 # -- classic groups -------------------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_not_fenced():
+def test_a_static_member_whose_id_was_not_stored_is_not_fenced():
     coordinator = GroupsUnderTest()
     first, other = join(coordinator, instance_id="i").answer, join(coordinator)
     join(coordinator, first.member_id, "i")
@@ -131,7 +131,7 @@ def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_n
     assert after.groups.heartbeat("g", again.member_id, 1, "i") is FENCED
 
 
-def test_of_two_that_have_one_instance_id_the_one_that_is_not_in_the_log_is_fenced_once_the_other_was_heard():
+def test_an_unlogged_member_is_fenced_after_the_holder_of_its_instance_id_is_confirmed():
     coordinator = GroupsUnderTest()
     joined = join(coordinator, instance_id="i").answer
     sync(coordinator, joined, "i")
@@ -140,7 +140,7 @@ def test_of_two_that_have_one_instance_id_the_one_that_is_not_in_the_log_is_fenc
     assert after.groups.heartbeat("g", "other", joined.generation_id, "i") is FENCED
 
 
-def test_a_static_member_that_no_log_was_read_for_is_fenced_as_ever():
+def test_a_duplicate_static_member_is_fenced_without_a_load():
     coordinator = GroupsUnderTest()
     old = join(coordinator, instance_id="i").answer
     sync(coordinator, old, "i")
@@ -151,7 +151,7 @@ def test_a_static_member_that_no_log_was_read_for_is_fenced_as_ever():
 # -- clients that disconnect while they join-------------------------------------------------------------------------------
 
 
-def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
+def test_the_session_of_a_member_that_disconnects_during_its_join_starts_then():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
     gone = join(coordinator)
@@ -164,7 +164,7 @@ def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
     assert join(coordinator, stays).answer.error is NONE
 
 
-def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
+def test_a_disconnected_member_gets_no_second_session_from_the_rebalance():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
     gone = join(coordinator)
@@ -177,7 +177,7 @@ def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
     assert list(coordinator.group().classic.members) == [stays]
 
 
-def test_one_that_comes_back_is_waited_for_as_any_other():
+def test_a_member_that_reconnects_is_waited_for_like_any_other():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
     gone = join(coordinator)
@@ -192,7 +192,7 @@ def test_one_that_comes_back_is_waited_for_as_any_other():
     assert back.answer.error is NONE
 
 
-def test_whoever_is_not_waited_for_may_go_away():
+def test_a_disconnect_without_pending_join_has_no_effect():
     coordinator = GroupsUnderTest()
     coordinator.groups.join_disconnected("g", Once())
     stays = coordinator.classic_member()

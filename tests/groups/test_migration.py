@@ -101,7 +101,7 @@ class GroupsUnderTest:
         return old, joined.generation_id
 
 
-def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
+def test_a_classic_group_with_members_shares_partitions_with_a_consumer_member():
     coordinator = GroupsUnderTest()
     coordinator.both()
     told = coordinator.beat("new", coordinator.group().consumer.members["new"].epoch)
@@ -110,7 +110,7 @@ def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
     assert coordinator.group().state_name == "Stable"
 
 
-def test_the_group_turns_back_when_the_last_new_member_leaves():
+def test_the_group_is_downgraded_when_the_last_consumer_member_leaves():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     assert coordinator.beat("new", -1).error is ErrorCode.NONE
@@ -123,7 +123,7 @@ def test_the_group_turns_back_when_the_last_new_member_leaves():
     assert partitions_in(told.assignment) == [0, 1, 2, 3]
 
 
-def test_the_group_turns_back_when_the_last_new_member_falls_silent():
+def test_the_group_is_downgraded_when_the_session_of_the_last_consumer_member_expires():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_the_group_turns_back_when_the_last_new_member_falls_silent():
     assert coordinator.group().type_name == "classic"
 
 
-def test_a_successor_finds_the_group_as_it_was():
+def test_a_new_coordinator_restores_a_mixed_group():
     coordinator = GroupsUnderTest()
     coordinator.both()
     before = coordinator.group().consumer
@@ -155,14 +155,14 @@ def test_a_successor_finds_the_group_as_it_was():
 
 
 @pytest.mark.parametrize("options", [{"upgrade": False}, {"upgrade": False, "downgrade": False}])
-def test_without_leave_to_upgrade_the_new_member_is_refused(options):
+def test_a_consumer_member_is_refused_if_upgrades_are_disabled(options):
     coordinator = GroupsUnderTest(**options)
     old = coordinator.classic_member()
     assert coordinator.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
     assert coordinator.heartbeat(old, 1) is ErrorCode.NONE
 
 
-def test_groups_without_members_change_their_protocol_freely():
+def test_groups_without_members_change_their_protocol():
     coordinator = GroupsUnderTest()
     coordinator.beat("a", 0)
     coordinator.beat("a", -1)
@@ -174,14 +174,14 @@ def test_groups_without_members_change_their_protocol_freely():
     assert coordinator.group().type_name == "consumer"
 
 
-def test_an_append_that_fails_has_the_groups_loaded_anew():
+def test_a_failed_append_reloads_the_groups():
     coordinator = GroupsUnderTest()
     coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.beat("a", 0).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.diverged == [0]
 
 
-def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
+def test_a_refused_member_does_not_change_the_protocol_of_a_group():
     full = GroupsUnderTest(max_size=1)
     old = full.classic_member()
     written = len(full.log.records)
@@ -191,7 +191,7 @@ def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
     assert len(full.log.records) == written
 
 
-def test_a_static_member_that_comes_with_the_new_protocol_takes_the_place_of_its_classic_self():
+def test_a_static_member_replaces_its_classic_self_with_the_consumer_protocol():
     coordinator = GroupsUnderTest()
     first = coordinator.join(instance_id="i").answer
     coordinator.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
@@ -203,7 +203,7 @@ def test_a_static_member_that_comes_with_the_new_protocol_takes_the_place_of_its
     assert coordinator.group().consumer.members.keys() == {"new"}
 
 
-def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
+def test_a_group_that_is_too_large_for_the_other_protocol_keeps_its_protocol():
     coordinator = GroupsUnderTest(max_size=1)
     joins = [coordinator.join(), coordinator.join()]
     again = coordinator.join(joins[0].answer.member_id)
@@ -218,7 +218,7 @@ def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
     assert again is not None
 
 
-def test_a_member_that_was_told_an_id_only_keeps_no_other_protocol_out():
+def test_a_pending_member_id_does_not_exclude_the_other_protocol():
     coordinator = GroupsUnderTest()
     pending = coordinator.join(id_required=True).answer
     assert pending.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -228,7 +228,7 @@ def test_a_member_that_was_told_an_id_only_keeps_no_other_protocol_out():
     assert (joined.error, joined.member_id) == (ErrorCode.NONE, pending.member_id)
 
 
-def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
+def test_a_refused_join_does_not_take_over_an_instance_id():
     coordinator = GroupsUnderTest()
     assert coordinator.beat("new", 0, instance_id="i").error is ErrorCode.NONE
     once = Once()
@@ -244,7 +244,7 @@ def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
     assert coordinator.beat("new", 1, instance_id="i").error is ErrorCode.NONE
 
 
-def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_changes():
+def test_a_subscription_that_is_too_large_for_a_record_changes_nothing():
     coordinator = GroupsUnderTest()
     names = tuple(f"{number:08d}" + "x" * 240 for number in range(5000))
     assert coordinator.beat("a", 0, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -254,7 +254,7 @@ def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_chang
     assert coordinator.group().consumer.members["a"].topics == ("orders",)
 
 
-def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_is_told_to_make():
+def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_rejoin():
     coordinator = GroupsUnderTest()
     old = coordinator.classic_member()
     assert coordinator.beat("new", 0).error is ErrorCode.NONE
@@ -276,7 +276,7 @@ def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_
     assert old not in coordinator.group().consumer.members, "30 s after it was told the second time"
 
 
-def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
+def test_a_refused_join_does_not_change_the_protocol_of_an_empty_group():
     coordinator = GroupsUnderTest()
     coordinator.beat("a", 0)
     coordinator.beat("a", -1)
@@ -290,7 +290,7 @@ def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
 
 
 @pytest.mark.parametrize("partitions, texts", [(2000, 1), (4, 3000)])
-def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partitions, texts):
+def test_the_size_of_a_group_is_estimated_with_its_upgraded_records(partitions, texts):
     coordinator, once = GroupsUnderTest(), Once()
     coordinator.topics.counts["orders"] = partitions
     protocols = [("range", subscription())]
@@ -309,7 +309,7 @@ def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partition
     assert sum(len(key) + len(value or b"") for key, value in records) <= thought
 
 
-def test_a_classic_member_joins_again_when_there_is_a_new_target_for_it_and_not_before():
+def test_a_classic_member_rejoins_only_for_a_new_target():
     coordinator = GroupsUnderTest(assignment_interval_ms=1000)
     old, generation = coordinator.both()
     assert coordinator.beat("newer", 0).member_epoch == generation
@@ -332,7 +332,7 @@ def test_a_classic_member_joins_again_when_there_is_a_new_target_for_it_and_not_
     assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.NONE
 
 
-def test_classic_members_that_stay_in_a_consumer_group_have_its_target_computed_themselves():
+def test_joins_of_classic_members_compute_the_target_of_a_consumer_group():
     coordinator = GroupsUnderTest(assignment_interval_ms=1000, downgrade=False)
     old, _ = coordinator.both()
     coordinator.timers.advance(1000)
@@ -351,7 +351,7 @@ def test_classic_members_that_stay_in_a_consumer_group_have_its_target_computed_
     assert other.error is ErrorCode.NONE
 
 
-def test_a_classic_member_that_is_told_to_join_again_by_its_sync_and_does_not_is_out():
+def test_a_classic_member_that_does_not_rejoin_after_its_sync_is_expelled():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     assert coordinator.beat("newer", 0).error is ErrorCode.NONE
@@ -373,7 +373,7 @@ def loaded_anew(coordinator):
     return coordinator.group().type_name
 
 
-def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goes_it_again():
+def test_a_failed_downgrade_is_reloaded_and_repeated():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     coordinator.log.held = True
@@ -398,7 +398,7 @@ def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goe
     assert after.group().type_name == "classic"
 
 
-def test_a_group_without_members_whose_other_protocol_could_not_be_stored_is_what_the_log_says():
+def test_a_failed_change_of_an_empty_groups_protocol_is_reloaded():
     coordinator = GroupsUnderTest()
     coordinator.beat("a", 0)
     coordinator.beat("a", -1)
@@ -408,7 +408,7 @@ def test_a_group_without_members_whose_other_protocol_could_not_be_stored_is_wha
     assert loaded_anew(coordinator) == "consumer"
 
 
-def test_a_group_that_could_not_be_deleted_is_what_the_log_says():
+def test_a_failed_deletion_of_a_group_is_reloaded():
     coordinator = GroupsUnderTest()
     coordinator.beat("a", 0)
     coordinator.beat("a", -1)
@@ -420,7 +420,7 @@ def test_a_group_that_could_not_be_deleted_is_what_the_log_says():
     assert loaded_anew(coordinator) == "consumer"
 
 
-def test_a_group_whose_way_back_no_batch_can_hold_stays_and_tries_again_when_it_has_changed():
+def test_a_downgrade_that_fits_in_no_batch_is_retried_after_the_next_change():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     settings = coordinator.groups.settings

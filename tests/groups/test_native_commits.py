@@ -158,7 +158,7 @@ REQUESTS = st.builds(
 @given(
     request=REQUESTS, outcome=st.sampled_from([ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]), client=st.none() | TEXT
 )
-def test_every_version_is_judged_stored_and_answered_as_by_the_schema(topics, version, request, outcome, client):
+def test_every_version_is_checked_stored_and_answered_like_the_schema(topics, version, request, outcome, client):
     if version < 7:
         request.group_instance_id = None
     for one in (one for topic in request.topics for one in topic.partitions if version != 1):
@@ -176,7 +176,7 @@ def full_request():
     )
 
 
-def test_a_commit_that_takes_too_long_is_refused_at_once_and_counts_once_it_is_there(topics):
+def test_a_late_native_commit_gets_an_error_and_is_valid_after_its_append(topics):
     coordinator = GroupsUnderTest()
     coordinator.log.held = True
     request = full_request()
@@ -202,7 +202,7 @@ def test_a_request_that_ends_early_is_left_to_the_schema(topics, version):
 @pytest.mark.parametrize("version", NATIVE)
 @settings(max_examples=100)
 @given(data=st.data())
-def test_hostile_bytes_are_read_as_by_the_schema_or_left_to_it(topics, version, data):
+def test_hostile_bytes_are_parsed_like_the_schema_or_left_to_it(topics, version, data):
     frame = bytearray(frame_of(full_request(), version))
     for _ in range(data.draw(st.integers(1, 3))):
         frame[data.draw(st.integers(2, len(frame) - 1))] = data.draw(st.integers(0, 255))
@@ -235,7 +235,7 @@ def test_lies_in_every_place_are_left_to_the_schema_or_read_as_by_it(topics, ver
 
 
 @pytest.mark.parametrize("version", NATIVE)
-def test_tagged_fields_that_are_not_known_are_passed_over(topics, version):
+def test_unknown_tagged_fields_are_skipped(topics, version):
     if version < 8:
         return
     frame = frame_of(full_request(), version)
@@ -290,7 +290,7 @@ def java_hash(text):
 
 
 @given(st.text(), st.integers(1, 10_000))
-def test_a_group_lies_where_java_would_put_it(group_id, partitions):
+def test_the_partition_of_a_group_equals_javas(group_id, partitions):
     hashed = java_hash(group_id)
     assert partition_for(group_id, partitions) == (0 if hashed == -(1 << 31) else abs(hashed) % partitions)
 

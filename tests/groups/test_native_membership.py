@@ -214,7 +214,7 @@ def test_versions_that_are_not_served_are_left_alone(key):
         (SYNC, SyncResult(ErrorCode.NONE, "consumer", "r" * 32768)),
     ],
 )
-def test_an_answer_that_cannot_be_told_fails_its_own_request_alone(key, outcome):
+def test_a_response_that_cannot_be_encoded_fails_only_its_own_request(key, outcome):
     """The group answers many members together: an error in one response must not block the others."""
     assert FAILED == Status.FAILED
     request = {JOIN: join_group, SYNC: sync_group}[key].Request(group_id="g", protocol_type="c")

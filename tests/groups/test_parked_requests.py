@@ -143,7 +143,7 @@ def requests():
 
 
 @pytest.mark.parametrize("natively", [True, False], ids=["at once", "by a task"])
-def test_members_that_wait_for_a_rebalance_keep_nobody_else_from_being_served(tmp_path, natively):
+def test_members_that_wait_for_a_rebalance_do_not_block_other_requests(tmp_path, natively):
     before = requests()  # of other tests; kept, so that nothing comes to lie where one of them lay
 
     def held():

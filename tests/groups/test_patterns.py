@@ -40,7 +40,7 @@ def slices(monkeypatch):
     return Slices()
 
 
-def test_a_pattern_is_matched_in_slices_and_then_told(slices):
+def test_a_pattern_is_matched_in_slices_before_its_callback(slices):
     topics = Topics("orders", "orders-old", "other")
     patterns = TopicPatterns(topics, slices)
     done = []
@@ -71,13 +71,13 @@ def test_patterns_take_turns(slices):
     assert sorted(order) == ["all", "one"]
 
 
-def test_a_pattern_that_is_needed_at_once_is_matched_at_once(slices):
+def test_an_unresolved_pattern_is_matched_at_once(slices):
     patterns = TopicPatterns(Topics("a", "b"), slices)
     assert patterns.matches("a|b") == {"a", "b"}
     assert slices == []
 
 
-def test_new_topics_are_tried_in_slices_and_gone_ones_leave_at_once(slices):
+def test_new_topics_are_matched_in_slices_and_deleted_ones_removed_at_once(slices):
     topics = Topics("a1", "a2", "b")
     patterns = TopicPatterns(topics, slices)
     assert patterns.matches("a.*") == {"a1", "a2"}
@@ -96,7 +96,7 @@ def test_new_topics_are_tried_in_slices_and_gone_ones_leave_at_once(slices):
     assert patterns.version == before, "nothing that anybody reads has changed"
 
 
-def test_a_topic_that_goes_while_it_is_tried_is_not_found(slices):
+def test_a_topic_deleted_during_the_matching_does_not_match(slices):
     topics = Topics("a1")
     patterns = TopicPatterns(topics, slices)
     patterns.matches("a.*")
@@ -108,7 +108,7 @@ def test_a_topic_that_goes_while_it_is_tried_is_not_found(slices):
     assert patterns.matches("a.*") == {"a1"}
 
 
-def test_patterns_that_nobody_has_are_forgotten(slices):
+def test_unused_patterns_are_dropped(slices):
     topics = Topics("a")
     patterns = TopicPatterns(topics, slices)
     patterns.live = lambda: {"p0", "p1"}
@@ -127,7 +127,7 @@ def test_equal_sets_of_topics_are_kept_once(slices):
 
 
 @pytest.mark.parametrize("wrong", ["(", "[", "a{2,1}", "(?P<x", "\\8", "((a{1000}){1000}){1000}"])
-def test_what_is_no_pattern_or_too_large_a_one_is_refused(wrong):
+def test_invalid_and_too_large_patterns_are_refused(wrong):
     with pytest.raises(ValueError, match=r"."):
         compiled(wrong)
     with pytest.raises(ValueError, match=r"."):

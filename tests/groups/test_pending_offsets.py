@@ -63,18 +63,18 @@ def offsets(coordinator: GroupsUnderTest, group: str = "g") -> dict[int, int]:
     return {partition: committed.offset for _, partition, committed in found}
 
 
-def test_an_offset_counts_once_its_transaction_is_committed():
+def test_an_offset_is_valid_after_the_commit_of_its_transaction():
     log = Loader().plain(0, 1).within(T, 0, 5).within(T, 1, 6).end(T, commits=True)
     assert offsets(log.load()) == {0: 5, 1: 6}
 
 
-def test_an_offset_of_an_aborted_transaction_never_counts():
+def test_an_offset_of_an_aborted_transaction_is_discarded():
     log = Loader().plain(0, 1).within(T, 0, 5).within(T, 1, 6).end(T, commits=False)
     assert offsets(log.load()) == {0: 1}
     assert offsets(log.within(T, 0, 7).end(T, commits=True).load()) == {0: 7}
 
 
-def test_an_offset_of_an_open_transaction_does_not_count_and_the_log_says_so(caplog):
+def test_an_offset_of_an_open_transaction_is_ignored_and_logged(caplog):
     log = Loader().plain(0, 1).within(T, 0, 5).within(T, 1, 6).within(U, 2, 7, group="other")
     with caplog.at_level(logging.WARNING):
         coordinator = log.load()
@@ -84,7 +84,7 @@ def test_an_offset_of_an_open_transaction_does_not_count_and_the_log_says_so(cap
     assert "3 offset(s) of group(s) g, other" in line and "continue from the offsets committed before" in line
 
 
-def test_the_newest_record_counts_whatever_the_order_of_the_ends():
+def test_the_newest_record_counts_in_any_order_of_end_markers():
     both = Loader().within(T, 0, 5).within(U, 0, 6)
     assert offsets(both.end(U, commits=True).end(T, commits=True).load()) == {0: 6}
     both = Loader().within(T, 0, 5).within(U, 0, 6)
@@ -107,7 +107,7 @@ def test_an_end_without_records_changes_nothing():
 
 
 @pytest.mark.parametrize("verb", ["group", "offset", "topic"])
-def test_what_is_deleted_does_not_come_back_when_the_transaction_ends_later(verb):
+def test_a_deleted_offset_does_not_return_with_a_later_end_marker(verb):
     log = Loader().plain(1, 1).within(T, 0, 5)
     coordinator = log.load()
     if verb == "group":
@@ -125,7 +125,7 @@ def test_what_is_deleted_does_not_come_back_when_the_transaction_ends_later(verb
     assert offsets(log.end(T, commits=True).load()) == {}
 
 
-def test_open_offsets_expire_as_others_do_and_a_group_that_has_nothing_else_goes_with_them():
+def test_open_offsets_expire_like_others_and_their_group_with_them():
     log = Loader().within(T, 0, 5)
     coordinator = log.load()
     assert [group.group_id for group in coordinator.groups.groups()] == ["g"]

@@ -181,7 +181,7 @@ def test_a_failed_record_is_tried_again_until_it_succeeds(broker):
     assert all(offsets == sorted(offsets) for offsets in by_key.values())
 
 
-def test_what_fails_to_the_end_is_a_dead_letter_and_is_committed(broker):
+def test_a_record_that_fails_all_retries_is_a_dead_letter_and_is_committed(broker):
     produce(broker, "letters", 50)
     seen, letters = Seen(), []
 
@@ -203,7 +203,7 @@ def test_what_fails_to_the_end_is_a_dead_letter_and_is_committed(broker):
 
 
 @pytest.mark.parametrize("with_letters", [False, True])
-def test_without_a_taker_of_dead_letters_it_stops_and_commits_nothing_from_there(broker, with_letters):
+def test_without_a_dead_letter_handler_it_stops_without_committing_the_record(broker, with_letters):
     topic = group = "stuck-letters" if with_letters else "stuck"
     produce(broker, topic, 50, partition=2)
 
@@ -245,7 +245,7 @@ def test_slow_work_keeps_its_membership_by_polling_while_full(broker):
     assert committed(broker, "slow", "slow")[0] == len(seen.records)
 
 
-def test_no_more_is_held_than_allowed(broker):
+def test_the_buffers_stay_within_their_limits(broker):
     produce(broker, "bounded", 3000, keys=3000)
     total = 3000
     seen, most = Seen(), []
@@ -273,7 +273,7 @@ def test_no_more_is_held_than_allowed(broker):
 
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
-def test_members_come_and_go_without_a_repeat(broker, assignor):
+def test_members_join_and_leave_without_repeated_records(broker, assignor):
     """An orderly rebalance repeats no record: records in flight are finished and committed before the revocation."""
     topic = "shared" if assignor == "cooperative-sticky" else "range"
     seen, total = Seen(), 0
@@ -310,7 +310,7 @@ def test_members_come_and_go_without_a_repeat(broker, assignor):
     assert committed(broker, assignor, topic) == ends(broker, topic)
 
 
-def test_the_stop_finishes_what_is_worked_on_and_leaves_the_rest_to_the_next(broker):
+def test_the_stop_finishes_records_in_flight_and_leaves_the_rest(broker):
     produce(broker, "stopped", 200)
     seen, began, go_on = Seen(), threading.Semaphore(0), threading.Event()
 
@@ -336,7 +336,7 @@ def test_the_stop_finishes_what_is_worked_on_and_leaves_the_rest_to_the_next(bro
     assert 0 <= repeats <= 3  # finished above one that was not begun
 
 
-def test_arguments_that_cannot_work_are_named():
+def test_invalid_arguments_are_named():
     good = {"bootstrap.servers": "localhost:1", "group.id": "g"}
     for options, message in (
         ({"workers": 0}, "workers=0"),

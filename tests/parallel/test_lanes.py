@@ -75,7 +75,7 @@ def test_a_record_to_be_tried_again_goes_before_its_lane_and_holds_no_worker():
     assert offsets(room.take_all()) == [1]
 
 
-def test_a_lane_stays_closed_while_its_record_is_at_hand_though_the_partition_went_and_came_back():
+def test_a_lane_stays_closed_while_its_record_is_in_flight_across_a_reassignment():
     room = Room(Order.KEY)
     room.put(A, 0, b"a")
     (old,) = room.take_all()
@@ -89,7 +89,7 @@ def test_a_lane_stays_closed_while_its_record_is_at_hand_though_the_partition_we
     assert offsets(room.take_all()) == [0]
 
 
-def test_a_failed_record_of_a_partition_that_goes_is_left_to_its_next_owner():
+def test_a_failed_record_of_a_revoked_partition_is_left_to_its_next_owner():
     room = Room(Order.KEY)
     room.put(A, 0, b"a")
     (work,) = room.take_all()
@@ -102,7 +102,7 @@ def test_a_failed_record_of_a_partition_that_goes_is_left_to_its_next_owner():
     assert offsets(room.take_all()) == [0]
 
 
-def test_holding_forgets_what_waits_and_what_is_to_be_tried_again():
+def test_holding_drops_waiting_records_and_pending_retries():
     room = Room(Order.PARTITION)
     for offset in range(3):
         room.put(A, offset)
@@ -115,7 +115,7 @@ def test_holding_forgets_what_waits_and_what_is_to_be_tried_again():
     assert room.queues.fill(A) == (0, 0) and room.queues.total_bytes == 0
 
 
-def test_bytes_count_until_a_worker_is_through_also_of_partitions_that_went():
+def test_bytes_in_flight_count_also_for_revoked_partitions():
     room = Room(Order.NONE)
     for offset in range(4):
         room.put(A, offset)
@@ -137,7 +137,7 @@ def test_bytes_count_until_a_worker_is_through_also_of_partitions_that_went():
     assert room.queues.total_bytes == 0
 
 
-def test_a_lane_of_a_million_records_is_forgotten():
+def test_a_lane_of_a_million_records_is_dropped():
     lane = _Lane()
     for offset in range(1_000_000):
         lane.append(Work(A, offset, None, None))
@@ -145,7 +145,7 @@ def test_a_lane_of_a_million_records_is_forgotten():
     del lane  # not one within the other
 
 
-def test_after_a_record_that_stops_the_consumer_nothing_of_its_lane_is_begun():
+def test_a_record_that_stops_the_consumer_keeps_its_lane_closed():
     room = Room(Order.KEY)
     room.put(A, 0, b"a")
     room.put(A, 1, b"a")

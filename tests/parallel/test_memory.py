@@ -62,7 +62,7 @@ def test_the_buffers_get_what_given_settings_leave():
         (64 * MIB, {"fetch.max.bytes": "much"}, "fetch.max.bytes='much' is not an integer"),
     ],
 )
-def test_memory_that_is_too_small_is_refused_with_what_uses_it(memory_bytes, config, message):
+def test_too_little_memory_is_refused_with_the_settings_that_use_it(memory_bytes, config, message):
     with pytest.raises(ValueError, match=message):
         ParallelConsumer(NOWHERE | config, ["t"], print, memory_bytes=memory_bytes)
 
@@ -110,7 +110,7 @@ def fill(broker, topic, records, value_bytes, headers):
     ("topic", "records", "value_bytes", "headers"),
     [("huge", 120, 900_000, 0), ("large", 5000, 20_000, 0), ("small", 60_000, 50, 0), ("headers", 20_000, 50, 10)],
 )
-def test_the_limit_holds_for_all_that_is_read_ahead_and_waits(broker, topic, records, value_bytes, headers):
+def test_the_limit_covers_read_ahead_and_buffers(broker, topic, records, value_bytes, headers):
     fill(broker, topic, records, value_bytes, headers)
     memory_bytes = 32 * MIB
     settings = {

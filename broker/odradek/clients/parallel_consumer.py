@@ -127,9 +127,9 @@ class ParallelConsumer:
         if isinstance(topics, str):
             raise ValueError(f"topics={topics!r} is a string: use a list of topic names")
         share = share_out(memory_bytes, config)
-        ours = {**share.settings, "enable.auto.commit": False, "on_commit": self._commit_completed}
+        fixed_settings = {**share.settings, "enable.auto.commit": False, "on_commit": self._commit_completed}
         self._kafka = confluent_kafka
-        self._consumer = confluent_kafka.Consumer({"auto.offset.reset": "earliest", **config, **ours})
+        self._consumer = confluent_kafka.Consumer({"auto.offset.reset": "earliest", **config, **fixed_settings})
         self._topics = list(topics)
         self._handler = handler
         self._workers = workers

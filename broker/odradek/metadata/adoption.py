@@ -137,7 +137,7 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
             adoption.warnings.append(
                 f"{files.path} was not closed in order: the first start of this broker recovers its logs"
             )
-        adoption.left += [f"{files.path}/{name}" for name in files.others if not name.startswith("odradek")]
+        adoption.left += [f"{files.path}/{name}" for name in files.unknown_files if not name.startswith("odradek")]
     _warn_of_aborted(adoption)
     if "__transaction_state" in adoption.topics:
         adoption.warnings.append(

@@ -51,7 +51,7 @@ from odradek.storage.verify_log import (
 )
 
 CLUSTER_METADATA = "__cluster_metadata"
-OURS = "odradek"
+ODRADEK_PREFIX = "odradek"
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 GROUP_BYTES, GROUP_SEGMENTS = 64 << 20, 200
 POLL_S = 0.1
@@ -73,8 +73,8 @@ class NotALogDirectoryError(ValueError):
 class DirectoryFiles:
     """The files in a log directory.
 
-    `locked`: a broker runs on it; `clean`: it was cleanly shut down; `checkpoints`: by file name; `others`: names of unknown
-    files and directories; `ours`: Odradek has written there, not only Kafka.
+    `locked`: a broker runs on it; `clean`: it was cleanly shut down; `checkpoints`: by file name; `unknown_files`: names of
+    unknown files and directories; `written_by_odradek`: Odradek has written there, not only Kafka.
     """
 
     path: str
@@ -82,8 +82,8 @@ class DirectoryFiles:
     clean: bool = False
     logs: dict[Partition, LogFiles] = field(default_factory=dict)
     checkpoints: dict[str, dict[Partition, int]] = field(default_factory=dict)
-    others: list[str] = field(default_factory=list)
-    ours: bool = False
+    unknown_files: list[str] = field(default_factory=list)
+    written_by_odradek: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     def restate_lock(self, held_by_us: bool) -> None:
@@ -135,12 +135,12 @@ def list_directory(path: str | os.PathLike[str]) -> DirectoryFiles:
             files.findings.append(Finding(f"{path}/{name}", str(error)))
     with os.scandir(path) as entries:
         children = sorted((entry.name, entry.is_dir()) for entry in entries)
-    files.ours = _is_ours(name for name, _ in children)
+    files.written_by_odradek = _has_odradek_files(name for name, _ in children)
     for name, is_directory in children:
         if is_directory and not name.startswith("."):
             _list_child(files, name)
         elif name not in OWN_FILES:
-            files.others.append(name)
+            files.unknown_files.append(name)
     return files
 
 
@@ -155,7 +155,7 @@ def _single(path: Path) -> DirectoryFiles:
     locked = is_locked(parent)
     files = DirectoryFiles(str(path), locked, not locked and (Path(parent, CLEAN_SHUTDOWN).exists() or key[1] < 0))
     files.logs[key] = list_log(path)
-    files.ours = _is_ours(child.name for child in parent.iterdir())
+    files.written_by_odradek = _has_odradek_files(child.name for child in parent.iterdir())
     for name in OFFSET_CHECKPOINTS:
         try:
             entries = read_offset_checkpoint(parent / name)
@@ -166,8 +166,8 @@ def _single(path: Path) -> DirectoryFiles:
     return files
 
 
-def _is_ours(names: Iterable[str]) -> bool:
-    return any(name.startswith((OURS, f".{OURS}")) for name in names)
+def _has_odradek_files(names: Iterable[str]) -> bool:
+    return any(name.startswith((ODRADEK_PREFIX, f".{ODRADEK_PREFIX}")) for name in names)
 
 
 def _list_child(files: DirectoryFiles, name: str) -> None:
@@ -175,7 +175,7 @@ def _list_child(files: DirectoryFiles, name: str) -> None:
     try:
         parsed = parse_directory_name(name)
     except ForeignNameError:
-        files.others.append(name)
+        files.unknown_files.append(name)
         return
     if parsed.fate is not None:
         text = f"leftover partition directory that {_FATES[parsed.fate]}"
@@ -218,7 +218,7 @@ def _gap_limit(files: DirectoryFiles, key: Partition, gaps: Iterable[str]) -> in
     except (CorruptCheckpointError, OSError) as error:
         files.findings.append(Finding(f"{files.logs[key].directory}/{GAPS_CHECKPOINT}", str(error)))
         return ANYWHERE
-    if key[0] in gaps or (own is None and not files.ours and key[0] in ALWAYS_COMPACTED):
+    if key[0] in gaps or (own is None and not files.written_by_odradek and key[0] in ALWAYS_COMPACTED):
         return ANYWHERE
     limit = effective_gap_limit(own, cleaner_offset)
     return ANYWHERE if limit == float("inf") else int(limit)
