@@ -74,8 +74,8 @@ class Acceptor:
 
     @property
     def may_accept(self) -> bool:
-        """False while `BACKLOG` sockets wait for a channel, or while max.connections is reached: then new connections stay in the
-        listener's backlog."""
+        """False while `BACKLOG` sockets wait for a channel, or while max.connections is reached: then new connections stay in
+        the listener's backlog."""
         if self.limits.full:
             if not self._logged_full:
                 self._logged_full = True

@@ -1,13 +1,14 @@
 """Forwards requests to the coordinator: the worker's side of the Unix stream between them.
 
-A worker owns one `ForwardClient` and uses it only on its event loop, which protects it. The supervisor keeps the listening socket,
-so a worker can connect while no coordinator runs; the requests that it sends then wait in the socket for the successor. A request
-is sent at most once. A request that was not sent yet waits; the wait is limited in time, in the number of requests and in bytes.
-If the stream breaks, it is unknown whether the requests already sent were executed; their callers get ConnectionLost.
+A worker owns one `ForwardClient` and uses it only on its event loop, which protects it. The supervisor keeps the listening
+socket, so a worker can connect while no coordinator runs; the requests that it sends then wait in the socket for the
+successor. A request is sent at most once. A request that was not sent yet waits; the wait is limited in time, in the number
+of requests and in bytes. If the stream breaks, it is unknown whether the requests already sent were executed; their callers
+get ConnectionLost.
 
-The path of every request is native (`_ext/net/forwarding.pyx`): the queue, the table of unanswered requests, the frames, and the
-copying of answers into the responses of clients' connections. This module contains the rare parts: the stream, the timer, and
-the errors.
+The path of every request is native (`_ext/net/forwarding.pyx`): the queue, the table of unanswered requests, the frames, and
+the copying of answers into the responses of clients' connections. This module contains the rare parts: the stream, the timer,
+and the errors.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ class ConnectionLost(ForwardError):
 
 
 class DeadlinePassed(ForwardError):
-    """No answer arrived before the deadline. If ``sent`` is true, the request may have been executed or may still be executed."""
+    """No answer arrived before the deadline. If ``sent`` is true, the request may have been executed or may still be
+    executed."""
 
     def __init__(self, sent: bool) -> None:
         super().__init__("the coordinator did not answer in time" if sent else "the coordinator could not be reached")
@@ -55,7 +57,8 @@ Callback = Callable[[ForwardReply | ForwardError], None]
 class ForwardClient(ForwardTable, asyncio.Protocol):
     """A process's connection to the coordinator.
 
-    `RequestHandler` forwards clients' requests natively. If no answer can be obtained for one, the client's connection is closed.
+    `RequestHandler` forwards clients' requests natively. If no answer can be obtained for one, the client's connection is
+    closed.
 
     :param loop: the event loop; all methods and callbacks are called on it.
     :param path: the path of the coordinator's Unix socket (it begins with NUL for an abstract socket).

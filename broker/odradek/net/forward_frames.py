@@ -3,9 +3,9 @@
 Pure functions. The encoding that every request passes is native (`_ext/net/forward_frames.pyx`); this module contains the types
 and the encoding of contexts and of special payloads.
 
-Frames are big-endian, with a length prefix (u32, not counting itself). Request: correlation u64, kind u8, deadline f64, time of
-forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, payload. Context: connection u64, listener u16, five texts
-(u16 length; 65535 for None). Response: correlation u64, status u8, metadata version u64, payload.
+Frames are big-endian, with a length prefix (u32, not counting itself). Request: correlation u64, kind u8, deadline f64, time
+of forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, payload. Context: connection u64, listener u16,
+five texts (u16 length; 65535 for None). Response: correlation u64, status u8, metadata version u64, payload.
 
 A connection sends the same context with each of its requests, so both sides cache the contexts seen last in the form they need.
 """

@@ -1,7 +1,7 @@
 """Serves the requests that workers forward: the coordinator's side of the Unix streams.
 
-The coordinator owns one `ForwardServer` and uses it only on its event loop, which protects it. The path of every request is native
-(`_ext/net/arrivals.pyx`): reading frames, sending answers, and requests that are served without a task.
+The coordinator owns one `ForwardServer` and uses it only on its event loop, which protects it. The path of every request is
+native (`_ext/net/arrivals.pyx`): reading frames, sending answers, and requests that are served without a task.
 """
 
 import asyncio
@@ -173,7 +173,8 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         arrival.answer(payload, metadata_version, status)
 
     def cancel(self, connection_id: int) -> None:
-        """See `ArrivalStream`. Requests whose client does not wait for the response, because it is closing, are not cancelled."""
+        """See `ArrivalStream`. Requests whose client does not wait for the response, because it is closing, are not
+        cancelled."""
         for task, arrival in list(self._tasks.items()):
             if arrival.connection_id == connection_id and not arrival.unawaited:
                 task.cancel()

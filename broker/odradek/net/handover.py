@@ -1,9 +1,9 @@
 """The channel on which the acceptor hands sockets to a worker: SOCK_SEQPACKET, with descriptors passed by SCM_RIGHTS.
 
-The supervisor creates a socket pair for each worker's place. Both ends outlive the worker, so a socket that was handed to a dead
-worker stays in the channel. A message to the worker contains the connection's id (8 bytes, little-endian), the listener's index
-(2 bytes) and the peer's "host:port" as text, with one descriptor. A message in the other direction contains the ids, 8 bytes
-each, of connections that the worker has closed.
+The supervisor creates a socket pair for each worker's place. Both ends outlive the worker, so a socket that was handed to a
+dead worker stays in the channel. A message to the worker contains the connection's id (8 bytes, little-endian), the
+listener's index (2 bytes) and the peer's "host:port" as text, with one descriptor. A message in the other direction contains
+the ids, 8 bytes each, of connections that the worker has closed.
 """
 
 import array

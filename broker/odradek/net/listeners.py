@@ -57,8 +57,8 @@ def as_bound(listener: Listener, sock: socket.socket) -> Listener:
 
 
 def advertised(configured: Sequence[Listener], bound: Sequence[Listener]) -> list[Listener]:
-    """The address that clients receive for each bound listener. An advertised port 0 becomes the bound port; an empty host becomes
-    the listener's host or the host name."""
+    """The address that clients receive for each bound listener. An advertised port 0 becomes the bound port; an empty host
+    becomes the listener's host or the host name."""
     by_name = {listener.name: listener for listener in configured}
     addresses = []
     for listener in bound:

@@ -1,14 +1,14 @@
 """A loader: fills the partition table when the broker starts, before any process serves.
 
-What it does: the first loader reads the metadata store, finds each partition's directory and gives it a slot. In directories that
-were not shut down cleanly, all loaders together measure how much there is to recover. Then they open the logs in parallel: each
-takes the next free slot of its log directory.
+What it does: the first loader reads the metadata store, finds each partition's directory and gives it a slot. In directories
+that were not shut down cleanly, all loaders together measure how much there is to recover. Then they open the logs in
+parallel: each takes the next free slot of its log directory.
 
 What it must not do: remove or change directories that belong to no known topic, or write to the metadata store, except for the
 cluster's first nodes, the ids of topics, the new leader epochs and the machine's boot id.
 
-How it ends: when no slot is left to open. Then every slot is ONLINE or OFFLINE, or still LOADING if the disk had no room for what
-recovery writes; the coordinator retries these.
+How it ends: when no slot is left to open. Then every slot is ONLINE or OFFLINE, or still LOADING if the disk had no room for
+what recovery writes; the coordinator retries these.
 
 What its death causes: the supervisor starts it again, and it continues. The coordinator opens the log that it was opening, with
 recovery.
@@ -83,13 +83,13 @@ def _wait_until_begun(context: ProcessContext) -> None:
 
 
 class BegunEpochs:
-    """The leader epochs that this start begins. They are in the slots immediately; `store` writes them to the metadata store, all
-    in one transaction."""
+    """The leader epochs that this start begins. They are in the slots immediately; `store` writes them to the metadata store,
+    all in one transaction."""
 
     def __init__(self) -> None:
         self.complete = True
-        """Whether all log directories are online. If not, a later start of this boot begins new epochs in the missing ones: their
-        content of the page cache is lost, too."""
+        """Whether all log directories are online. If not, a later start of this boot begins new epochs in the missing ones:
+        their content of the page cache is lost, too."""
         self._changes: list[tuple[str, bytes, int]] = []
         self._slots: list[tuple[int, int]] = []
         # By id() of the former state: most of thousands of states are the same object.
@@ -132,8 +132,9 @@ class BegunEpochs:
 def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteStore) -> BegunEpochs:
     """Give a slot to every partition of the store that this broker keeps. Returns the leader epochs that must be stored.
 
-    A log may have lost records if it was not closed cleanly and the machine lost its page cache, or if its directory is missing.
-    The broker leads such a log in a new leader epoch, by which clients that had read further notice the loss (KIP-320).
+    A log may have lost records if it was not closed cleanly and the machine lost its page cache, or if its directory is
+    missing. The broker leads such a log in a new leader epoch, by which clients that had read further notice the loss
+    (KIP-320).
 
     :raises StoreError: the store cannot be read or written.
     :raises WrongCluster: the store belongs to another cluster.
@@ -266,8 +267,8 @@ class Loading:
         return count
 
     def directories(self) -> list[int]:
-        """The numbers of the log directories in which this loader opens logs: one, or several if there are fewer loaders than log
-        directories."""
+        """The numbers of the log directories in which this loader opens logs: one, or several if there are fewer loaders than
+        log directories."""
         directories, loaders = len(self._context.log_dirs), int(str(self._context.notes.get("count", 1)))
         mine = self._context.ordinal
         return list(range(mine, directories, loaders)) if mine < directories else [mine % directories]

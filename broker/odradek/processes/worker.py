@@ -1,8 +1,8 @@
 """A worker: serves the client connections that the acceptor hands to it, on one event loop.
 
-What it does: reads frames, dispatches requests, and executes Produce, Fetch, ListOffsets, Metadata and the other APIs of workers
-(`odradek/api/table.py`). It forwards all other requests to the coordinator. Any worker may append to any partition; a connection
-belongs to one worker.
+What it does: reads frames, dispatches requests, and executes Produce, Fetch, ListOffsets, Metadata and the other APIs of
+workers (`odradek/api/table.py`). It forwards all other requests to the coordinator. Any worker may append to any partition; a
+connection belongs to one worker.
 
 What it must not do: write the slots' control fields, create or delete topics, block its loop on a lock or a disk.
 
@@ -257,8 +257,8 @@ class Worker:
         self._count()
 
     def _release_removed_files(self) -> None:
-        """Close the descriptors of removed files, and the connections whose clients do not read a response that is sent from such
-        a file."""
+        """Close the descriptors of removed files, and the connections whose clients do not read a response that is sent from
+        such a file."""
         if self._removed_files.look() or self._late:
             self._late = self._late_senders.look(int(self.loop.time() * 1000))
             self._report_closed()
@@ -383,8 +383,8 @@ class Worker:
         self.conversions(job.step, finished)
 
     def _retry(self, pending: Any) -> None:
-        """Retry an append whose slot was locked: the first times in the next turn, because most holders have released the lock by
-        then, and after `QUICK_RETRIES` tries with a delay of `RETRY_S`."""
+        """Retry an append whose slot was locked: the first times in the next turn, because most holders have released the
+        lock by then, and after `QUICK_RETRIES` tries with a delay of `RETRY_S`."""
         if not self._retries:
             if pending.tries < QUICK_RETRIES:
                 self.loop.call_soon(self._handle_retries)
