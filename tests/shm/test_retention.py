@@ -13,7 +13,7 @@ from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snap
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.retention_rules import Segment, expired
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
-from odradek.shm.log_starts import Wish, delete_records
+from odradek.shm.log_starts import Deletion, delete_records
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 
 SIZE = len(batch(2))
@@ -298,8 +298,8 @@ def test_the_last_stable_offset_is_never_below_the_log_start(broker):
 
 def test_a_deletion_is_durable_when_it_is_told(broker):
     slot = four_segments(broker)
-    wish = Wish(slot, slots.incarnation_of(slot), 3)
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 3)]
+    deletion = Deletion(slot, slots.incarnation_of(slot), 3)
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
     found = load_log(broker.table.path(slot), 3, 0, False)
     assert (found.log_start_offset, found.log_end_offset) == (3, 8)
@@ -307,11 +307,11 @@ def test_a_deletion_is_durable_when_it_is_told(broker):
 
 def test_a_deletion_that_cannot_be_made_durable_is_not_told_as_done(broker):
     slot = four_segments(broker)
-    wish = Wish(slot, slots.incarnation_of(slot), 3)
+    deletion = Deletion(slot, slots.incarnation_of(slot), 3)
     (broker.path / "log-start-offset-checkpoint.tmp").mkdir()  # in the way of the writer
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("not durable", -1)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("not durable", -1)]
     (broker.path / "log-start-offset-checkpoint.tmp").rmdir()
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 3)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
 
 
@@ -334,8 +334,8 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
         "other", bytes(16), 0, log_dir=0, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0, partition_epoch=0,
         settings={},
     )  # fmt: skip
-    wish = Wish(slot, slots.incarnation_of(slot), -1)
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 8)]
+    deletion = Deletion(slot, slots.incarnation_of(slot), -1)
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 8)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8, ("other", 0): 17}
     slot_life.delete(waiting, b"gone")
     write_checkpoints(broker.shm, [broker.path])
@@ -344,7 +344,9 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
 
 def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_it(broker, monkeypatch):
     slot = four_segments(broker)
-    assert delete_records(broker.shm, [broker.path], [Wish(slot, slots.incarnation_of(slot), 3)], 1000) == [("ok", 3)]
+    assert delete_records(broker.shm, [broker.path], [Deletion(slot, slots.incarnation_of(slot), 3)], 1000) == [
+        ("ok", 3)
+    ]
     flushing.flush(slot)
     write_checkpoints(broker.shm, [broker.path])
     before = read_checkpoints(broker.path)
