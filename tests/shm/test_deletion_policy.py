@@ -289,5 +289,5 @@ def test_a_segment_that_was_removed_meanwhile_is_no_error(
     retention, thread = ruled_by(broker, policy)
     retention.run(5000)
     asked_about(policy, 1)
-    until(lambda: not thread._asked, "it did not return")
+    until(lambda: not thread._running, "it did not return")
     assert "failed" not in caplog.text

@@ -7,7 +7,7 @@ import odradek._ext.partition.log_start as log_start
 import pytest
 
 from odradek._ext.partition import slots
-from odradek.cleaner.leader_epochs import FRESH, LeaderEpochs
+from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
 from tests.shm.one_broker import OneBroker, batch
@@ -76,7 +76,7 @@ def test_the_file_forgets_what_ends_before_the_log_start(broker):
     advance(slot, 30)
     trims.run()
     assert written(broker, slot) == [(5, 30)]
-    assert not list(broker.table.path(slot).glob(f"{FRESH}*"))
+    assert not list(broker.table.path(slot).glob(f"{NEW_FILE}*"))
 
 
 def test_the_next_epoch_comes_behind_those_that_are_left(broker):
@@ -91,12 +91,12 @@ def test_the_next_epoch_comes_behind_those_that_are_left(broker):
 def test_a_file_of_before_does_not_take_the_place_of_one_that_changed_meanwhile(broker):
     slot = led_thrice(broker)
     facts = log_start.facts(slot)
-    write_leader_epochs(broker.table.path(slot) / FRESH, [(5, 20)])
+    write_leader_epochs(broker.table.path(slot) / NEW_FILE, [(5, 20)])
     broker.lead(slot, 7)
     slots.append(slot, [batch(10)])
     told = log_start.put_epochs(
         slot,
-        FRESH.encode(),
+        NEW_FILE.encode(),
         incarnation=facts["incarnation"],
         generation=facts["generation"],
         epoch_count=facts["epoch_count"],
@@ -114,8 +114,8 @@ def test_a_file_that_cannot_be_read_or_written_stays_and_is_named(broker, caplog
     assert path.read_text() == "7\n"
     assert str(path) in caplog.text
     write_leader_epochs(path, EPOCHS)
-    (broker.table.path(slot) / (FRESH + ".tmp")).mkdir()
+    (broker.table.path(slot) / (NEW_FILE + ".tmp")).mkdir()
     advance(slot, 13)
     trims.run()
     assert written(broker, slot) == EPOCHS
-    assert FRESH in caplog.text
+    assert NEW_FILE in caplog.text

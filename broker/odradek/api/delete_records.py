@@ -1,6 +1,6 @@
 """DeleteRecords (21): raises the log start offset, which deletes older records. Executed by the coordinator, which may wait.
 
-Offset -1 stands for the high watermark. The response is sent when the new log start offsets are durable; the next retention
+Offset -1 means the high watermark. The response is sent when the new log start offsets are durable; the next retention
 pass removes the files. The low watermark of a partition is its log start offset, because it has one replica. Version 2 only
 adds the flexible encoding.
 """

@@ -83,7 +83,7 @@ def _topic(name: str, names: Collection[str] | None, call: CoordinatorCall) -> l
 
 
 def _broker(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
-    """This broker's configuration. An empty name stands for all brokers: the settings that were set at run time for all."""
+    """This broker's configuration. An empty name means all brokers: the settings that were set at run time for all."""
     if name == "":
         return describe.describe_all_brokers(call.view.config, names)
     check_broker_name(name, call, " or empty string")

@@ -66,19 +66,19 @@ def _requested(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> li
     return list(everything.items())
 
 
-async def _group(asked: Any, call: GroupCall, pause: Pause) -> Any:
+async def _group(group: Any, call: GroupCall, pause: Pause) -> Any:
     make = Response.OffsetFetchResponseGroup
-    error, offsets = call.view.groups.fetch(asked.group_id, asked.member_id, asked.member_epoch)
+    error, offsets = call.view.groups.fetch(group.group_id, group.member_id, group.member_epoch)
     if error is not ErrorCode.NONE:
-        return make(group_id=asked.group_id, error_code=error)
-    answer = make(group_id=asked.group_id)
+        return make(group_id=group.group_id, error_code=error)
+    response = make(group_id=group.group_id)
     partition = Response.OffsetFetchResponsePartitions
-    if call.version < FIRST_BY_ID or asked.topics is None:
-        for name, partitions in _requested(asked.topics, offsets):
+    if call.version < FIRST_BY_ID or group.topics is None:
+        for name, partitions in _requested(group.topics, offsets):
             topic = call.topic(name)
             if call.version >= FIRST_BY_ID and topic is None:
-                continue  # it was deleted, and has no id any more
-            answer.topics.append(
+                continue  # a deleted topic has no id any more
+            response.topics.append(
                 Response.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=topic.topic_id if topic is not None else bytes(16),
@@ -87,32 +87,32 @@ async def _group(asked: Any, call: GroupCall, pause: Pause) -> Any:
                     ],
                 )
             )
-        return answer
-    for one in asked.topics:
-        topic = call.topic_by_id(one.topic_id)
-        told = []
-        async for p in pause.between(one.partition_indexes):
+        return response
+    for requested in group.topics:
+        topic = call.topic_by_id(requested.topic_id)
+        rows = []
+        async for p in pause.between(requested.partition_indexes):
             if topic is None:
-                told.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
+                rows.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                told.append(_partition(partition, p, offsets.get(topic.name, p)))
-        answer.topics.append(Response.OffsetFetchResponseTopics(topic_id=one.topic_id, partitions=told))
-    return answer
+                rows.append(_partition(partition, p, offsets.get(topic.name, p)))
+        response.topics.append(Response.OffsetFetchResponseTopics(topic_id=requested.topic_id, partitions=rows))
+    return response
 
 
 async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
     places: list[Place] = [(topic.name, p) for topic in request.topics for p in topic.partition_indexes]
-    found = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
+    offsets = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
     make = Response.OffsetFetchResponseTopic
-    answer = []
+    topics = []
     for topic in request.topics:
-        told = []
+        rows = []
         async for p in pause.between(topic.partition_indexes):
             known = call.topic(topic.name)
-            there = known is not None and 0 <= p < known.count
-            offset = found.get((topic.name, p))
-            error = ErrorCode.NONE if there and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            exists = known is not None and 0 <= p < known.count
+            offset = offsets.get((topic.name, p))
+            error = ErrorCode.NONE if exists and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             committed = None if offset is None else Committed(offset)
-            told.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
-        answer.append(make(name=topic.name, partitions=told))
-    return answer
+            rows.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
+        topics.append(make(name=topic.name, partitions=rows))
+    return topics

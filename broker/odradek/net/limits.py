@@ -20,7 +20,7 @@ def canonical_address(host: str) -> str:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """The limits by address from ``max.connections.per.ip.overrides``: "host:count,...". A host name stands for all its
+    """The limits by address from ``max.connections.per.ip.overrides``: "host:count,...". A host name means all its
     addresses.
 
     :raises ValueError: a host is neither an address nor a name that can be resolved; the message names it.

@@ -26,7 +26,7 @@ NOT_DURABLE = "not durable"
 
 
 class Deletion(NamedTuple):
-    """A request to delete the records below `offset` from the log in a slot; -1 stands for the high watermark."""
+    """A request to delete the records below `offset` from the log in a slot; -1 means the high watermark."""
 
     slot: int
     incarnation: int
