@@ -26,11 +26,11 @@ EPOCHS = [(0, 0), (2, 10), (5, 20)]
         (99, [(5, 99)]),
     ],
 )
-def test_the_epoch_of_the_first_record_begins_with_it_and_older_ones_are_gone(start, left):
+def test_the_epoch_of_the_first_record_begins_with_it_and_older_epochs_are_removed(start, left):
     assert epochs_from(EPOCHS, start) == left
 
 
-def test_of_a_log_that_begins_before_its_first_epoch_nothing_goes():
+def test_epochs_of_a_log_that_begins_before_its_first_epoch_are_kept():
     assert epochs_from([(3, 50)], 7) == [(3, 50)]
     assert epochs_from([], 7) == []
 
@@ -63,7 +63,7 @@ def advance(slot: int, offset: int) -> None:
     assert log_start.advance(slot, offset, incarnation=slots.incarnation_of(slot)) == ("ok", offset)
 
 
-def test_the_file_forgets_what_ends_before_the_log_start(broker):
+def test_epochs_that_end_before_the_log_start_leave_the_file(broker):
     slot, trims = led_thrice(broker), LeaderEpochs(broker.shm, [broker.path])
     trims.run()
     assert written(broker, slot) == EPOCHS
@@ -79,7 +79,7 @@ def test_the_file_forgets_what_ends_before_the_log_start(broker):
     assert not list(broker.table.path(slot).glob(f"{NEW_FILE}*"))
 
 
-def test_the_next_epoch_comes_behind_those_that_are_left(broker):
+def test_the_next_epoch_follows_the_remaining_ones(broker):
     slot = led_thrice(broker)
     advance(slot, 12)
     LeaderEpochs(broker.shm, [broker.path]).run()
@@ -88,7 +88,7 @@ def test_the_next_epoch_comes_behind_those_that_are_left(broker):
     assert written(broker, slot) == [(2, 12), (5, 20), (7, 30)]
 
 
-def test_a_file_of_before_does_not_take_the_place_of_one_that_changed_meanwhile(broker):
+def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):
     slot = led_thrice(broker)
     facts = log_start.facts(slot)
     write_leader_epochs(broker.table.path(slot) / NEW_FILE, [(5, 20)])
@@ -105,7 +105,7 @@ def test_a_file_of_before_does_not_take_the_place_of_one_that_changed_meanwhile(
     assert written(broker, slot) == [*EPOCHS, (7, 30)]
 
 
-def test_a_file_that_cannot_be_read_or_written_stays_and_is_named(broker, caplog):
+def test_a_file_that_cannot_be_read_or_written_stays_and_is_logged(broker, caplog):
     slot, trims = led_thrice(broker), LeaderEpochs(broker.shm, [broker.path])
     path = checkpoint(broker, slot)
     path.write_text("7\n")
