@@ -68,7 +68,7 @@ def test_a_setting_is_in_force_when_it_is_answered(wire, name):
         (("min.cleanable.dirty.ratio", SET, "2"), ErrorCode.INVALID_CONFIG, "min.cleanable.dirty.ratio"),
         (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "retention.ms"),
         (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "retention.ms"),
-        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Operation 9"),
+        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "operation 9"),
     ],
 )
 def test_an_invalid_setting_is_named_and_nothing_changes(wire, name, edit, code, says):
