@@ -1,4 +1,4 @@
-"""Which error codes a response carries: as objects, and encoded, as the counting of forwarded requests reads it."""
+"""The error codes of a response: decoded, and encoded, as needed to count errors of forwarded requests."""
 
 import pytest
 from odradek._ext.protocol.encoder import encode

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions over the wire forms of all their versions."""
+"""CreateTopics, DeleteTopics and CreatePartitions in all their versions."""
 
 import uuid
 

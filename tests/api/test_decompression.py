@@ -1,4 +1,6 @@
-"""Compressed produces, stepped by hand: bounds for a request, turns of clients, clients that leave; and the threads for it."""
+"""Compressed produces, executed step by step: limits of a request, turns of clients, clients that disconnect; and the threads
+for it.
+"""
 
 import asyncio
 import time

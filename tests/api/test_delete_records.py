@@ -1,4 +1,4 @@
-"""DeleteRecords on the wire, and what Fetch, ListOffsets and Produce say of a log whose beginning moved."""
+"""DeleteRecords on the wire, and Fetch, ListOffsets and Produce after the log start offset moved."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A deletion policy on a real broker: it deletes segments, hangs, raises, and a class that cannot be loaded stops the start."""
+"""A deletion policy on a real broker: it deletes segments, hangs, raises; a class that cannot be loaded fails the start."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Fetch on the wire: versions, bounds, errors, long polls, and reading across segments and from the middle of batches."""
+"""Fetch on the wire: versions, limits, errors, long polls, and reading across segments and from the middle of batches."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Fetches that say which replica they are of, stepped by hand: what they read, and who may not pass for a follower."""
+"""Fetches with a replica id, executed step by step: which records they read, and which replicas are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fetch sessions, stepped by hand: their ids, how many there may be, and which of them make room for others."""
+"""Fetch sessions, executed step by step: their ids, their limits, and which sessions are evicted for others."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what is told, forgotten, refused and closed."""
+"""Incremental fetch sessions (KIP-227): returned, forgotten and refused partitions, and closed sessions."""
 
 import pytest
 

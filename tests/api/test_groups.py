@@ -1,4 +1,4 @@
-"""Groups over the wire: what a comparison with Kafka cannot show, because Kafka has it no more or would take too long."""
+"""Groups over the wire: cases that cannot be compared with Kafka, because Kafka no longer supports them or takes too long."""
 
 import os
 import signal

@@ -1,6 +1,7 @@
-"""Produce and Fetch of every version, cut short and with lies in every place: whole answers or a closed connection, no more.
+"""Produce and Fetch of every version, truncated and with wrong values in every place: a complete response or a closed
+connection.
 
-In the test's own process, so that a build with sanitizers sees each access. The seed is printed; ODRADEK_FAULT_SEED repeats it.
+Runs in the test's process, so that a build with sanitizers checks each access. The seed is printed; ODRADEK_FAULT_SEED sets it.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""InitProducerId: ids that nobody had before, across coordinators."""
+"""InitProducerId: assigned ids are never repeated, even by later coordinators."""
 
 import json
 

@@ -1,4 +1,6 @@
-"""What a worker keeps for idle connections is counted, bounded in all, and given up in an order that hurts nobody at work."""
+"""The memory that a worker keeps for idle connections is counted, limited in total, and freed in an order that spares active
+clients.
+"""
 
 import contextlib
 import gc

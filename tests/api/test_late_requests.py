@@ -1,4 +1,4 @@
-"""Requests that waited until their client had closed the connection: what is executed nevertheless, and what is not."""
+"""Requests that waited until their client had closed the connection: which of them are executed."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""ListOffsets on the wire: both ends and times, across segments and within compressed batches."""
+"""ListOffsets on the wire: log start, log end and timestamps, across segments and within compressed batches."""
 
 import pytest
 

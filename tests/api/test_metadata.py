@@ -1,4 +1,4 @@
-"""Metadata on the wire: all, none, by name and by id, unknown and illegal names, creation on the way."""
+"""Metadata on the wire: all topics, none, by name and by id, unknown and illegal names, automatic creation."""
 
 import pytest
 

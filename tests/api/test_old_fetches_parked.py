@@ -1,4 +1,6 @@
-"""Fetches of old formats, stepped by hand: markers that old consumers cannot be told, waits, and clients that go."""
+"""Fetches of old versions, executed step by step: markers, which old consumers cannot read, waits, and clients that
+disconnect.
+"""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""Produce v0-v2, Fetch v0-v3 and ListOffsets v0 on the wire: message sets in and out, their errors, and topics with a codec
-or a clock of their own."""
+"""Produce v0-v2, Fetch v0-v3 and ListOffsets v0 on the wire: message sets in and out, their errors, and topics with a codec or
+LogAppendTime.
+"""
 
 import time
 

@@ -1,4 +1,4 @@
-"""ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and what no broker serves."""
+"""ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and APIs that are not served."""
 
 import pytest
 

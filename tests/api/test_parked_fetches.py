@@ -1,4 +1,4 @@
-"""Parked fetches, stepped by hand: what a wake-up costs, what ends the wait, and requests that name many partitions."""
+"""Parked fetches, executed step by step: the cost of a wake-up, the end of the wait, and requests that name many partitions."""
 
 import pytest
 

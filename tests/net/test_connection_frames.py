@@ -1,4 +1,4 @@
-"""Frames in: cut at any byte, large, pipelined, deferred, refused."""
+"""Incoming frames: split at any byte, large, pipelined, deferred, refused."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""How connections end, rest and stop; cold pages; many connections."""
+"""How connections end, pause and stop; cold pages; many connections."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Whatever is mixed on a connection, its responses are those of one that executes a request at a time."""
+"""For any mixture of requests, the responses equal those of a connection that executes one request at a time."""
 
 import random
 import struct

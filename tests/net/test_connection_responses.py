@@ -1,4 +1,4 @@
-"""Responses out: in order, whole, with few system calls, from memory and from files."""
+"""Outgoing responses: in order, complete, with few system calls, from memory and from files."""
 
 import gc
 import os

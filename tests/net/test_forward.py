@@ -1,4 +1,6 @@
-"""Frames between workers and coordinator, and what both ends promise when the other one dies, dawdles or babbles."""
+"""Frames between workers and coordinator, and the guarantees of both ends when the other one dies, is slow or sends malformed
+frames.
+"""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""A client's requests that the coordinator serves, from the connection's bytes and back: order, answers, ends."""
+"""A client's requests that the coordinator serves, from the connection's bytes to the response: order, answers, failures."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The channel between acceptor and workers, the counts of connections, and what systemd is told; each by itself."""
+"""The channel between acceptor and workers, the connection counts, and the notifications to systemd; each tested alone."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Requests that waited long for the coordinator: their worker looks which clients are gone before they are served."""
+"""Requests that waited long for the coordinator: their worker checks which clients have disconnected before they are served."""
 
 import asyncio
 

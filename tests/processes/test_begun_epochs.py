@@ -1,4 +1,6 @@
-"""A start that may have lost records leads in new leader epochs, which are stored before anything is served (KIP-320)."""
+"""After a start that may have lost records, logs are led in new leader epochs, which are stored before any client is served
+(KIP-320).
+"""
 
 import json
 

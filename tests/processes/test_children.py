@@ -1,4 +1,4 @@
-"""Restart delays, exit reasons and stuck processes, with a clock that the test turns."""
+"""Restart delays, exit reasons and stuck processes, with a clock that the test controls."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Accepting, handing over, and the limits of connections, with the real supervisor and workers that obey."""
+"""Accepting, handing over, and connection limits, with the real supervisor and workers that execute commands."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The coordinator as a process of a real broker: what its death means to clients, and what its successor takes over."""
+"""The coordinator process of a real broker: how its death affects clients, and what its successor takes over."""
 
 import os
 import select

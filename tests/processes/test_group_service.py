@@ -1,4 +1,4 @@
-"""The coordinator's groups over partitions of a mapping: what follows when what a group did cannot be written."""
+"""The coordinator's groups over partitions of a mapping: the consequences of appends that fail."""
 
 import asyncio
 import time

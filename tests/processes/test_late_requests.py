@@ -1,5 +1,5 @@
-"""A process of a running broker stands still; its clients give up, close, and go on elsewhere. What they asked for before is
-not executed when the process goes on.
+"""A process of a running broker is suspended; its clients give up, disconnect and use another process. The process must not
+execute their requests when it continues.
 """
 
 import contextlib

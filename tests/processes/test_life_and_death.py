@@ -1,4 +1,4 @@
-"""What follows the death of a process, and the ordered stop."""
+"""The consequences of the death of a process, and the ordered stop."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The loader: what the store says meets what is on the disk when a broker starts."""
+"""The loader: the start of a broker compares the metadata store with the directories on disk."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Log messages: their form as text, for the journal and as JSON; names and levels of loggers."""
+"""Log messages: their format as text, for the journal and as JSON; names and levels of loggers."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""A partition of `__consumer_offsets` as it is written: what goes wrong with one append is not the others' affair."""
+"""Writing a partition of `__consumer_offsets`: the failure of one append does not affect the others."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Long work of a loop in slices: it takes turns, the loop goes on in between, and one that fails is dropped alone."""
+"""Long tasks of a loop in slices: they take turns, the loop runs in between, and a task that fails is dropped alone."""
 
 import asyncio
 

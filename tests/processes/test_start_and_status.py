@@ -1,4 +1,4 @@
-"""What stops a start, what a start tells, and the status in every state."""
+"""Errors that prevent a start, notifications of a start, and the status in every state."""
 
 import json
 import os

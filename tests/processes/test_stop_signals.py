@@ -1,4 +1,4 @@
-"""How many requests to stop the supervisor counts."""
+"""The number of stop requests that the supervisor counts."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Work for one key is done by one task after another, for different keys at the same time."""
+"""Tasks for one key run one after another, tasks for different keys at the same time."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Logs that waited for room are opened in one new leader epoch, which is stored before clients are served in it."""
+"""Logs that waited for disk space are opened in one new leader epoch, which is stored before clients are served in it."""
 
 from contextlib import contextmanager
 

@@ -1,4 +1,4 @@
-"""A worker in the test's own process: what fails for one connection or one request is not the end of the others."""
+"""A worker in the test's process: a failure of one connection or request does not affect the others."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""A class of the operator that deletes segments: what it is asked, what it may delete, and that it harms nobody else."""
+"""The operator's deletion policy: its input, what it may delete, and that its failures affect no other log."""
 
 from __future__ import annotations
 

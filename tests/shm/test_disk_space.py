@@ -1,4 +1,4 @@
-"""A disk that runs full: marks, hysteresis, reserve, refused appends; and log directories that fail."""
+"""A disk that becomes full: marks, hysteresis, reserve, refused appends; and log directories that fail."""
 
 import errno
 import os

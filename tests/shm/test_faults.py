@@ -1,4 +1,4 @@
-"""A kill between every two steps: whoever comes next finds everything acknowledged, and nothing by halves.
+"""A kill between every two steps: the next process finds all acknowledged changes, and no partial ones.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """

@@ -1,4 +1,4 @@
-"""What a flush syncs and says of it: records alone, or indexes and names too; one slot, many, or a whole file system."""
+"""What a flush syncs and records: only records, or indexes and names too; one slot, many, or a whole file system."""
 
 import os
 import shutil

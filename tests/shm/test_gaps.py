@@ -1,5 +1,6 @@
-"""Where offsets may be missing: a gap that compaction made, or a follower copied, is kept; one that a loss of power
-made ends the log."""
+"""Where offsets may be missing: a gap made by compaction, or copied by a follower, is kept; a gap made by a loss of power ends
+the log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader epochs that have no record any more are forgotten by the file, soon after the beginning of the log moved."""
+"""Leader epochs without records leave the checkpoint file soon after the log start offset moved."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A partition whose log holds messages v0 and v1: taken over from a leader as they are, cut, rolled, served."""
+"""A partition whose log contains messages v0 and v1: appended unchanged from a leader, truncated, rolled, served."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Several processes on one mapping: appends that interleave, wake-ups that are not lost, slots that are used again."""
+"""Several processes on one mapping: interleaved appends, no lost wake-ups, reused slots."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""A kill between every two steps of what happens to a partition's producers, to their memory, and to their snapshots.
+"""A kill between every two steps of changes to a partition's producers, their memory, and their snapshots.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """

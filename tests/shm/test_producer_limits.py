@@ -1,4 +1,4 @@
-"""Room for producers: what a client, a partition and the broker may have, and who has to leave for whom."""
+"""Limits of producers: the shares of a client, a partition and the broker, and which producers are evicted."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What a start makes of a log's producers: nothing that repeats a request is unknown afterwards, or the log says so."""
+"""The producers that a start restores: a retry is recognized afterwards, or the broker logs the loss."""
 
 import os
 import shutil

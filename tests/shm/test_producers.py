@@ -1,4 +1,4 @@
-"""Producer state of a partition: it grows, is found, expires by the broker's clock, and is given back."""
+"""The producer state of a partition: it grows, is found, expires by the broker's clock, and is freed."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Descriptors of removed files are closed by a sweep of their process: append files, fetched segments, compaction."""
+"""A sweep closes descriptors of removed files: append files, fetched segments, compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention over a partition table in the test's own process: what goes, what stays, what a start would find."""
+"""Retention over a partition table in the test's process: removed segments, kept segments, and the result of a start."""
 
 import os
 import time

@@ -1,4 +1,6 @@
-"""When a segment ends: by size, by the batches' time or the clock's, by a full index, by an offset too far from its base."""
+"""When a segment is rolled: by size, by the batches' timestamps or the clock, by a full index, by an offset too far from its
+base.
+"""
 
 import os
 import struct

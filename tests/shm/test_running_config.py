@@ -1,4 +1,4 @@
-"""The settings that all processes share: published whole, taken over, never half seen."""
+"""The settings that all processes share: published as a whole, taken over, never partly visible."""
 
 import os
 import struct

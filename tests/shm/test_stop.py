@@ -1,4 +1,4 @@
-"""The ordered stop, checkpoints, failures of files, and what a start makes of it."""
+"""The ordered stop, checkpoints, failing files, and the state after the next start."""
 
 import os
 import resource
