@@ -1,4 +1,4 @@
-"""The broker that the tests of the wire share, one a module, and connections to it."""
+"""The broker that wire tests share, one for each module, and connections to it."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Calls a coordinator's handler as the coordinator does: through the bytes of every version, over a real store and table."""
+"""Calls a handler like the coordinator does: with the encoded request of every version, over a real store and table."""
 
 import os
 import weakref

@@ -1,4 +1,4 @@
-"""Requests of groups over the wire, for tests that speak for the members themselves. Runs in the process of a test."""
+"""Requests of groups over the wire, for tests that act as the members. Runs in the test's process."""
 
 from typing import Any
 

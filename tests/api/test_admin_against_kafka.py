@@ -1,4 +1,4 @@
-"""Requests of administration to this broker and to a real Kafka: the answers are the same, field by field.
+"""The same admin requests to this broker and to a real Kafka: the responses must be equal, field by field.
 
 AlterReplicaLogDirs, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, AlterClientQuotas,
 DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions, ListTransactions, and those of access rules. Left out is

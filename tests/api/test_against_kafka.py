@@ -1,7 +1,7 @@
-"""The same requests to this broker and to a real Kafka: the answers must be the same, field by field.
+"""The same requests to this broker and to a real Kafka: the responses must be equal, field by field.
 
-Left out are ids, times of the clock, addresses and messages for people. Not asked, because our answer is better: a batch of
-a codec that there is not (Kafka: UNKNOWN_SERVER_ERROR).
+Ids, clock times, addresses and error messages are not compared. Not requested, because our response is better: a batch with an
+unknown codec (Kafka: UNKNOWN_SERVER_ERROR).
 """
 
 import time

@@ -68,10 +68,10 @@ def test_a_setting_is_in_force_when_it_is_answered(wire, name):
         (("min.cleanable.dirty.ratio", SET, "2"), ErrorCode.INVALID_CONFIG, "min.cleanable.dirty.ratio"),
         (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "retention.ms"),
         (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "retention.ms"),
-        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Operation 9"),
+        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "operation 9"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_changes(wire, name, edit, code, says):
+def test_an_invalid_setting_is_named_and_nothing_changes(wire, name, edit, code, says):
     wire.create(name)
     told = alter(wire, name, ("segment.ms", SET, "5000"), edit)
     assert told.error_code == code
@@ -79,13 +79,13 @@ def test_what_is_wrong_is_named_and_nothing_changes(wire, name, edit, code, says
     assert settings(wire, name) == {}
 
 
-def test_only_checking_changes_nothing(wire, name):
+def test_validation_only_changes_nothing(wire, name):
     wire.create(name)
     assert alter(wire, name, ("retention.ms", SET, "1"), validate_only=True).error_code == 0
     assert settings(wire, name) == {}
 
 
-def test_a_key_that_is_named_twice_and_what_is_not_there(wire, name):
+def test_a_key_that_is_named_twice_and_unknown_resources_are_refused(wire, name):
     wire.create(name)
     twice = alter(wire, name, ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
@@ -106,7 +106,7 @@ def test_all_settings_are_replaced(wire, name, version):
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_log_dirs_tell_the_sizes_of_partitions(wire, name, version):
+def test_log_dirs_contain_the_sizes_of_partitions(wire, name, version):
     wire.create(name, 2)
     data = batch(bytes(1000))
     wire.produce(name, data, 1)
@@ -225,7 +225,7 @@ def test_a_limit_of_connections_holds_from_when_it_is_answered(wire, connect):
         ("1", ("log.roll.ms", SET, None), "Null value not supported for : log.roll.ms"),
     ],
 )
-def test_what_a_broker_does_not_take_is_named_and_nothing_changes(wire, who, edit, says):
+def test_a_setting_that_a_broker_refuses_is_named_and_nothing_changes(wire, who, edit, says):
     told = alter(wire, who, ("log.segment.bytes", SET, "2000"), edit, kind=BROKER)
     assert told.error_code == ErrorCode.INVALID_REQUEST
     assert says in told.error_message
@@ -233,7 +233,7 @@ def test_what_a_broker_does_not_take_is_named_and_nothing_changes(wire, who, edi
     assert {source for _, source in described(wire, BROKER, "1").values()} <= {4, 5}
 
 
-def test_a_broker_s_settings_that_are_only_checked_change_nothing(wire):
+def test_validation_only_of_broker_settings_changes_nothing(wire):
     assert alter(wire, "", ("log.roll.ms", SET, "7"), kind=BROKER, validate_only=True).error_code == 0
     assert described(wire, BROKER, "") == {}
 

@@ -1,4 +1,4 @@
-"""Which error codes a response carries: as objects, and encoded, as the counting of forwarded requests reads it."""
+"""The error codes of a response: decoded, and encoded, as needed to count errors of forwarded requests."""
 
 import pytest
 from odradek._ext.protocol.encoder import encode
@@ -29,7 +29,7 @@ def test_the_error_code_is_found_in_every_version(key: int) -> None:
             assert len(encode(response, version)) >= 2
 
 
-def test_of_others_nothing_is_known() -> None:
+def test_other_responses_have_no_code_at_a_fixed_position() -> None:
     assert top_level_error(19, 5, b"\0" * 40) == 0
 
 
@@ -53,7 +53,7 @@ def test_codes_of_topics_partitions_and_resources_are_found() -> None:
     assert errors_of(8, offset_commit.Response(topics=[of_commit(partitions=parts), of_commit()])) == [22]
 
 
-def test_what_a_null_array_would_hold_is_no_error() -> None:
+def test_a_null_array_contains_no_error() -> None:
     topic = metadata.Response.MetadataResponseTopic(error_code=3)
     topic.partitions = None
     assert errors_of(3, metadata.Response(topics=[topic])) == [3]

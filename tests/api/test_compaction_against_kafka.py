@@ -1,4 +1,6 @@
-"""The same batches into a compacted topic of this broker and of a real Kafka: both keep the same; Kafka's tool reads ours."""
+"""The same batches in a compacted topic of this broker and of a real Kafka: both keep the same records; Kafka's tool reads our
+log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What log lines say of a connection: its client's address and client id."""
+"""Log lines about a connection contain its client's address and client id."""
 
 import pytest
 from odradek._ext.net.connection import client_name

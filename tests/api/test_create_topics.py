@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions over the wire forms of all their versions."""
+"""CreateTopics, DeleteTopics and CreatePartitions in all their versions."""
 
 import uuid
 
@@ -66,7 +66,7 @@ def test_topics_are_created_each_with_its_own_outcome(harness, version):
         assert bad.topic_id == ZERO_UUID
 
 
-def test_validation_alone_tells_what_would_be_and_gives_no_id(harness):
+def test_validation_only_returns_the_result_without_an_id(harness):
     request = create_topics.Request(topics=[wanted("t", 4, 1)], validate_only=True)
     (topic,) = harness.ask(request, CREATE).topics
     assert (topic.error_code, topic.num_partitions, topic.topic_id) == (ErrorCode.NONE, 4, ZERO_UUID)
@@ -117,7 +117,7 @@ def test_topics_are_deleted_by_id(harness):
 
 
 @pytest.mark.parametrize("version", versions(DELETE))
-def test_a_broker_without_deletion_says_so_in_the_clients_words(make_harness, version):
+def test_disabled_deletion_is_reported_with_an_error_that_the_version_knows(make_harness, version):
     harness = make_harness([("delete.topic.enable", "false", "")])
     harness.ask(create_topics.Request(topics=[wanted("a")]), CREATE)
     state = delete_topics.Request.DeleteTopicState

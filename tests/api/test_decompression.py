@@ -1,4 +1,6 @@
-"""Compressed produces, stepped by hand: bounds for a request, turns of clients, clients that leave; and the threads for it."""
+"""Compressed produces, executed step by step: limits of a request, turns of clients, clients that disconnect; and the threads
+for it.
+"""
 
 import asyncio
 import time
@@ -47,7 +49,7 @@ def told(wire):
     return [one.error_code for one in wire.receive().responses[0].partition_responses]
 
 
-def test_batches_up_to_the_bound_of_a_request_are_taken_and_the_rest_is_to_be_sent_again(tmp_path):
+def test_batches_within_the_limit_of_a_request_are_appended_and_the_others_must_be_retried(tmp_path):
     worker = HandWorker(tmp_path, max_opened_bytes=4 * MIB)
     try:
         worker.create_many("t", 6)
@@ -65,7 +67,7 @@ def test_batches_up_to_the_bound_of_a_request_are_taken_and_the_rest_is_to_be_se
         worker.close()
 
 
-def test_a_refused_partition_is_told_what_to_do(tmp_path):
+def test_the_error_of_a_refused_partition_says_what_to_do(tmp_path):
     worker = HandWorker(tmp_path, max_opened_bytes=MIB)
     try:
         worker.create_many("t", 2)
@@ -159,7 +161,7 @@ def test_a_batch_that_opens_to_much_leaves_the_append_thread(worker):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_nothing_more_is_opened_or_appended_for_a_client_that_has_left(worker, steps):
+def test_nothing_is_decompressed_or_appended_for_a_disconnected_client(worker, steps):
     worker.create_many("t", 20)
     leaving, reading = worker.connect(), worker.connect()
     send(leaving, *[opening_to(MIB) for _ in range(20)])
@@ -180,7 +182,7 @@ def test_nothing_more_is_opened_or_appended_for_a_client_that_has_left(worker, s
     assert [one.high_watermark for one in found] == [0] * 20
 
 
-def test_a_client_that_leaves_amid_a_large_batch_ends_its_request(worker):
+def test_a_client_that_disconnects_during_a_large_batch_ends_its_request(worker):
     worker.create("t")
     leaving = worker.connect()
     send(leaving, opening_to(3 * MIB))
@@ -210,7 +212,7 @@ def test_a_request_with_many_partitions_is_appended_on_the_thread_in_steps(worke
     assert len(slots) == 290
 
 
-def test_jobs_of_a_thread_take_turns_and_a_failure_is_its_own():
+def test_jobs_of_a_thread_take_turns_and_fail_independently():
     order, outcomes = [], []
 
     def job(name, steps, fails=False):

@@ -1,4 +1,4 @@
-"""DeleteRecords on the wire, and what Fetch, ListOffsets and Produce say of a log whose beginning moved."""
+"""DeleteRecords on the wire, and Fetch, ListOffsets and Produce after the log start offset moved."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def test_every_version_moves_the_log_start_of_each_partition_alone(wire, name, v
     assert [wire.offset_at(name, LATEST, partition).offset for partition in range(3)] == [5, 5, 0]
 
 
-def test_it_goes_forward_only_and_not_beyond_the_end(wire, name):
+def test_the_log_start_only_increases_up_to_the_log_end(wire, name):
     wire.create(name)
     wire.produce(name, batch(b"a", b"b", b"c"))
     assert delete(wire, (name, 0, 2)) == [(name, 0, 0, 2)]
@@ -83,7 +83,7 @@ def test_a_topic_that_is_only_compacted_refuses(wire, name):
     assert delete(wire, (both, 0, 0)) == [(both, 0, 0, 0)]
 
 
-def test_fetch_produce_and_list_offsets_tell_the_new_log_start(wire, name):
+def test_fetch_produce_and_list_offsets_return_the_new_log_start(wire, name):
     wire.create(name, retention_ms=-1)
     for number in range(4):
         wire.produce(name, batch(b"v", timestamp=START + 10 - number))
@@ -96,7 +96,7 @@ def test_fetch_produce_and_list_offsets_tell_the_new_log_start(wire, name):
     assert wire.offset_at(name, START).offset == 2, "a record of that time below the log start is not found"
 
 
-def test_a_parked_fetch_at_an_offset_that_goes_is_woken(wire, connect, name):
+def test_a_parked_fetch_at_a_deleted_offset_is_woken(wire, connect, name):
     wire.create(name)
     wire.produce(name, batch(*[b"v"] * 3))
     waiting = connect()
@@ -133,7 +133,7 @@ def test_through_the_admin_client_and_across_an_unclean_restart(tmp_path: Path) 
         until(lambda: not list(log.glob("*.deleted")), "their files stay")
 
 
-def test_a_topic_made_anew_does_not_begin_at_the_log_start_of_the_old_one(tmp_path: Path) -> None:
+def test_a_recreated_topic_does_not_begin_at_the_log_start_of_the_deleted_one(tmp_path: Path) -> None:
     with Broker(directory=tmp_path) as broker:
         with Wire(broker.host, broker.port) as wire:
             wire.create("t")

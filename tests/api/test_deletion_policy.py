@@ -1,4 +1,4 @@
-"""A deletion policy on a real broker: it deletes segments, hangs, raises, and a class that cannot be loaded stops the start."""
+"""A deletion policy on a real broker: it deletes segments, hangs, raises; a class that cannot be loaded fails the start."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ def bases(broker: Broker, topic: str) -> list[int]:
     return sorted(int(path.stem) for path in (broker.data_dir / f"{topic}-0").glob("*.log"))
 
 
-def test_segments_go_by_the_class_and_a_class_that_raises_or_hangs_harms_nobody(broker: Broker) -> None:
+def test_the_class_deletes_segments_and_its_errors_affect_no_other_log(broker: Broker) -> None:
     with Wire(broker.host, broker.port) as wire:
         fill(wire, "fine", 8)
         until(lambda: bases(broker, "fine") == [5, 6, 7], lambda: f"{bases(broker, 'fine')}")

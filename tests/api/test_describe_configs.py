@@ -35,7 +35,7 @@ def request(*resources, synonyms=False, documentation=False):
 
 
 @pytest.mark.parametrize("version", versions(KEY))
-def test_a_topic_tells_all_its_keys_and_where_values_come_from(harness, version):
+def test_a_topic_has_all_keys_with_the_sources_of_their_values(harness, version):
     (result,) = harness.ask(request((TOPIC, "t", None)), KEY, version).results
     assert (result.error_code, result.resource_type, result.resource_name) == (ErrorCode.NONE, TOPIC, "t")
     entries = {entry.name: entry for entry in result.configs}
@@ -53,7 +53,7 @@ def test_a_topic_tells_all_its_keys_and_where_values_come_from(harness, version)
         assert entries["segment.ms"].documentation is None
 
 
-def test_synonyms_and_documentation_come_if_asked_for(harness):
+def test_synonyms_and_documentation_are_returned_on_request(harness):
     (result,) = harness.ask(
         request((TOPIC, "t", ["retention.ms", "no.such"]), synonyms=True, documentation=True), KEY
     ).results
@@ -63,7 +63,7 @@ def test_synonyms_and_documentation_come_if_asked_for(harness):
     assert entry.documentation == TOPIC_KEYS["retention.ms"].doc
 
 
-def test_the_broker_tells_its_keys_but_no_secrets(harness):
+def test_the_broker_returns_its_keys_without_secrets(harness):
     results = harness.ask(request((BROKER, "1", None), (BROKER, "", None)), KEY).results
     assert {entry.name for entry in results[0].configs} == set(BROKER_KEYS)
     assert [entry.value for entry in results[0].configs if entry.is_sensitive and entry.value is not None] == []
@@ -82,7 +82,7 @@ def test_the_broker_tells_its_keys_but_no_secrets(harness):
         (METRICS, "1", ErrorCode.INVALID_REQUEST, "type 16"),
     ],
 )
-def test_what_cannot_be_described_says_why_and_spares_the_others(harness, kind, name, code, words):
+def test_a_resource_that_cannot_be_described_gets_an_error_alone(harness, kind, name, code, words):
     bad, good = harness.ask(request((kind, name, None), (TOPIC, "t", ["segment.ms"])), KEY).results
     assert (bad.error_code, bad.resource_type, bad.resource_name, bad.configs) == (code, kind, name, [])
     assert words in bad.error_message

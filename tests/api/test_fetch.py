@@ -1,4 +1,4 @@
-"""Fetch on the wire: versions, bounds, errors, long polls, and reading across segments and from the middle of batches."""
+"""Fetch on the wire: versions, limits, errors, long polls, and reading across segments and from the middle of batches."""
 
 import threading
 import time
@@ -51,7 +51,7 @@ def filled(wire, name, count=10, size=1000, partitions=1, **configs):
 
 
 @pytest.mark.parametrize("field", ["max_bytes", "partition_max_bytes"])
-def test_bounds_cut_behind_the_first_batch(wire, name, field):
+def test_limits_apply_after_the_first_batch(wire, name, field):
     filled(wire, name)
     size = len(batch(b"." * 1000))
     bounded = wire.fetch(name, 0, **{field: 3 * size + 10})
@@ -61,7 +61,7 @@ def test_bounds_cut_behind_the_first_batch(wire, name, field):
     assert offsets(wire.fetch(name, 4, **{field: 0}).records) == [4]
 
 
-def test_only_the_first_batch_of_a_response_may_pass_the_bound(wire, name):
+def test_only_the_first_batch_of_a_response_may_exceed_the_limit(wire, name):
     filled(wire, name, 3, partitions=2)
     response = wire.ask(fetch_request([(name, 0, 0), (name, 1, 0)], max_bytes=100), KEY, 12)
     read = [one for topic in response.responses for one in topic.partitions]
@@ -79,7 +79,7 @@ def test_offsets_outside_the_log_are_refused(wire, name):
         assert (told.error_code, bytes(told.records or b"")) == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
 
 
-def test_unknown_topics_partitions_and_ids_are_told(wire, name):
+def test_unknown_topics_partitions_and_ids_get_errors(wire, name):
     topic = filled(wire, name, 1)
     assert wire.fetch("no-such", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert wire.fetch(name, 0, 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -148,7 +148,7 @@ def test_a_long_poll_is_woken_by_another_connection(connect, name, acks):
     assert max(one[0] for one in arrived.values()) - sent < LONG_MS / 2000  # else their own time was up
 
 
-def test_max_wait_is_kept_and_not_waited_with_data(wire, name):
+def test_max_wait_is_respected_and_skipped_if_there_are_records(wire, name):
     filled(wire, name, 1)
     began = time.monotonic()
     assert bytes(wire.fetch(name, 1, wait_ms=300).records or b"") == b""
@@ -171,7 +171,7 @@ def test_min_bytes_are_waited_for(connect, name):
     assert offsets(reader.receive().responses[0].partitions[0].records) == [0, 1, 2]
 
 
-def test_too_few_bytes_are_given_when_the_time_is_up(wire, name):
+def test_too_few_bytes_are_returned_when_max_wait_has_passed(wire, name):
     filled(wire, name, 1)
     assert offsets(wire.fetch(name, 0, wait_ms=200, min_bytes=1 << 20).records) == [0]
 
@@ -201,7 +201,7 @@ def test_an_error_beside_a_long_poll_answers_at_once(wire, name):
     assert time.monotonic() - began < LONG_MS / 2000
 
 
-def test_a_client_that_leaves_during_a_long_poll_harms_nobody(connect, name):
+def test_a_client_that_disconnects_during_a_long_poll_affects_no_other(connect, name):
     writer, leaver = connect(), connect()
     writer.create(name)
     leaver.until_led(name)

@@ -1,4 +1,4 @@
-"""Fetches that say which replica they are of, stepped by hand: what they read, and who may not pass for a follower."""
+"""Fetches with a replica id, executed step by step: which records they read, and which replicas are refused."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def told(wire):
 
 @VERSIONS
 @pytest.mark.parametrize(("replica_id", "seen"), [(CONSUMER, []), (DEBUGGING, [b"x"]), (FOLLOWER, [b"x"]), (-3, [])])
-def test_who_reads_like_a_replica_reads_to_the_end_of_the_log(worker, version, replica_id, seen):
+def test_a_fetch_with_a_replica_id_reads_to_the_log_end(worker, version, replica_id, seen):
     _, topic_id = lagging(worker)
     wire = worker.connect()
     ask(wire, topic_id, version, replica_id)
@@ -54,7 +54,7 @@ def test_who_reads_like_a_replica_reads_to_the_end_of_the_log(worker, version, r
 
 @VERSIONS
 @pytest.mark.parametrize("replica_id", [DEBUGGING, FOLLOWER])
-def test_who_reads_like_a_replica_is_woken_by_the_end_of_the_log(worker, version, replica_id):
+def test_a_fetch_with_a_replica_id_is_woken_by_the_log_end(worker, version, replica_id):
     slot, topic_id = lagging(worker)
     waiting, consumer = worker.connect(), worker.connect()
     ask(waiting, topic_id, version, replica_id, 1, wait_ms=60_000)
@@ -72,7 +72,7 @@ def test_who_reads_like_a_replica_is_woken_by_the_end_of_the_log(worker, version
 
 @pytest.mark.parametrize("version", [4, 12, 13, 15, 18])
 @pytest.mark.parametrize("replica_id", [LEADER, STRANGER, 2**31 - 1])
-def test_who_is_no_follower_of_the_partition_is_refused(worker, version, replica_id):
+def test_a_replica_that_does_not_follow_the_partition_is_refused(worker, version, replica_id):
     """As by a Kafka that leads it: with the leader's epoch in the request it may become one, and is told to try again."""
     _, topic_id = lagging(worker)
     wire = worker.connect()
@@ -88,7 +88,7 @@ def test_who_is_no_follower_of_the_partition_is_refused(worker, version, replica
         assert told(wire) == (ErrorCode.UNKNOWN_LEADER_EPOCH, [])
 
 
-def test_records_of_an_open_transaction_are_read_by_who_reads_like_a_replica(worker):
+def test_a_fetch_with_a_replica_id_reads_records_of_an_open_transaction(worker):
     slot = worker.create("t")
     records = [Record(b"k", b"open", 1)]
     open_one = build_batch(records, producer_id=5, producer_epoch=0, base_sequence=0, attributes=0x10)
@@ -121,7 +121,7 @@ def test_a_replica_state_that_cannot_be_read_closes_its_connection(worker, caplo
     assert "a Fetch request of version 15 is malformed" in caplog.text
 
 
-def test_unknown_tags_are_passed_over_and_the_last_replica_state_counts(worker):
+def test_unknown_tags_are_ignored_and_the_last_replica_state_counts(worker):
     _, topic_id = lagging(worker)
     wire = worker.connect()
     frame = wire.frame(fetch_request([(topic_id, 0, 0)]), fetch.API_KEY, 15)

@@ -1,4 +1,4 @@
-"""Fetch sessions, stepped by hand: their ids, how many there may be, and which of them make room for others."""
+"""Fetch sessions, executed step by step: their ids, their limits, and which sessions are evicted for others."""
 
 from itertools import pairwise
 
@@ -83,7 +83,7 @@ def test_the_ids_of_workers_do_not_overlap(tmp_path):
         FetchSessions(3, 3, max_sessions=1, max_partitions=1)
 
 
-def test_a_session_is_of_whoever_knows_its_id(worker):
+def test_any_client_that_knows_its_id_may_use_a_session(worker):
     """As in Kafka: of another connection to the same worker, too."""
     first, second = Client(worker), Client(worker)
     second.id, second.epoch = first.id, first.epoch
@@ -98,7 +98,7 @@ def test_without_room_a_client_fetches_without_a_session(worker):
     assert all(client.lives for client in clients)
 
 
-def test_none_is_made_where_none_is_allowed(tmp_path):
+def test_no_session_is_created_if_none_is_allowed(tmp_path):
     worker = worker_of(tmp_path, max_sessions=0)
     try:
         assert Client(worker).id == 0
@@ -118,7 +118,7 @@ def test_a_session_that_was_not_used_for_two_minutes_makes_room(worker):
     assert worker.fetching.sessions.evictions == 1
 
 
-def test_the_smallest_of_the_older_ones_makes_room_for_a_larger_one_alone(worker):
+def test_the_smallest_older_session_is_evicted_only_for_a_larger_one(worker):
     sizes = (5, 3, 4, 6)
     clients = [Client(worker, size) for size in sizes]
     worker.fetching.sessions.grow_older(TWO_MINUTES_MS + 1)
@@ -200,7 +200,7 @@ def test_a_waiting_request_whose_session_was_evicted_is_still_answered(worker):
     assert waiting.ask() == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
 
-def test_what_a_closed_connection_had_is_given_back(worker):
+def test_the_sessions_share_of_a_closed_connection_is_released(worker):
     for _ in range(10):
         client = Client(worker, 5)
         assert client.id

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what is told, forgotten, refused and closed."""
+"""Incremental fetch sessions (KIP-227): returned, forgotten and refused partitions, and closed sessions."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def places(topic, *offsets_of, first=0):
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
-def test_only_what_changed_is_told_again(wire, name, version):
+def test_only_changed_partitions_are_returned_again(wire, name, version):
     topic_id = wire.create(name, 3)
     target = topic_id if version >= 13 else name
     session = Session(wire, version)
@@ -96,7 +96,7 @@ def test_wrong_epochs_and_unknown_sessions_are_refused(wire, topic):
     assert session.ask() == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, {})
 
 
-def test_a_closed_session_is_gone_and_a_full_fetch_still_answers(wire, topic):
+def test_a_closed_session_is_unknown_and_a_full_fetch_is_answered(wire, topic):
     session = Session(wire)
     session.ask((topic, 0, 0))
     known = session.id
@@ -129,7 +129,7 @@ def test_a_session_keeps_to_names_or_ids(wire, name, first):
     assert session.ask() == (0, {})
 
 
-def test_a_deleted_topic_is_told_in_its_session(wire, name):
+def test_a_deleted_topic_gets_an_error_in_its_session(wire, name):
     wire.create(name)
     session = Session(wire)
     session.ask((name, 0, 0))
@@ -173,7 +173,7 @@ def test_forgetting_most_of_a_large_session_is_quick_and_keeps_the_rest(wire, na
 
 
 @pytest.mark.parametrize("ask_in_a_session", [True, False])
-def test_a_topic_that_is_made_anew_is_found_in_its_new_slot(wire, name, ask_in_a_session):
+def test_a_recreated_topic_is_found_in_its_new_slot(wire, name, ask_in_a_session):
     session = Session(wire)
     if not ask_in_a_session:
         session.epoch = -1
@@ -188,7 +188,7 @@ def test_a_topic_that_is_made_anew_is_found_in_its_new_slot(wire, name, ask_in_a
         wire.delete(name)
 
 
-def test_who_fetches_without_a_session_may_name_other_partitions_or_the_same_in_another_order(wire, topic):
+def test_a_fetch_without_a_session_may_change_its_partitions_and_their_order(wire, topic):
     def asked(*partitions):
         request = fetch_request([(topic, partition, 0) for partition in partitions], max_bytes=1 << 20)
         answer = wire.ask(request, fetch.API_KEY, 12)

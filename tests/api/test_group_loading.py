@@ -1,4 +1,4 @@
-"""A coordinator's successor takes the groups from the log: to the log's end, telling clients to wait, again when it fails."""
+"""A coordinator's successor loads the groups up to the log end; clients wait meanwhile; a failed load is repeated."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""Groups over the wire: what a comparison with Kafka cannot show, because Kafka has it no more or would take too long."""
+"""Groups over the wire: cases that cannot be compared with Kafka, because Kafka no longer supports them or takes too long."""
 
 import os
 import signal
@@ -149,7 +149,7 @@ def test_offsets_of_topics_that_cannot_be_in_the_tree_are_unknown(wire: GroupTal
     assert [one.partitions[0].committed_offset for one in topics] == [-1, -1, -1, -1, 5]
 
 
-def test_a_deleted_group_goes_from_the_tree_as_from_the_log(wire: GroupTalk) -> None:
+def test_a_deleted_group_is_removed_from_the_tree_and_from_the_log(wire: GroupTalk) -> None:
     def delete(group: str) -> ErrorCode:
         answer = wire.ask(delete_groups.Request(groups_names=[group]), delete_groups.API_KEY, 2)
         return ErrorCode(answer.results[0].error_code)
@@ -177,7 +177,7 @@ def test_commits_in_flight_on_one_connection_are_answered_and_applied_in_order(w
     assert wire.committed("in-flight") == {("topic", 0): 199}
 
 
-def test_a_commit_beyond_what_a_batch_holds_is_refused_and_the_next_one_taken(wire: GroupTalk) -> None:
+def test_a_commit_larger_than_a_batch_is_refused_and_the_next_one_accepted(wire: GroupTalk) -> None:
     wire.create("wide", 300)
     places = {("wide", partition): (1, "n" * 4000) for partition in range(300)}
     answer = wire.commit("huge", places)
@@ -201,7 +201,7 @@ def test_a_member_whose_connection_breaks_while_it_joins_comes_back(broker: Brok
     assert wire.sync("broken", me, answer.generation_id, assignments={me: b"all"}).assignment == b"all"
 
 
-def test_every_group_request_without_a_coordinator_is_told_so(tmp_path: Path) -> None:
+def test_every_group_request_without_a_coordinator_gets_an_error(tmp_path: Path) -> None:
     with Broker(CONFIG, directory=tmp_path) as broker, GroupTalk(broker.host, broker.port) as wire:
         wire.create("topic", 1)
         nobody = ErrorCode.NOT_COORDINATOR
@@ -223,7 +223,7 @@ def test_every_group_request_without_a_coordinator_is_told_so(tmp_path: Path) ->
         assert wire.joined("g")[1] == 1
 
 
-def test_a_group_goes_on_after_its_coordinator_was_killed(tmp_path: Path) -> None:
+def test_a_group_continues_after_its_coordinator_was_killed(tmp_path: Path) -> None:
     with Broker(CONFIG, directory=tmp_path) as broker, ExitStack() as stack:
 
         def connect() -> GroupTalk:

@@ -1,7 +1,7 @@
-"""The same conversations of groups with this broker and with a real Kafka: the answers must be the same, field by field.
+"""The same conversations of groups with this broker and with a real Kafka: the responses must be equal, field by field.
 
-A conversation is a function of a connection (and a way to more) that yields what it was answered. Member ids are each broker's
-own: they are compared by the order in which they appear. Left out are times, addresses and messages for people.
+A conversation is a function that gets a connection (and can open more), and yields the responses. Each broker chooses its
+member ids, so they are compared by the order of their appearance. Times, addresses and error messages are not compared.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,7 @@
-"""Produce and Fetch of every version, cut short and with lies in every place: whole answers or a closed connection, no more.
+"""Produce and Fetch of every version, truncated and with wrong values in every place: a complete response or a closed
+connection.
 
-In the test's own process, so that a build with sanitizers sees each access. The seed is printed; ODRADEK_FAULT_SEED repeats it.
+Runs in the test's process, so that a build with sanitizers checks each access. The seed is printed; ODRADEK_FAULT_SEED sets it.
 """
 
 import contextlib
@@ -94,7 +95,9 @@ def whole_frames(answer: bytes) -> int:
     ("api_key", "version"),
     [*((produce.API_KEY, version) for version in range(14)), *((fetch.API_KEY, version) for version in range(19))],
 )
-def test_a_request_with_lies_anywhere_is_answered_or_ends_its_connection(worker, chance, caplog, api_key, version):
+def test_a_request_with_wrong_values_anywhere_is_answered_or_closes_its_connection(
+    worker, chance, caplog, api_key, version
+):
     caplog.set_level(logging.ERROR)
     frame = sound(api_key, version)
     good = struct.pack(">i", len(frame)) + frame
@@ -114,7 +117,7 @@ def test_a_request_with_lies_anywhere_is_answered_or_ends_its_connection(worker,
     assert not worker.loop.connections and worker.loop.pool.lent_bytes == 0 and worker.room.waiters == 0
 
 
-def test_what_was_written_among_lies_is_sound(worker, chance):
+def test_records_written_by_hostile_requests_are_valid(worker, chance):
     for version in (2, 3, 9, 13):
         for bad in spoiled(chance, sound(produce.API_KEY, version)):
             serve(worker, worker.connect(), struct.pack(">i", len(bad)) + bad)

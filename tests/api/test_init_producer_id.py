@@ -1,4 +1,4 @@
-"""InitProducerId: ids that nobody had before, across coordinators."""
+"""InitProducerId: assigned ids are never repeated, even by later coordinators."""
 
 import json
 
@@ -35,7 +35,7 @@ def request(transactional_id=None, producer_id=-1, epoch=-1):
 
 
 @pytest.mark.parametrize("version", versions(KEY))
-def test_every_producer_gets_an_id_of_its_own(harness, version):
+def test_every_producer_gets_a_different_id(harness, version):
     answers = [harness.ask(request(), KEY, version) for _ in range(3)]
     assert [(one.error_code, one.producer_id, one.producer_epoch) for one in answers] == [(0, n, 0) for n in range(3)]
 
@@ -64,7 +64,7 @@ def test_a_former_id_without_transactions_is_replaced_by_a_new_one(harness):
         (request(epoch=5), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_given_is_refused(harness, asked, code):
+def test_invalid_requests_for_a_producer_id_are_refused(harness, asked, code):
     answer = harness.ask(asked, KEY)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
 

@@ -1,4 +1,6 @@
-"""What a worker keeps for idle connections is counted, bounded in all, and given up in an order that hurts nobody at work."""
+"""The memory that a worker keeps for idle connections is counted, limited in total, and freed in an order that spares active
+clients.
+"""
 
 import contextlib
 import gc
@@ -67,7 +69,7 @@ def receive(worker, wire):
     return response
 
 
-def test_what_a_fetch_without_a_session_leaves_is_counted_and_dropped_above_the_budget(worker):
+def test_the_state_of_a_fetch_without_a_session_is_counted_and_dropped_above_the_limit(worker):
     wires = [worker.connect() for _ in range(4)]
     for wire in wires:
         fetches(worker, wire, 1000)
@@ -83,7 +85,7 @@ def test_what_a_fetch_without_a_session_leaves_is_counted_and_dropped_above_the_
     assert look(worker, 1 << 30).kept == 4 * each
 
 
-def test_the_connections_idle_for_the_longest_give_up_first(worker):
+def test_the_longest_idle_connections_lose_their_memory_first(worker):
     wires = [worker.connect() for _ in range(3)]
     for wire in wires:
         fetches(worker, wire, 1000)
@@ -95,7 +97,7 @@ def test_the_connections_idle_for_the_longest_give_up_first(worker):
     assert [one.session is not None for one in connections] == [True, False, True]
 
 
-def test_a_fetch_whose_state_was_dropped_goes_on_where_it_was(worker):
+def test_a_fetch_whose_state_was_dropped_continues_at_its_offset(worker):
     slot = worker.create("t")
     wire = worker.connect()
     for number in range(3):
@@ -121,7 +123,7 @@ def test_a_session_is_not_dropped(worker):
     assert values(wire.receive().responses[0].partitions[0].records) == [b"x"]
 
 
-def test_what_an_ended_session_leaves_is_counted_and_dropped(worker):
+def test_the_state_of_an_ended_session_is_counted_and_dropped(worker):
     """Whoever knows its id may end it, and so does the eviction of sessions that nobody uses."""
     wire, other = worker.connect(), worker.connect()
     places = [("topic", number, 0) for number in range(1000)]
@@ -138,7 +140,7 @@ def test_what_an_ended_session_leaves_is_counted_and_dropped(worker):
     assert len(fetches(worker, wire, 1000).responses) == 10
 
 
-def test_a_connection_at_work_keeps_what_it_has(worker):
+def test_an_active_connection_keeps_its_memory(worker):
     wire = worker.connect()
     fetches(worker, wire, 1000)
     memory = look(worker, 0, after_ms=0)
@@ -168,7 +170,7 @@ def test_requests_that_do_not_arrive_whole_are_counted_and_their_connections_clo
     assert worker.loop.closes["idle"] == 1
 
 
-def test_responses_that_are_not_taken_are_counted_and_their_connections_closed_after_a_while(worker):
+def test_responses_that_are_not_read_are_counted_and_their_connections_closed_after_a_while(worker):
     slot = worker.create("t")
     assert slots.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
     wire = worker.connect(tcp=True)
@@ -233,7 +235,7 @@ def test_long_polls_of_the_address_that_keeps_most_are_closed_its_largest_first(
     assert addresses(worker) == ["127.0.0.1"] * 2 + ["127.0.0.2"]
 
 
-def test_an_address_that_keeps_no_more_than_its_share_loses_no_long_poll_to_one_with_many_small_ones(worker):
+def test_an_address_within_its_share_loses_no_long_poll_to_one_with_many_small_ones(worker):
     worker.create_many("t", 40)
     long_poll(worker, "127.0.0.2", 40)
     alone = look(worker, 1 << 30).kept
@@ -267,7 +269,7 @@ def test_many_small_long_polls_are_never_closed(worker):
 
 
 @pytest.mark.parametrize("parked", [False, True], ids=["at once", "after a wait"])
-def test_what_is_counted_is_about_what_is_taken(worker, parked):
+def test_the_counted_memory_is_close_to_the_used_memory(worker, parked):
     topics = 50 if parked else 500
     for number in range(topics if parked else 0):
         worker.create(f"a-topic-{number}")
@@ -290,7 +292,7 @@ def test_what_is_counted_is_about_what_is_taken(worker, parked):
     assert 0.6 * taken < counted < 1.6 * taken
 
 
-def test_what_idle_connections_keep_stays_within_its_bound_whatever_they_asked_for(worker):
+def test_memory_of_idle_connections_stays_within_its_limit_for_all_requests(worker):
     budget = 2 << 20
     memory = KeptMemory(worker.loop, budget)
     for _ in range(10):

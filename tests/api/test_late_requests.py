@@ -1,4 +1,4 @@
-"""Requests that waited until their client had closed the connection: what is executed nevertheless, and what is not."""
+"""Requests that waited until their client had closed the connection: which of them are executed."""
 
 import socket
 import time
@@ -80,7 +80,7 @@ CASES = {
 }
 
 
-def test_what_waited_until_its_client_had_gone_is_executed_only_if_no_answer_was_expected(worker, caplog):
+def test_late_requests_of_disconnected_clients_are_executed_only_if_unawaited(worker, caplog):
     caplog.set_level("INFO")
     wires = {}
     for number, (end, sent, _) in enumerate(CASES.values()):
@@ -101,7 +101,7 @@ def test_what_waited_until_its_client_had_gone_is_executed_only_if_no_answer_was
 
 
 @pytest.mark.parametrize("end", [close, reset], ids=["closed", "reset"])
-def test_what_was_sent_just_before_the_end_of_the_connection_is_executed(worker, end):
+def test_requests_sent_just_before_the_end_of_the_connection_are_executed(worker, end):
     worker.create("t")
     for _ in range(20):
         wire = connect(worker)
@@ -121,7 +121,7 @@ def test_a_half_closed_connection_that_is_read_in_time_is_answered(worker):
     assert wire.closed_by_broker()
 
 
-def test_records_without_acks_keep_their_order_behind_a_request_that_is_not_executed(worker):
+def test_records_without_acks_keep_their_order_after_a_request_that_is_not_executed(worker):
     worker.create("t")
     wire = connect(worker)
     send(wire, put("t", b"skipped", 1), put("t", b"a", 0, codec=1), put("t", b"b", 0), put("t", b"c", 0, codec=3))
@@ -137,7 +137,7 @@ def test_records_without_acks_keep_their_order_behind_a_request_that_is_not_exec
     assert in_log(worker, "t") == [b"a", b"b", b"c"]
 
 
-def test_frames_that_were_held_back_until_their_client_had_gone_are_not_executed(worker):
+def test_frames_held_back_until_their_client_disconnected_are_not_executed(worker):
     slot = worker.create("t", alone=False)
     worker.create("u")
     wire = connect(worker)
@@ -153,7 +153,7 @@ def test_frames_that_were_held_back_until_their_client_had_gone_are_not_executed
     assert in_log(worker, "u") == [b"without an answer"]
 
 
-def test_frames_that_were_held_back_are_executed_for_a_client_that_is_there(worker):
+def test_frames_held_back_are_executed_for_a_connected_client(worker):
     slot = worker.create("t", alone=False)
     worker.create("u")
     wire = connect(worker)
@@ -169,7 +169,7 @@ def test_frames_that_were_held_back_are_executed_for_a_client_that_is_there(work
     assert wire.receive().responses[0].partition_responses[0].error_code == 0
 
 
-def test_after_a_standstill_of_the_loop_nothing_of_closed_connections_is_executed_however_late_it_came(worker):
+def test_after_a_suspension_of_the_loop_no_request_of_closed_connections_is_executed(worker):
     worker.create("t")
     worker.loop.tick()
     stand_still()
@@ -188,7 +188,7 @@ def test_after_a_standstill_of_the_loop_nothing_of_closed_connections_is_execute
     assert b"after" in in_log(worker, "t")
 
 
-def test_a_quiet_hour_is_no_standstill(worker):
+def test_an_hour_without_requests_is_not_a_suspension(worker):
     """The timer fires though no connection has anything to say."""
     worker.create("t")
     for _ in range(3):
@@ -281,7 +281,7 @@ def test_a_request_that_cannot_be_read_is_awaited():
         assert not any(unawaited(data[:length]) for length in range(shortest))
 
 
-def test_a_socket_that_is_no_tcp_is_always_in_time(worker):
+def test_a_socket_other_than_tcp_is_never_late(worker):
     worker.create("t")
     wire = worker.connect()
     assert wire.socket.family == socket.AF_UNIX

@@ -1,4 +1,4 @@
-"""ListOffsets on the wire: both ends and times, across segments and within compressed batches."""
+"""ListOffsets on the wire: log start, log end and timestamps, across segments and within compressed batches."""
 
 import pytest
 
@@ -14,7 +14,7 @@ KEPT = {"retention_ms": -1}
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_every_version_tells_both_ends(wire, name, version):
+def test_every_version_returns_log_start_and_log_end(wire, name, version):
     wire.create(name, **KEPT)
     for timestamp in (LATEST, EARLIEST):
         told = wire.offset_at(name, timestamp, version=version)
@@ -78,7 +78,7 @@ def test_an_empty_log_has_no_times(wire, name):
     assert [wire.offset_at(name, timestamp).offset for timestamp in (0, START, LARGEST)] == [-1, -1, -1]
 
 
-def test_what_is_not_there_or_not_in_the_version_is_told(wire, name):
+def test_unknown_partitions_and_timestamps_of_later_versions_get_errors(wire, name):
     wire.create(name)
     epoch = wire.metadata(name).topics[0].partitions[0].leader_epoch
     assert wire.offset_at("no-such", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

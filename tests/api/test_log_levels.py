@@ -1,4 +1,4 @@
-"""Levels of loggers that change while the broker runs, in every process and for its successor; JSON; an ordered stop."""
+"""Levels of loggers that change while the broker runs, in every process and its successor; JSON; an ordered stop."""
 
 import json
 import os

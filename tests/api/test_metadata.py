@@ -1,4 +1,4 @@
-"""Metadata on the wire: all, none, by name and by id, unknown and illegal names, creation on the way."""
+"""Metadata on the wire: all topics, none, by name and by id, unknown and illegal names, automatic creation."""
 
 import pytest
 
@@ -40,14 +40,14 @@ def test_all_topics_or_none(wire, name, version):
 
 
 @pytest.mark.parametrize("version", [4, 9, 13])
-def test_unknown_and_illegal_names_are_told_and_nothing_is_created(wire, name, version):
+def test_unknown_and_illegal_names_get_errors_and_nothing_is_created(wire, name, version):
     for _ in range(2):
         told = ask(wire, [Topic(name=name), Topic(name="no/such"), Topic(name="")], version).topics
         assert [(one.name, one.error_code) for one in told] == [(name, 3), ("no/such", 17), ("", 17)]
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 12, 13])
-def test_a_missing_topic_is_created_when_allowed(wire, name, version):
+def test_a_missing_topic_is_created_if_allowed(wire, name, version):
     (told,) = ask(wire, [Topic(name=name)], version, create=True).topics
     assert (told.name, told.error_code, len(told.partitions)) == (name, 0, 1)
     (illegal,) = ask(wire, [Topic(name="a b")], version, create=True).topics
@@ -55,7 +55,7 @@ def test_a_missing_topic_is_created_when_allowed(wire, name, version):
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_topics_are_asked_for_by_id(wire, name, version):
+def test_topics_are_requested_by_id(wire, name, version):
     topic_id = wire.create(name)
     known, unknown = ask(wire, [Topic(name=None, topic_id=topic_id), Topic(name=None, topic_id=NOBODY)], version).topics
     assert (known.error_code, known.name, known.topic_id) == (0, name, topic_id)
@@ -63,7 +63,7 @@ def test_topics_are_asked_for_by_id(wire, name, version):
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_versions_with_a_field_for_ids_that_cannot_be_used_say_so(wire, name, version):
+def test_versions_with_an_unusable_field_for_ids_return_an_error(wire, name, version):
     topic_id = wire.create(name)
     told = ask(wire, [Topic(name=None, topic_id=topic_id), Topic(name=name)], version).topics
     assert [(one.name, one.error_code) for one in told] == [("", ErrorCode.INVALID_REQUEST), (name, 42)]

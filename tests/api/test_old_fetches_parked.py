@@ -1,4 +1,6 @@
-"""Fetches of old formats, stepped by hand: markers that old consumers cannot be told, waits, and clients that go."""
+"""Fetches of old versions, executed step by step: markers, which old consumers cannot read, waits, and clients that
+disconnect.
+"""
 
 import pytest
 
@@ -53,7 +55,7 @@ def told(wire):
     return [(each.offset, each.value) for each in old_messages.read_messages(bytes(one.records or b""))]
 
 
-def test_a_fetch_waits_behind_markers_for_the_next_message(worker):
+def test_a_fetch_at_markers_waits_for_the_next_message(worker):
     slot = worker.create("t")
     wire = worker.connect()
     transaction(slot, b"a")
@@ -68,7 +70,7 @@ def test_a_fetch_waits_behind_markers_for_the_next_message(worker):
     assert told(wire) == [(2, b"b")]
 
 
-def test_markers_alone_are_answered_with_nothing_when_the_time_is_up(worker):
+def test_markers_alone_give_an_empty_response_when_max_wait_has_passed(worker):
     slot = worker.create("t")
     wire = worker.connect()
     transaction(slot, b"a")
@@ -97,7 +99,7 @@ def test_a_segment_that_ends_with_markers_does_not_stop_a_reader(worker):
     assert told(wire) == [(2, b"b")]
 
 
-def test_a_client_that_goes_during_its_conversion_leaves_nothing(worker):
+def test_a_client_that_disconnects_during_its_conversion_leaves_nothing(worker):
     slot = worker.create("t")
     leaving, staying = worker.connect(), worker.connect()
     transaction(slot, b"a")

@@ -1,5 +1,6 @@
-"""Produce v0-v2, Fetch v0-v3 and ListOffsets v0 on the wire: message sets in and out, their errors, and topics with a codec
-or a clock of their own."""
+"""Produce v0-v2, Fetch v0-v3 and ListOffsets v0 on the wire: message sets in and out, their errors, and topics with a codec or
+LogAppendTime.
+"""
 
 import time
 
@@ -99,7 +100,7 @@ def test_the_errors_of_an_old_fetch(wire, name, version):
 
 
 @FETCHES
-def test_one_message_comes_however_small_the_limit(wire, name, version):
+def test_at_least_one_message_is_returned_for_any_limit(wire, name, version):
     wire.create(name)
     assert wire.produce(name, batch(*(b"x" * 200 for _ in range(5)))).error_code == 0
     offset = 0
@@ -121,7 +122,7 @@ def test_the_limits_of_many_partitions(wire, name, version):
     assert len(given) == (1 if version == 3 else 4)
 
 
-def test_zstd_cannot_be_told_to_old_consumers(wire, name):
+def test_old_consumers_get_an_error_for_zstd(wire, name):
     wire.create(name)
     assert wire.produce(name, batch(b"a")).error_code == 0
     assert wire.produce(name, batch(b"b", codec=4)).error_code == 0
@@ -142,7 +143,7 @@ def test_down_conversion_can_be_switched_off(wire, name):
 
 
 @PRODUCES
-def test_bad_message_sets_are_refused_and_the_connection_goes_on(wire, name, version):
+def test_bad_message_sets_are_refused_and_the_connection_stays_open(wire, name, version):
     wire.create(name)
     sound = message_set(0)
     bomb = message(0, compress_old(1, bytes(160 << 20), 0), magic=0, attributes=1)
@@ -165,7 +166,7 @@ def test_bad_message_sets_are_refused_and_the_connection_goes_on(wire, name, ver
 
 
 @PRODUCES
-def test_an_empty_set_is_taken_as_nothing(wire, name, version):
+def test_an_empty_message_set_appends_nothing(wire, name, version):
     wire.create(name)
     answer = wire.produce(name, b"", version=version)
     assert (answer.error_code, answer.base_offset) == (0, -1)
@@ -178,7 +179,7 @@ def test_newer_versions_take_no_message_sets(wire, name):
 
 
 @PRODUCES
-def test_compacted_topics_want_keys(wire, name, version):
+def test_compacted_topics_require_keys(wire, name, version):
     wire.create(name, cleanup_policy="compact")
     assert wire.produce(name, message(0, b"x", magic=0), version=version).error_code == ErrorCode.INVALID_RECORD
     assert wire.produce(name, message_set(0), version=version).error_code == 0
@@ -269,7 +270,7 @@ def old_offsets(wire, name, timestamp, count, partition=0):
     return answer.error_code, answer.old_style_offsets
 
 
-def test_list_offsets_0_tells_the_starts_of_segments(wire, name):
+def test_list_offsets_0_returns_the_base_offsets_of_segments(wire, name):
     wire.create(name, segment_bytes=1_048_576)
     assert old_offsets(wire, name, -1, 9) == (0, [0])
     for _ in range(5):
@@ -283,7 +284,7 @@ def test_list_offsets_0_tells_the_starts_of_segments(wire, name):
     assert old_offsets(wire, name, -1, 1, partition=7)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topics_are_made_described_and_deleted_by_version_0(wire, name):
+def test_topics_are_created_described_and_deleted_by_version_0(wire, name):
     make = create_topics.Request
     topic = make.CreatableTopic(
         name=name,

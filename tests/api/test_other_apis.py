@@ -1,4 +1,4 @@
-"""ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and what no broker serves."""
+"""ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and APIs that are not served."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_api_versions_lists_the_table(wire, version):
     ]
 
 
-def test_an_api_versions_request_of_the_future_is_answered_in_version_0(wire):
+def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(wire):
     frame = bytearray(wire.frame(api_versions.Request(), api_versions.API_KEY, 3))
     frame[6:8] = (99).to_bytes(2, "big")
     wire.socket.sendall(frame)
@@ -71,7 +71,7 @@ RETRIABLE = {
 
 @pytest.mark.parametrize("key_type", [1, 2, 3, 127])
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_coordinator_that_there_is_not_is_refused_for_good_with_a_reason(wire, version, key_type):
+def test_a_request_for_a_transaction_coordinator_is_refused_permanently_with_a_reason(wire, version, key_type):
     keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
     answer = wire.ask(find_coordinator.Request(key_type=key_type, **keys), find_coordinator.API_KEY, version)
     told = answer.coordinators if version >= 4 else [answer]
@@ -83,7 +83,7 @@ def test_a_coordinator_that_there_is_not_is_refused_for_good_with_a_reason(wire,
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_producer_id_for_transactions_is_refused_for_good(wire, version):
+def test_a_producer_id_for_transactions_is_refused_permanently(wire, version):
     request = init_producer_id.Request(transactional_id="t", transaction_timeout_ms=60_000)
     answer = wire.ask(request, init_producer_id.API_KEY, version)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -129,7 +129,7 @@ def test_describe_cluster_names_the_broker_and_refuses_controllers(wire, wire_br
         assert told.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
 
-def test_describe_topic_partitions_goes_through_pages(wire, name):
+def test_describe_topic_partitions_returns_pages(wire, name):
     wire.create(name + "a", 3)
     wire.create(name + "b", 2)
     make, found, cursor = describe_topic_partitions.Request, [], None
@@ -148,7 +148,7 @@ def test_describe_topic_partitions_goes_through_pages(wire, name):
     assert cursor is None
 
 
-def test_epochs_end_as_far_as_the_log_knows_them():
+def test_end_offsets_of_known_epochs():
     epochs = [(3, 10), (5, 20), (9, 40)]
     told = [end_offset(epochs, asked, 50) for asked in (-1, 0, 3, 4, 5, 8, 9, 10)]
     assert told == [(-1, -1), (0, 10), (3, 20), (3, 20), (5, 40), (5, 40), (9, 50), (-1, -1)]
@@ -161,7 +161,7 @@ def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
     assert (told.error_code, told.leader_epoch, told.end_offset) == (0, 0, 0)
 
 
-def test_epochs_whose_records_are_all_gone_are_not_known_at_once(monkeypatch):
+def test_epochs_whose_records_are_all_deleted_are_unknown_immediately(monkeypatch):
     state = {"epochs": [(0, 0), (2, 10), (5, 20)], "log_start_offset": 12, "log_end_offset": 30, "leader_epoch": 5}
     module = "odradek.api.offset_for_leader_epoch.leader_state"
     monkeypatch.setattr(module, lambda *_: (0, None, state))

@@ -1,4 +1,4 @@
-"""Parked fetches, stepped by hand: what a wake-up costs, what ends the wait, and requests that name many partitions."""
+"""Parked fetches, executed step by step: the cost of a wake-up, the end of the wait, and requests that name many partitions."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def all_of(topic, count, offset=0):
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_a_wake_up_looks_at_the_partition_that_moved_and_at_no_other(worker, version):
+def test_a_wake_up_checks_only_the_partition_that_changed(worker, version):
     worker.create_many("t", 100)
     waiting, writing = worker.connect(), worker.connect()
     ask(waiting, all_of("t", 100), version, wait_ms=LONG_MS, min_bytes=10_000)
@@ -61,7 +61,7 @@ def test_a_wake_up_looks_at_the_partition_that_moved_and_at_no_other(worker, ver
     assert found[7] == [b"%d" % number for number in range(20)]
 
 
-def test_a_wake_up_by_a_partition_with_records_that_are_not_enough_looks_at_it_alone(worker):
+def test_a_wake_up_with_too_few_records_checks_only_its_partition(worker):
     worker.create_many("t", 20)
     waiting, writing = worker.connect(), worker.connect()
     for partition in range(20):
@@ -77,7 +77,7 @@ def test_a_wake_up_by_a_partition_with_records_that_are_not_enough_looks_at_it_a
     assert told(waiting) == {partition: [b"old", b"new"] if partition == 3 else [b"old"] for partition in range(20)}
 
 
-def test_a_thousand_waiters_cost_what_changed(worker):
+def test_the_cost_of_a_thousand_waiters_depends_only_on_changes(worker):
     worker.create_many("t", 100)
     writing = worker.connect()
     waiting = [worker.connect() for _ in range(100)]
@@ -101,7 +101,7 @@ def test_the_bytes_of_several_partitions_together_end_the_wait(worker):
     assert sorted(told(waiting)) == [0, 2, 3]
 
 
-def test_bytes_beyond_what_a_partition_may_give_do_not_count(worker):
+def test_bytes_above_the_limit_of_a_partition_do_not_count(worker):
     """As in Kafka: a partition counts with no more than its partition_max_bytes."""
     worker.create_many("t", 2)
     waiting, writing = worker.connect(), worker.connect()

@@ -1,4 +1,4 @@
-"""Requests that cannot be answered at once: taken locks, lagging replicas, work on the append thread, failures."""
+"""Requests that cannot be answered immediately: taken locks, lagging replicas, work on the append thread, failures."""
 
 import gc
 import select

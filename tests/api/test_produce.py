@@ -1,4 +1,4 @@
-"""Produce on the wire: versions, everything that is refused, idempotence, order, codecs, and requests of many partitions."""
+"""Produce on the wire: versions, all refusals, idempotence, order, codecs, and requests with many partitions."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Made-up producer ids of one client cost that client its own producers, and others nothing. Real brokers, small limits."""
+"""Made-up producer ids of one client evict only that client's own producers. Real brokers with small limits."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which records of a refused batch a Produce response names, and what a client may still append after that.
+"""The records of a refused batch that a Produce response names, and later appends of that client.
 
 `test_against_kafka.py` compares the codes and the named records with Kafka's.
 """

@@ -1,4 +1,4 @@
-"""A log that was given up and is loaded anew while the broker runs: nothing that was remembered of it before counts."""
+"""A log that was taken out of service and is loaded again while the broker runs: no cached state of the former log is used."""
 
 from odradek._ext.partition import slot_life, slots
 from odradek.protocol.schemas import fetch

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs on a broker with two log directories: what is not done is refused, and nothing moves."""
+"""AlterReplicaLogDirs on a broker with two log directories: moves are refused, and nothing moves."""
 
 import pytest
 

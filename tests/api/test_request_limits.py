@@ -1,4 +1,4 @@
-"""What one request may cost: a bound of elements and of bytes for every API, and long answers in steps."""
+"""The cost of one request: limits of elements and of bytes for every API, and long responses in steps."""
 
 from types import SimpleNamespace
 

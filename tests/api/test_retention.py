@@ -1,4 +1,4 @@
-"""Retention as an operator sets it, on a real broker with a real client: times in the past, sizes, idle active segments."""
+"""Retention as an operator configures it, on a real broker with a real client: old timestamps, sizes, idle active segments."""
 
 import time
 from collections.abc import Iterator

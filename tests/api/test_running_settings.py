@@ -1,4 +1,4 @@
-"""Settings that were changed while the broker ran: they outlive coordinator and broker; the cleaner goes by them."""
+"""Settings that were changed at run time survive the coordinator and the broker, and the cleaner uses them."""
 
 import os
 import select

@@ -1,7 +1,7 @@
-"""Members whose connection ends at every point of a rebalance: nobody else waits for longer than the group's own time-outs.
+"""Members whose connection ends at any point of a rebalance: no other member waits longer than the group's time-outs.
 
-A client waits for the answers of JoinGroup and SyncGroup for minutes: one that is lost is a consumer that stands still. So
-every request of those who stay must be answered, and the group must come to be theirs.
+A client waits for the responses of JoinGroup and SyncGroup for minutes, so a lost response stops a consumer. Therefore every
+request of the remaining members must be answered, and the group must become stable with them.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""A small blocking client that speaks the protocol through this project's own schemas, one request at a time or many in flight.
+"""A small blocking client that uses this project's schemas, with one or many requests in flight.
 
-Runs in the process of a test. It knows nothing of batching, retries or leaders: what it sends is what the test says.
+Runs in the test's process. It implements no batching, no retries and no leaders: it sends exactly what the test specifies.
 """
 
 import itertools

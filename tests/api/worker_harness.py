@@ -1,7 +1,8 @@
-"""The request path of a worker in the test's own process, stepped by hand: locks can be held, replicas can lag, work waits.
+"""The request path of a worker in the test's process, executed step by step: a test can hold locks, delay replicas and defer
+work.
 
-One connection or several to a DataLoop over a shared mapping without other processes. What a worker would do on its own (work
-of the append thread, retries, wake-ups, deadlines) happens when the test says so.
+One or several connections to a DataLoop over a shared mapping, without other processes. Work that a worker does by itself (the
+append thread, retries, wake-ups, deadlines) happens when the test triggers it.
 """
 
 import select

@@ -1,4 +1,4 @@
-"""Drives a DataLoop by hand, turn by turn, so that tests of the connection engine need neither an event loop nor a sleep."""
+"""Drives a DataLoop turn by turn, so that tests of the connection engine need neither an event loop nor a sleep."""
 
 import contextlib
 import select

@@ -1,4 +1,4 @@
-"""A worker's connections and a coordinator that answers when the test says so, joined by a real stream in one event loop."""
+"""A worker's connections and a coordinator that answers on the test's command, joined by a real stream in one event loop."""
 
 import asyncio
 import socket

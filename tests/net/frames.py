@@ -1,4 +1,4 @@
-"""The frames between workers and coordinator one by one, as tests look at the native code that writes and reads them."""
+"""Encodes and decodes single frames between workers and coordinator, with the native code under test."""
 
 from typing import NamedTuple, cast
 

@@ -1,4 +1,4 @@
-"""Frames in: cut at any byte, large, pipelined, deferred, refused."""
+"""Incoming frames: split at any byte, large, pipelined, deferred, refused."""
 
 import contextlib
 import logging
@@ -61,7 +61,7 @@ def test_pipelined_frames_are_flushed_once_and_answered_in_order(driver):
 
 
 @pytest.mark.parametrize("size", [8184, 8188, 8189, 20_000, 300_000, 1_000_000])
-def test_frames_larger_than_the_receive_buffer_are_whole_and_give_their_buffer_back(size):
+def test_frames_larger_than_the_receive_buffer_are_whole_and_their_buffer_is_freed(size):
     driver = small()
     client, _ = driver.connect(tcp=True)
     payload = bytes(i * 7 & 255 for i in range(size))
@@ -91,7 +91,7 @@ def test_free_receive_memory_is_bounded():
     driver.close()
 
 
-def test_one_connection_does_not_take_the_turn_of_another():
+def test_one_connection_does_not_delay_another():
     driver = small()
     busy, _ = driver.connect()
     busy.setblocking(False)
@@ -242,7 +242,7 @@ def test_a_deferred_frame_is_offered_again_when_no_response_is_pending(cut):
     driver.close()
 
 
-def test_a_large_deferred_frame_and_what_follows_it_are_kept():
+def test_a_large_deferred_frame_and_the_bytes_after_it_are_kept():
     driver = small(handler=DeferringHandler())
     client, connection = driver.connect(tcp=True)
     large = b"defer " + bytes(i & 255 for i in range(50_000))
@@ -279,7 +279,7 @@ def test_a_handler_may_resume_a_deferred_frame_itself():
     driver.close()
 
 
-def test_a_frame_deferred_behind_joined_ones_is_offered_again_after_the_flush():
+def test_a_frame_deferred_after_joined_ones_is_offered_again_after_the_flush():
     class Joining(EchoHandler):
         joined = ()
 

@@ -1,4 +1,4 @@
-"""How connections end, rest and stop; cold pages; many connections."""
+"""How connections end, pause and stop; cold pages; many connections."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ def reset(client):
     client.close()
 
 
-def test_a_client_that_leaves_is_forgotten_quietly(driver, tcp, caplog):
+def test_a_client_that_disconnects_is_not_logged(driver, tcp, caplog):
     client, connection = driver.connect(tcp=tcp)
     client.sendall(framed(b"question") + b"\0\0")
     assert driver.receive(client, 12) == framed(b"question")
@@ -83,7 +83,7 @@ def test_requests_sent_before_a_half_close_are_answered(driver, tcp):
     assert driver.loop.closes["eof"] == 1
 
 
-def test_a_muted_connection_notices_a_half_close_once_and_reads_on_later(driver, tcp):
+def test_a_paused_connection_notices_a_half_close_once_and_continues_reading_later(driver, tcp):
     client, connection = driver.connect(tcp=tcp)
     client.sendall(framed(b"wait here") + framed(b"defer it"))
     driver.until(lambda: connection.muted)
@@ -101,7 +101,7 @@ def test_a_muted_connection_notices_a_half_close_once_and_reads_on_later(driver,
 
 
 @pytest.mark.parametrize("muted", [False, True])
-def test_a_reset_cancels_what_waits(driver, muted, caplog):
+def test_a_reset_cancels_pending_responses(driver, muted, caplog):
     client, connection = driver.connect(tcp=True)
     client.sendall(framed(b"wait here") + (framed(b"defer it") if muted else b""))
     driver.until(lambda: driver.handler.pending and connection.muted == muted)
@@ -113,7 +113,7 @@ def test_a_reset_cancels_what_waits(driver, muted, caplog):
     assert driver.loop.pool.lent_bytes == 0
 
 
-def test_answering_a_client_that_left_is_harmless(driver):
+def test_answering_a_disconnected_client_does_nothing(driver):
     client, _ = driver.connect(tcp=True)
     client.sendall(framed(b"wait one") + framed(b"wait two"))
     driver.until(lambda: len(driver.handler.pending) == 2)
@@ -147,7 +147,7 @@ def test_idle_connections_are_swept(driver):
     assert driver.loop.sweep_idle(now + 10**9) == 0
 
 
-def test_a_throttled_connection_rests_until_its_time(driver):
+def test_a_throttled_connection_is_not_read_until_its_time(driver):
     class Throttling(EchoHandler):
         def answer(self, connection, frame):
             super().answer(connection, frame)
@@ -170,7 +170,7 @@ def test_a_throttled_connection_rests_until_its_time(driver):
     driver.close()
 
 
-def test_an_ordered_stop_answers_what_was_begun_and_reads_no_more(driver):
+def test_an_ordered_stop_answers_requests_in_flight_and_reads_no_more(driver):
     client, _ = driver.connect()
     client.sendall(framed(b"wait here"))
     driver.settle()
@@ -200,7 +200,7 @@ def test_a_connection_id_is_used_once(driver):
     b.close()
 
 
-def test_a_closed_callback_that_fails_disturbs_nobody(driver, caplog):
+def test_a_closed_callback_that_fails_affects_no_connection(driver, caplog):
     def fail(connection_id):
         raise ValueError(f"no connection {connection_id}")
 
@@ -310,7 +310,7 @@ def test_residency_is_exact(cold_file):
     assert is_resident(fd, 0, len(content))
 
 
-def test_a_cold_slice_is_read_off_the_loop_and_others_go_on(cold_file):
+def test_a_cold_slice_is_read_off_the_loop_and_other_connections_are_served(cold_file):
     file, content = cold_file
     asked = []
     driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
@@ -350,7 +350,7 @@ def test_a_failed_cold_read_closes_the_connection(cold_file, caplog):
     driver.close()
 
 
-def test_a_connection_may_go_during_its_cold_read(cold_file):
+def test_a_connection_may_close_during_its_cold_read(cold_file):
     file, _ = cold_file
     asked = []
     driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
@@ -405,7 +405,7 @@ def test_in_an_event_loop_with_a_cold_reader(cold_file):
     assert data_loop.sendfile_bytes == len(content)
 
 
-def test_the_cold_reader_reports_what_the_disk_says(tmp_path):
+def test_the_cold_reader_reports_disk_errors(tmp_path):
     async def read():
         loop = asyncio.get_running_loop()
         cold_reader = ColdReader(loop)

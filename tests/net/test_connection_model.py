@@ -1,4 +1,4 @@
-"""Whatever is mixed on a connection, its responses are those of one that executes a request at a time."""
+"""For any mixture of requests, the responses equal those of a connection that executes one request at a time."""
 
 import random
 import struct
@@ -74,7 +74,7 @@ def expected_answer(frame, content):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_mixture_is_answered_in_order(seed, tmp_path):
+def test_any_mixture_of_requests_is_answered_in_order(seed, tmp_path):
     rng = random.Random(seed)
     content = rng.randbytes(100_000)
     (tmp_path / "file").write_bytes(content)

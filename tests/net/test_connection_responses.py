@@ -1,4 +1,4 @@
-"""Responses out: in order, whole, with few system calls, from memory and from files."""
+"""Outgoing responses: in order, complete, with few system calls, from memory and from files."""
 
 import gc
 import os
@@ -77,7 +77,7 @@ def test_nothing_overtakes_a_pending_response(waiting):
     assert client.recv(100) == b"done" + framed(b"behind it")
 
 
-def test_an_empty_answer_sends_nothing_and_frees_its_place(waiting):
+def test_an_empty_response_sends_nothing_and_frees_its_place(waiting):
     client, _ = waiting.connect()
     client.sendall(framed(b"wait acks=0") + framed(b"behind it"))
     waiting.settle()
@@ -201,7 +201,7 @@ def test_a_reader_that_never_reads_is_not_read_any_more():
     driver.close()
 
 
-def test_so_many_pending_responses_stop_the_reading(waiting):
+def test_a_limit_of_pending_responses_stops_the_reading(waiting):
     waiting.loop.max_pending = 10
     client, connection = waiting.connect()
     frames = [b"wait %04d" % i for i in range(25)]
@@ -273,7 +273,7 @@ def test_slices_and_spans_interleave(segment, tcp, pending):
     driver.close()
 
 
-def test_slices_behind_a_pending_response_wait_for_it(segment):
+def test_slices_after_a_pending_response_wait_for_it(segment):
     file, content = segment
     handler = WaitingHandler()
 

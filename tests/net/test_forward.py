@@ -1,4 +1,6 @@
-"""Frames between workers and coordinator, and what both ends promise when the other one dies, dawdles or babbles."""
+"""Frames between workers and coordinator, and the guarantees of both ends when the other one dies, is slow or sends malformed
+frames.
+"""
 
 import asyncio
 import socket
@@ -72,7 +74,7 @@ def test_frames_are_cut_wherever_the_stream_is_split():
         assert [decode_request(frame)[0] for frame in frames] == [0, 1, 2]
 
 
-def test_frames_that_lie_are_refused():
+def test_frames_with_wrong_lengths_are_refused():
     with pytest.raises(MalformedFrame, match="at most 1000"):
         FrameCutter(1000).feed((1001).to_bytes(4, "big"))
     frame = encode_request(1, Kind.KAFKA, ForwardContext(1, 0, "peer", "client"), 1.0, b"")[4:]
@@ -86,7 +88,7 @@ def test_frames_that_lie_are_refused():
 
 
 @given(st.binary(max_size=80), st.booleans())
-def test_hostile_bytes_are_a_frame_that_is_written_the_same_way_or_none(data, as_request):
+def test_hostile_bytes_are_either_refused_or_a_frame_that_encodes_to_the_same_bytes(data, as_request):
     decode, head = (decode_request, 21) if as_request else (decode_reply, 17)
     try:
         correlation, told = decode(data)
@@ -112,7 +114,7 @@ def test_a_context_of_another_length_is_refused_or_stays_within_its_frame(reques
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
-def test_frames_are_the_same_in_whatever_pieces_they_come(payloads, data):
+def test_frames_are_independent_of_the_pieces_in_which_they_arrive(payloads, data):
     whole = b"".join(len(one).to_bytes(4, "big") + one for one in payloads)
     cutter, found, rest = FrameCutter(), [], whole
     while rest:
@@ -227,7 +229,7 @@ def test_a_handler_that_raises_fails_its_own_request_only(run):
     run(test)
 
 
-def test_what_was_sent_when_the_coordinator_died_is_lost_and_never_sent_again(run):
+def test_requests_sent_before_the_coordinator_died_fail_and_are_never_sent_again(run):
     async def test(bench):
         seen = []
         arrived = asyncio.Event()
@@ -266,7 +268,7 @@ def test_requests_wait_for_the_first_coordinator(run):
     run(test)
 
 
-def test_requests_wait_for_a_socket_that_is_not_there_yet(run):
+def test_requests_wait_for_a_socket_that_does_not_exist_yet(run):
     async def test(bench):
         bench.hide()
         waiting = bench.ask(b"early")
@@ -279,7 +281,7 @@ def test_requests_wait_for_a_socket_that_is_not_there_yet(run):
     run(test)
 
 
-def test_a_deadline_ends_the_wait_and_tells_whether_it_was_sent(run):
+def test_a_deadline_ends_the_wait_and_reports_whether_the_request_was_sent(run):
     async def test(bench):
         arrived = asyncio.Event()
 
@@ -303,7 +305,7 @@ def test_a_deadline_ends_the_wait_and_tells_whether_it_was_sent(run):
     run(test)
 
 
-def test_what_outlived_its_deadline_in_the_socket_is_not_carried_out(run):
+def test_a_request_whose_deadline_passed_in_the_socket_is_not_executed(run):
     async def test(bench):
         seen = []
 
@@ -320,7 +322,7 @@ def test_what_outlived_its_deadline_in_the_socket_is_not_carried_out(run):
     run(test)
 
 
-def test_a_request_read_in_the_millisecond_in_which_its_deadline_passed_is_not_carried_out(run):
+def test_a_request_read_in_the_millisecond_of_its_deadline_is_not_executed(run):
     async def test(bench):
         seen = []
         context = ForwardContext(1, 0, "peer")
@@ -342,7 +344,7 @@ def test_a_request_read_in_the_millisecond_in_which_its_deadline_passed_is_not_c
     run(test)
 
 
-def test_cancelling_a_connection_reaches_the_coordinator_and_spares_the_others(run):
+def test_cancelling_a_connection_cancels_only_its_requests_in_the_coordinator(run):
     async def test(bench):
         states = {}
         started = asyncio.Semaphore(0)
@@ -372,7 +374,7 @@ def test_cancelling_a_connection_reaches_the_coordinator_and_spares_the_others(r
     run(test)
 
 
-def test_what_is_cancelled_before_it_is_sent_never_is(run):
+def test_a_request_cancelled_before_it_is_sent_is_never_sent(run):
     async def test(bench):
         seen = []
 
@@ -392,7 +394,7 @@ def test_what_is_cancelled_before_it_is_sent_never_is(run):
     run(test)
 
 
-def test_the_queue_is_bounded_in_count_and_bytes_by_what_still_waits(run):
+def test_the_queue_is_bounded_by_count_and_bytes_of_the_waiting_requests(run):
     async def test(bench):
         bench.hide()
         bench.ask(b"12345", connection=1)
@@ -415,7 +417,7 @@ def test_the_queue_is_bounded_in_count_and_bytes_by_what_still_waits(run):
     run(test, max_queued=3, max_queued_bytes=10)
 
 
-def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run):
+def test_a_coordinator_with_too_many_bytes_in_flight_stops_reading(run):
     async def test(bench):
         running, gate = [], asyncio.Event()
 
@@ -439,7 +441,7 @@ def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run
 
 
 @pytest.mark.parametrize("with_task", [False, True])
-def test_what_is_parked_is_under_way_but_not_in_hand(run, with_task):
+def test_parked_requests_are_in_flight_but_do_not_count_in_bytes(run, with_task):
     async def test(bench):
         parked, gate = [], asyncio.Event()
 
@@ -488,7 +490,7 @@ def at_once_for(*payloads):
     return at_once
 
 
-def test_what_can_be_served_at_once_needs_no_handler(run):
+def test_a_request_served_at_once_needs_no_handler(run):
     reads = []
 
     async def test(bench):
@@ -504,7 +506,7 @@ def test_what_can_be_served_at_once_needs_no_handler(run):
     assert reads
 
 
-def test_at_once_does_not_overtake_what_the_same_connection_asked_for_before(run):
+def test_at_once_does_not_overtake_earlier_requests_of_the_connection(run):
     async def test(bench):
         order = []
 
@@ -568,7 +570,7 @@ def test_a_stop_lets_requests_under_way_finish(run):
     run(test)
 
 
-def test_babble_ends_that_stream_alone(run):
+def test_a_malformed_frame_ends_only_its_stream(run):
     async def test(bench):
         await bench.coordinator(echo)
         reader, writer = await asyncio.open_unix_connection(bench.path)
@@ -580,7 +582,7 @@ def test_babble_ends_that_stream_alone(run):
     run(test)
 
 
-def test_an_answer_that_its_asker_cannot_take_keeps_no_other_from_its_own(run, caplog):
+def test_a_callback_that_raises_does_not_prevent_other_answers(run, caplog):
     async def test(bench):
         await bench.coordinator(echo)
         told = []
@@ -603,7 +605,7 @@ def test_an_answer_that_its_asker_cannot_take_keeps_no_other_from_its_own(run, c
     assert "a broken asker" in caplog.text
 
 
-def test_an_end_of_read_that_raises_keeps_no_answer_back(run, caplog):
+def test_an_end_of_read_that_raises_delays_no_answer(run, caplog):
     async def test(bench):
         await bench.coordinator(echo, at_once=at_once_for(b"quick"), end_of_read=lambda: 1 / 0)
         assert (await bench.ask(b"quick")).payload == b"quick"
@@ -623,7 +625,7 @@ def test_an_end_of_read_that_raises_keeps_no_answer_back(run, caplog):
         b"\0\0\0\x11" + (1).to_bytes(8, "big") + b"\x09" + bytes(8),  # of no known status
     ],
 )
-def test_a_coordinator_that_babbles_loses_its_stream_and_the_next_one_serves(run, protocol_error):
+def test_a_coordinator_that_sends_malformed_frames_loses_its_stream(run, protocol_error):
     async def test(bench):
         asked = bench.ask(b"asked")
         accepted, _ = await bench.loop.run_in_executor(None, bench.listener.accept)

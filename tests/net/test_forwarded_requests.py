@@ -1,4 +1,4 @@
-"""A client's requests that the coordinator serves, from the connection's bytes and back: order, answers, ends."""
+"""A client's requests that the coordinator serves, from the connection's bytes to the response: order, answers, failures."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ def run(request, tmp_path, topics):
     return runner
 
 
-def test_a_request_arrives_as_it_was_sent_with_who_sent_it(run):
+def test_a_request_arrives_unchanged_with_its_context(run):
     async def test(bench):
         sock = bench.connect()
         await bench.send(sock, frame(HEARTBEAT, 7, b"body", b"cl\xc3\xa9"))
@@ -71,7 +71,7 @@ def test_a_request_arrives_as_it_was_sent_with_who_sent_it(run):
     run(test)
 
 
-def test_what_a_connection_says_of_itself_is_told_anew_when_it_changes(run):
+def test_a_changed_context_of_a_connection_is_sent_again(run):
     async def test(bench):
         sock = bench.connect()
         connection = bench.loop.connections[1]
@@ -109,7 +109,7 @@ def test_commits_follow_each_other_and_are_answered_in_their_order(run):
 
 
 @pytest.mark.parametrize("other", [HEARTBEAT, FETCH_OFFSETS, (8, 0)])
-def test_what_is_no_commit_waits_for_the_commits_before_it_and_they_for_it(run, other):
+def test_other_requests_and_commits_wait_for_each_other(run, other):
     async def test(bench):
         sock = bench.connect()
         await bench.send(sock, frame(COMMIT, 0) + frame(COMMIT, 1) + frame(other, 2) + frame(COMMIT, 3))
@@ -130,7 +130,7 @@ def test_what_is_no_commit_waits_for_the_commits_before_it_and_they_for_it(run, 
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.MALFORMED, Status.UNSUPPORTED])
-def test_a_request_that_was_not_served_costs_its_connection_alone(run, status, caplog):
+def test_a_request_that_was_not_served_closes_only_its_connection(run, status, caplog):
     async def test(bench):
         sock, other = bench.connect(), bench.connect()
         await bench.send(sock, frame(HEARTBEAT, 1))
@@ -146,7 +146,7 @@ def test_a_request_that_was_not_served_costs_its_connection_alone(run, status, c
     assert f"cannot answer the Heartbeat request: {status.name.lower()}" in caplog.text
 
 
-def test_an_answer_that_rests_on_newer_metadata_waits_until_that_was_taken_over(run):
+def test_an_answer_with_newer_metadata_waits_until_the_worker_has_taken_it_over(run):
     async def test(bench):
         sock = bench.connect()
         for number, newer in enumerate((0, 1)):
@@ -180,7 +180,7 @@ def test_a_connection_that_closes_is_forgotten_and_its_answers_dropped(run):
     run(test)
 
 
-def test_a_lost_coordinator_costs_the_connections_that_wait_and_no_other(run, caplog):
+def test_a_lost_coordinator_closes_only_the_connections_that_wait(run, caplog):
     async def test(bench):
         sock, other = bench.connect(), bench.connect()
         await bench.send(sock, frame(COMMIT, 1))
@@ -198,7 +198,7 @@ def test_a_lost_coordinator_costs_the_connections_that_wait_and_no_other(run, ca
     assert "cannot answer the OffsetCommit request: the coordinator ended before it answered" in caplog.text
 
 
-def test_a_deadline_that_passes_costs_the_connection(run, caplog):
+def test_a_deadline_that_passes_closes_the_connection(run, caplog):
     async def test(bench):
         sock = bench.connect()
         await bench.send(sock, frame(COMMIT, 0))
@@ -213,7 +213,7 @@ def test_a_deadline_that_passes_costs_the_connection(run, caplog):
     assert "cannot answer the Heartbeat request: the coordinator did not answer in time" in caplog.text
 
 
-def test_a_full_queue_costs_the_connection_that_asks_for_more(run, caplog):
+def test_a_full_queue_closes_the_connection_of_the_next_request(run, caplog):
     async def test(bench):
         hidden = Path(bench.path).rename(bench.path + ".away")  # nobody can connect: what is asked stays in the queue
         socks = [bench.connect() for _ in range(3)]
@@ -233,7 +233,7 @@ def test_a_full_queue_costs_the_connection_that_asks_for_more(run, caplog):
     assert "cannot answer the OffsetCommit request: 2 requests of" in caplog.text
 
 
-def test_the_turns_requests_leave_in_one_write(run):
+def test_the_requests_of_a_turn_are_sent_in_one_write(run):
     async def test(bench):
         await bench.serve()
         first = bench.connect()

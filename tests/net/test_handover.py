@@ -1,4 +1,4 @@
-"""The channel between acceptor and workers, the counts of connections, and what systemd is told; each by itself."""
+"""The channel between acceptor and workers, the connection counts, and the notifications to systemd; each tested alone."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def channel():
         receiver.close()
 
 
-def test_a_socket_arrives_with_all_that_is_known_of_it(channel):
+def test_a_socket_arrives_with_its_id_listener_and_peer(channel):
     sender, receiver, _ = channel
     assert receiver.receive() == []
     near, far = socket.socketpair()
@@ -39,7 +39,7 @@ def test_a_socket_arrives_with_all_that_is_known_of_it(channel):
         assert near.recv(1) == b""
 
 
-def test_what_one_receiver_left_the_next_one_gets(channel):
+def test_sockets_that_a_receiver_did_not_read_go_to_the_next_one(channel):
     sender, receiver, theirs = channel
     near, far = socket.socketpair()
     with near, far:
@@ -55,7 +55,7 @@ def test_what_one_receiver_left_the_next_one_gets(channel):
         os.close(item.fd)
 
 
-def test_a_full_channel_says_so_and_has_room_again(channel):
+def test_a_full_channel_refuses_a_socket_until_it_has_room(channel):
     sender, receiver, _ = channel
     near, far = socket.socketpair()
     sent, received = 0, []
@@ -70,7 +70,7 @@ def test_a_full_channel_says_so_and_has_room_again(channel):
         os.close(item.fd)
 
 
-def test_closed_connections_are_told_in_order_however_many(channel):
+def test_closed_connections_are_reported_in_order(channel):
     sender, receiver, _ = channel
     receiver.closed(range(1700))
     receiver.closed([2**64 - 1])
@@ -78,7 +78,7 @@ def test_closed_connections_are_told_in_order_however_many(channel):
     assert sender.closed() == []
 
 
-def test_what_the_channel_does_not_take_is_told_later(channel):
+def test_closed_connections_that_do_not_fit_are_reported_later(channel):
     sender, receiver, _ = channel
     receiver.closed(range(500_000))
     found = []
@@ -133,7 +133,7 @@ def test_no_connection_is_counted_or_uncounted_twice():
     ("given", "wanted"),
     [("::ffff:10.1.2.3", "10.1.2.3"), ("fe80::1%eth0", "fe80::1"), ("0:0::1", "::1"), ("10.0.0.1", "10.0.0.1")],
 )
-def test_one_address_has_one_text(given, wanted):
+def test_an_address_has_one_canonical_text(given, wanted):
     assert canonical_address(given) == wanted
 
 
@@ -145,7 +145,7 @@ def test_overrides_are_read_with_names_and_both_kinds_of_address():
         parse_overrides("nobody.invalid:1")
 
 
-def test_a_bound_listener_has_its_port_and_clients_are_told_it():
+def test_clients_receive_the_bound_port_of_a_listener():
     configured = Listener("A", "127.0.0.1", 0, "PLAINTEXT")
     with listeners.bind(configured) as sock:
         bound = listeners.as_bound(configured, sock)
@@ -176,7 +176,7 @@ def test_notifications_are_lines_on_the_socket_of_systemd(tmp_path, abstract):
         notifier.close()
 
 
-def test_nobody_to_notify_is_no_error(tmp_path, caplog):
+def test_without_a_notify_socket_nothing_is_sent(tmp_path, caplog):
     assert Notifier({}).watchdog_s is None
     Notifier({}).send(READY=1)
     gone = Notifier({"NOTIFY_SOCKET": "@odradek-nobody-listens-here"})

@@ -1,4 +1,4 @@
-"""Requests that waited long for the coordinator: their worker looks which clients are gone before they are served."""
+"""Requests that waited long for the coordinator: their worker checks which clients have disconnected before they are served."""
 
 import asyncio
 
@@ -76,7 +76,7 @@ def clients(bench):
     return [request.context.client_id for request in bench.arrived]
 
 
-def test_requests_of_clients_that_left_meanwhile_are_not_served_and_the_others_are_in_order(run, caplog):
+def test_late_requests_of_disconnected_clients_are_not_served_and_the_others_keep_their_order(run, caplog):
     caplog.set_level("INFO")
 
     async def test(bench):
@@ -108,7 +108,7 @@ def test_requests_of_clients_that_left_meanwhile_are_not_served_and_the_others_a
     assert "(client id gone) were not executed: they had waited for over 1 s" in caplog.text
 
 
-def test_a_request_that_waited_while_nobody_left_is_served(run):
+def test_a_late_request_of_a_connected_client_is_served(run):
     async def test(bench):
         still(bench)
         sock = bench.connect()
@@ -124,7 +124,7 @@ def test_a_request_that_waited_while_nobody_left_is_served(run):
     run(test)
 
 
-def test_a_standstill_of_the_coordinator_makes_what_came_in_it_late_however_short_it_waited(run):
+def test_requests_that_arrive_while_the_coordinator_is_suspended_are_late(run):
     async def test(bench):
         bench.server.tick()
         await stand_still()
@@ -142,7 +142,7 @@ def test_a_standstill_of_the_coordinator_makes_what_came_in_it_late_however_shor
     run(test)
 
 
-def test_nothing_that_is_in_doubt_is_served_when_the_worker_is_gone(run):
+def test_late_requests_are_not_served_after_their_worker_ended(run):
     """Its clients' connections ended with it."""
 
     async def test(bench):
@@ -216,7 +216,7 @@ def test_a_closed_connection_cancels_the_tasks_of_requests_that_are_awaited(tmp_
         loop.run(asyncio.wait_for(main(), LIMIT_S))
 
 
-def test_what_is_not_sent_yet_and_not_awaited_is_sent_though_its_connection_closed(tmp_path, topics):
+def test_unawaited_requests_are_sent_even_after_their_connection_closed(tmp_path, topics):
     async def main():
         bench = Bench(tmp_path, topics)
         try:

@@ -1,4 +1,4 @@
-"""No native method of the broker runs on an object, or with one, that it may lose the last reference to."""
+"""No native method of the broker is called on or with an object whose last reference it may drop."""
 
 from pathlib import Path
 

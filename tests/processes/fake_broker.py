@@ -1,7 +1,7 @@
-"""A supervisor with the mains of `fake_mains`, as a program and as the test holds it.
+"""A supervisor with the main functions of `fake_mains`: as a program, and as the object with which a test controls it.
 
-Everything that happens arrives on one datagram socket, what systemd would be told and the events of the mains alike, so that
-tests wait for what they want to see instead of for time to pass.
+All events arrive on one datagram socket: the notifications to systemd and the events of the main functions. So tests wait for
+events instead of sleeping.
 """
 
 import json
@@ -25,7 +25,7 @@ PATIENCE_S = 90.0
 
 
 class Client:
-    """A connection and what its worker said of it."""
+    """A connection, and the greeting of its worker."""
 
     def __init__(self, port, source="127.0.0.1", host="127.0.0.1", greeted=True):
         self.socket = socket.create_connection((host, port), PATIENCE_S, source_address=(source, 0))
@@ -45,7 +45,7 @@ class Client:
         return self.lines.readline().decode().strip()
 
     def ended(self):
-        """True once the other side has closed; never returns while it has not."""
+        """Wait until the other side has closed. Returns True."""
         try:
             return self.lines.readline() == b""
         except ConnectionResetError:
@@ -57,7 +57,7 @@ class Client:
 
 
 class FakeBroker:
-    """One a test; `start` may be called again after an end."""
+    """The broker of a test; `start` may be called again after it has ended."""
 
     def __init__(self, directory):
         self.data_dir = Path(directory) / "data"
@@ -99,7 +99,7 @@ class FakeBroker:
         return self
 
     def wait_for(self, word):
-        """The next message that has `word` in it; what comes before stays in `messages`."""
+        """The next message that contains `word`; earlier messages are kept in `messages`."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             if not self._unread and not self._take(deadline):

@@ -1,4 +1,5 @@
-"""Small mains for the supervisor's own tests: they obey commands of clients and tell every step to the test's socket."""
+"""Small main functions for the supervisor's tests: they execute commands of clients and report each step to the test's
+socket."""
 
 import json
 import os
@@ -50,7 +51,7 @@ def idle(context):
 
 
 def hopeless(context):
-    raise RuntimeError("this one never starts")
+    raise RuntimeError("this process never starts")
 
 
 class Worker:

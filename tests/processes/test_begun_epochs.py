@@ -1,4 +1,6 @@
-"""A start that may have lost records leads in new leader epochs, which are stored before anything is served (KIP-320)."""
+"""After a start that may have lost records, logs are led in new leader epochs, which are stored before any client is served
+(KIP-320).
+"""
 
 import json
 
@@ -49,7 +51,7 @@ def place(cluster, topic, partition=0):
     return found
 
 
-def test_logs_that_were_not_closed_in_order_are_led_in_a_new_epoch_at_each_start(cluster):
+def test_logs_that_were_not_closed_cleanly_get_a_new_epoch_at_each_start(cluster):
     cluster.controller.create_topics([NewTopic("a", 2), NewTopic("b")])
     for count in (1, 2, 3):
         load(cluster, clean=False)
@@ -94,7 +96,7 @@ def test_epochs_that_the_loader_did_not_store_are_stored_by_the_coordinator(clus
     assert stored(cluster, "b") == (1, 1)
 
 
-def test_a_coordinator_that_dies_behind_the_store_changes_nothing_twice(cluster, monkeypatch):
+def test_a_coordinator_that_dies_after_the_store_changes_nothing_twice(cluster, monkeypatch):
     """The flag in the slot is still there, and the store has the epoch already."""
     cluster.controller.create_topics([NewTopic("a")])
     with monkeypatch.context() as broken:
@@ -106,7 +108,7 @@ def test_a_coordinator_that_dies_behind_the_store_changes_nothing_twice(cluster,
     assert stored(cluster, "a") == (1, 1)
 
 
-def test_a_log_that_was_closed_in_order_and_ends_before_its_recovery_point_is_led_in_a_new_epoch(cluster, caplog):
+def test_a_cleanly_closed_log_that_ends_before_its_recovery_point_gets_a_new_epoch(cluster, caplog):
     cluster.controller.create_topics([NewTopic("a", 2)])
     for partition, end in ((0, 3), (1, 5)):
         log = b"".join(
@@ -124,14 +126,14 @@ def test_a_log_that_was_closed_in_order_and_ends_before_its_recovery_point_is_le
     assert (state["log_end_offset"], state["flushed_offset"]) == (3, 0), "nothing of it is known to be on the device"
 
 
-def test_a_partition_whose_directory_is_not_there_is_led_in_a_new_epoch(cluster):
+def test_a_partition_without_its_directory_gets_a_new_epoch(cluster):
     cluster.controller.create_topics([NewTopic("a", 2)])
     place(cluster, "a", 1).rename(cluster.data[0] / "away-0")
     load(cluster, clean=True)
     assert [stored(cluster, "a", partition)[0] for partition in (0, 1)] == [0, 1]
 
 
-def test_a_log_with_batches_of_a_newer_epoch_than_the_store_knows_is_led_above_them(cluster):
+def test_a_log_with_batches_of_an_epoch_newer_than_the_store_gets_a_higher_epoch(cluster):
     """As after a restored store, or when Kafka had the log in between."""
     cluster.controller.create_topics([NewTopic("a")])
     path = place(cluster, "a")
@@ -143,7 +145,7 @@ def test_a_log_with_batches_of_a_newer_epoch_than_the_store_knows_is_led_above_t
     assert stored(cluster, "a") == (8, 1)
 
 
-def test_the_epoch_is_in_its_file_with_the_first_append_and_not_before(cluster):
+def test_the_epoch_is_written_to_its_file_by_the_first_append(cluster):
     cluster.controller.create_topics([NewTopic("a", 2)])
     for partition in range(2):
         slots.append(cluster.table.find("a", partition), [batch(3)])
@@ -160,7 +162,7 @@ def test_the_epoch_is_in_its_file_with_the_first_append_and_not_before(cluster):
     assert slots.describe(cluster.table.find("a", 1))["epochs"] == [(0, 0), (1, 3)]
 
 
-def test_logs_that_wait_for_room_are_opened_in_a_new_epoch_by_what_is_known_of_them(cluster, monkeypatch):
+def test_logs_that_wait_for_disk_space_are_opened_in_a_new_epoch_if_they_may_have_lost_records(cluster, monkeypatch):
     """Its gaps are those of compaction, though its policy is delete by now; the recovery point holds, too."""
     cluster.controller.create_topics([NewTopic("a")])
     path = place(cluster, "a")
@@ -234,7 +236,7 @@ def test_an_adopted_cluster_keeps_its_epochs_while_the_machine_runs(cluster, mon
 
 
 @pytest.mark.parametrize("boot", [b"", b"another"])
-def test_the_first_start_of_an_adopted_cluster_goes_by_whether_kafka_ran_in_this_boot(cluster, boot):
+def test_the_first_start_of_an_adopted_cluster_depends_on_whether_kafka_ran_in_this_boot(cluster, boot):
     cluster.controller.create_topics([NewTopic("a")])
     adopt(cluster, boot)
     load(cluster, clean=False)
@@ -244,7 +246,7 @@ def test_the_first_start_of_an_adopted_cluster_goes_by_whether_kafka_ran_in_this
     assert stored(cluster, "a") == (1, 1)
 
 
-def test_a_boot_is_not_noted_before_the_epochs_that_it_asks_for(cluster, monkeypatch):
+def test_a_boot_is_not_stored_before_its_new_epochs(cluster, monkeypatch):
     cluster.controller.create_topics([NewTopic("a")])
     adopt(cluster)
 
@@ -258,7 +260,7 @@ def test_a_boot_is_not_noted_before_the_epochs_that_it_asks_for(cluster, monkeyp
     assert stored(cluster, "a") == (1, 1)
 
 
-def test_a_boot_is_not_noted_while_a_log_directory_is_away(cluster, monkeypatch):
+def test_a_boot_is_not_stored_while_a_log_directory_is_offline(cluster, monkeypatch):
     """What its logs lost of the page cache is to be noticed by the start that finds it again."""
     cluster.controller.create_topics([NewTopic("a")])
     adopt(cluster, b"another")
@@ -273,7 +275,7 @@ def test_a_boot_is_not_noted_while_a_log_directory_is_away(cluster, monkeypatch)
     assert noted_boot(cluster) == b"another"
 
 
-def test_in_an_adopted_cluster_a_log_that_lost_records_is_led_in_a_new_epoch_all_the_same(cluster):
+def test_in_an_adopted_cluster_a_log_that_lost_records_gets_a_new_epoch(cluster):
     cluster.controller.create_topics([NewTopic("torn"), NewTopic("short"), NewTopic("whole")])
     adopt(cluster, machine_boot())
     batches = [build_batch([Record(b"k")], base_offset=offset, partition_leader_epoch=0) for offset in range(3)]

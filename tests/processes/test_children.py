@@ -1,4 +1,4 @@
-"""Restart delays, exit reasons and stuck processes, with a clock that the test turns."""
+"""Restart delays, exit reasons and stuck processes, with a clock that the test controls."""
 
 import os
 import signal
@@ -37,11 +37,11 @@ def test_the_delay_grows_while_lives_are_short_and_not_beyond_ten_seconds():
 @pytest.mark.parametrize(
     ("number", "words"), [(9, "ended by SIGKILL"), (11, "ended by SIGSEGV"), (40, "ended by signal 40")]
 )
-def test_what_a_signal_is_called(number, words):
+def test_exit_reasons_of_signals(number, words):
     assert exit_reason(number) == (words, number)
 
 
-def test_what_an_exit_code_is_called():
+def test_exit_reasons_of_exit_codes():
     assert exit_reason(3 << 8) == ("exit code 3", None)
 
 
@@ -83,7 +83,7 @@ def names(stuck):
     return [child.name for child, _ in stuck]
 
 
-def test_a_loop_that_does_not_turn_is_noticed_after_its_time_only(children):
+def test_a_loop_that_does_not_run_is_detected_after_the_limit(children):
     found, infos, clock = children
     for _ in range(31):
         for child in found.all:
@@ -96,7 +96,7 @@ def test_a_loop_that_does_not_turn_is_noticed_after_its_time_only(children):
 
 
 @pytest.mark.parametrize("state", [ProcessState.STARTING, ProcessState.STOPPING])
-def test_a_loop_is_not_expected_to_turn_before_or_after_it_serves(children, state):
+def test_a_loop_need_not_run_before_or_after_it_serves(children, state):
     found, infos, clock = children
     for info in infos.values():
         info.state = state
@@ -105,7 +105,7 @@ def test_a_loop_is_not_expected_to_turn_before_or_after_it_serves(children, stat
         clock.now += 31
 
 
-def test_the_holder_of_one_lock_is_noticed_and_the_holder_of_many_is_not(children):
+def test_the_holder_of_one_lock_is_detected_and_the_holder_of_many_locks_is_not(children):
     found, infos, clock = children
     worker, cleaner = (next(one for one in found.all if one.name == name) for name in ("worker-0", "cleaner-0"))
     infos[worker.index].locked_slot, infos[worker.index].locked_since_ms = 8, 1
@@ -119,7 +119,7 @@ def test_the_holder_of_one_lock_is_noticed_and_the_holder_of_many_is_not(childre
     ]
 
 
-def test_nobody_is_blamed_for_the_time_in_which_the_supervisor_stood_still(children):
+def test_time_in_which_the_supervisor_was_suspended_does_not_count(children):
     found, infos, clock = children
     for info in infos.values():
         info.locked_slot = 3
@@ -151,7 +151,7 @@ def test_a_process_that_cannot_be_forked_is_reported_and_its_place_is_free(monke
 
 
 @pytest.mark.parametrize("outcome", [None, SystemExit(None), SystemExit("a text"), KeyboardInterrupt()])
-def test_a_main_that_ends_oddly_still_ends_its_process(outcome):
+def test_a_main_that_ends_abnormally_ends_its_process(outcome):
     shm = SharedMemory(64)
     shm.add_process(0)
 
@@ -182,7 +182,7 @@ def test_all_are_killed_and_reaped():
 
 
 @pytest.mark.parametrize(("stopping", "level"), [(True, "INFO"), (False, "ERROR")])
-def test_a_child_that_sigterm_ends_is_an_error_unless_the_broker_stops(caplog, stopping, level):
+def test_a_child_ended_by_sigterm_is_an_error_unless_the_broker_stops(caplog, stopping, level):
     shm = SharedMemory(64)
     shm.add_process(0)
 

@@ -1,4 +1,4 @@
-"""Accepting, handing over, and the limits of connections, with the real supervisor and workers that obey."""
+"""Accepting, handing over, and connection limits, with the real supervisor and workers that execute commands."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def test_a_worker_learns_who_connected_and_where(broker):
         assert not client.hello["blocking"] and client.hello["nodelay"] and client.hello["keepalive"]
 
 
-def test_all_interfaces_tell_ipv4_peers_by_their_ipv4_address(broker):
+def test_a_listener_on_all_interfaces_reports_ipv4_peers_by_their_ipv4_address(broker):
     broker.start("listeners=PLAINTEXT://:0", "advertised.listeners=PLAINTEXT://localhost:1")
     client = broker.connect()
     assert client.hello["peer"] == f"127.0.0.1:{client.socket.getsockname()[1]}"
@@ -59,7 +59,7 @@ def test_sockets_in_the_channel_of_a_dead_worker_are_received_by_its_successor(b
     assert len({hello["id"] for hello in hellos}) == 20 == broker.status()["connections"]
 
 
-def test_sockets_of_a_dead_worker_go_to_the_others_at_once(broker):
+def test_sockets_of_a_dead_worker_are_handed_to_other_workers(broker):
     broker.start()
     pids = broker.pids()
     os.kill(pids["worker-0"], signal.SIGSTOP)
@@ -94,7 +94,7 @@ def test_connections_of_one_address_are_limited_until_they_close(broker):
     assert second.ask("echo") == "echo"
 
 
-def test_the_death_of_a_worker_gives_its_addresses_their_room_back(broker):
+def test_the_death_of_a_worker_frees_the_connection_counts_of_its_addresses(broker):
     broker.start("max.connections.per.ip=1", "num.network.threads=1")
     client = broker.connect()
     os.kill(client.hello["pid"], signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_the_death_of_a_worker_gives_its_addresses_their_room_back(broker):
     assert broker.connect().hello
 
 
-def test_single_addresses_have_limits_of_their_own(broker):
+def test_single_addresses_may_have_other_limits(broker):
     broker.start("max.connections.per.ip=1", "max.connections.per.ip.overrides=127.0.0.2:3,localhost:2")
     for source, limit in (("127.0.0.1", 2), ("127.0.0.2", 3), ("127.0.0.3", 1)):
         for _ in range(limit):
@@ -112,7 +112,7 @@ def test_single_addresses_have_limits_of_their_own(broker):
         assert broker.connect(source=source, greeted=False).ended()
 
 
-def test_beyond_the_limit_of_all_connections_new_ones_wait(broker):
+def test_above_the_total_limit_new_connections_wait(broker):
     broker.start("max.connections=2")
     first, second = broker.connect(), broker.connect()
     third = broker.connect(greeted=False)
@@ -124,12 +124,12 @@ def test_beyond_the_limit_of_all_connections_new_ones_wait(broker):
     assert "max.connections=2" in broker.log()
 
 
-def test_a_host_nobody_knows_in_the_overrides_stops_the_start(broker):
+def test_an_unknown_host_in_the_overrides_fails_the_start(broker):
     broker.launch("max.connections.per.ip.overrides=no-such-host.invalid:3")
     assert "no-such-host.invalid" in broker.error_line()
 
 
-def test_children_inherit_only_what_is_theirs(broker):
+def test_children_inherit_only_their_descriptors(broker):
     broker.start()
     clients = [broker.connect() for _ in range(4)]
     pids = broker.pids()

@@ -1,4 +1,4 @@
-"""The coordinator as a process of a real broker: what its death means to clients, and what its successor takes over."""
+"""The coordinator process of a real broker: how its death affects clients, and what its successor takes over."""
 
 import os
 import select
@@ -99,7 +99,7 @@ def test_the_broker_is_registered_as_in_kafka_and_leaves_when_it_stops(broker):
 
 
 @pytest.mark.parametrize("made", [0, 1, 30])
-def test_topics_whose_coordinator_dies_are_there_whole_after_a_retry(broker, made):
+def test_topics_whose_coordinator_dies_are_complete_after_a_retry(broker, made):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     names = [f"topic-{n}" for n in range(40)]
     futures = admin.create_topics([NewTopic(name, 2, 1) for name in names], request_timeout=20)
@@ -118,7 +118,7 @@ def test_topics_whose_coordinator_dies_are_there_whole_after_a_retry(broker, mad
     assert all((broker.data_dir / f"{name}-1" / "partition.metadata").exists() for name in names)
 
 
-def test_produce_and_fetch_go_on_without_a_coordinator(broker):
+def test_produce_and_fetch_work_without_a_coordinator(broker):
     options = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
     failed = []
     producer = Producer(options | {"linger.ms": 0, "retries": 0, "allow.auto.create.topics": False})
@@ -157,7 +157,7 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
     assert ids == [first.first, second.first]
 
 
-def test_offsets_for_the_tree_are_not_kept_for_a_topic_that_was_deleted_meanwhile(tmp_path):
+def test_offsets_are_not_stored_in_the_tree_for_a_topic_that_was_deleted_meanwhile(tmp_path):
     """The loop's mirror of the topics may be older than what the controller thread did."""
     with tree_office(tmp_path, "there", "going") as office:
         office._view.controller.image.deleting.add("going")
@@ -195,7 +195,7 @@ def offsets_of(office, group):
 WIDE = {("wide", partition): partition for partition in range(3 * group_offsets.PORTION)}
 
 
-def test_a_commit_of_many_offsets_to_the_tree_is_one_transaction_at_a_step(tmp_path):
+def test_a_commit_of_many_offsets_to_the_tree_is_one_transaction_per_step(tmp_path):
     with tree_office(tmp_path, "wide") as office:
         statements = []
         office._store._db.set_trace_callback(statements.append)
@@ -211,7 +211,7 @@ def test_a_commit_of_many_offsets_to_the_tree_is_one_transaction_at_a_step(tmp_p
 
 
 @pytest.mark.parametrize("change", ["deleted", "created again"])
-def test_a_topic_that_is_deleted_amid_a_commit_to_the_tree_gets_no_more_offsets(tmp_path, change):
+def test_a_topic_that_is_deleted_during_a_commit_to_the_tree_gets_no_more_offsets(tmp_path, change):
     with tree_office(tmp_path, "wide", "other") as office:
         job = Stepwise(office.write_offsets("g", WIDE | {("other", 0): 7}))
         assert job.step()

@@ -24,19 +24,19 @@ def passes(**settings: str) -> dict[str, upkeep.Pass]:
 
 
 @pytest.mark.parametrize("delay_ms", [0, 7, 3_600_000])
-def test_background_work_on_logs_begins_when_it_is_told_to(delay_ms: int) -> None:
+def test_background_work_on_logs_begins_after_the_configured_delay(delay_ms: int) -> None:
     found = passes(log_initial_task_delay_ms=str(delay_ms), log_retention_check_interval_ms="1000")
     assert {name: found[name].first_ms for name in DELAYED} == dict.fromkeys(DELAYED, delay_ms)
     assert found["retention"].every_ms == 1000
 
 
-def test_flushes_and_files_set_aside_do_not_wait_for_it() -> None:
+def test_flushes_and_the_deletion_of_renamed_files_do_not_wait_for_the_delay() -> None:
     found = passes(log_initial_task_delay_ms="3600000")
     assert all(one.first_ms == one.every_ms for name, one in found.items() if name not in DELAYED | AT_ONCE)
     assert {found[name].first_ms for name in AT_ONCE} == {0}
 
 
-def test_unset_it_is_kafkas_but_delays_nothing_that_comes_more_often() -> None:
+def test_the_default_delay_is_kafkas_but_limited_to_the_interval_of_a_pass() -> None:
     found = passes()
     assert found["retention"].first_ms == found["checkpoints"].first_ms == 30_000
     assert found["retention"].every_ms == 300_000

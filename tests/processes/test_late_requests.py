@@ -1,5 +1,5 @@
-"""A process of a running broker stands still; its clients give up, close, and go on elsewhere. What they asked for before is
-not executed when the process goes on.
+"""A process of a running broker is suspended; its clients give up, disconnect and use another process. The process must not
+execute their requests when it continues.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ def until_read(broker):
         end(*wires)
 
 
-def test_a_worker_that_stood_still_does_not_commit_what_its_clients_gave_up(broker):
+def test_a_worker_that_was_suspended_does_not_commit_abandoned_requests(broker):
     stuck, alive = connections(broker, 3)
     with standing_still(process(broker, "worker")):
         handed_over = [GroupTalk(broker.host, broker.port) for _ in range(4)]
@@ -100,7 +100,7 @@ def test_a_worker_that_stood_still_does_not_commit_what_its_clients_gave_up(brok
 
 
 @pytest.mark.parametrize("group", ["h", "i"])
-def test_a_coordinator_that_stood_still_does_not_commit_what_clients_gave_up(broker, group):
+def test_a_coordinator_that_was_suspended_does_not_commit_abandoned_requests(broker, group):
     """The streams of two workers wait for it; whichever it reads first, the older commit is that of the one or of the other."""
     older, newer = connections(broker, 3)
     if group == "i":
@@ -116,7 +116,7 @@ def test_a_coordinator_that_stood_still_does_not_commit_what_clients_gave_up(bro
     end(*newer)
 
 
-def test_what_no_answer_was_expected_to_is_executed_by_a_worker_that_stood_still(broker):
+def test_a_worker_that_was_suspended_executes_requests_that_expect_no_response(broker):
     """As of a producer with acks=0 that closes, and of a consumer that leaves its group and closes."""
     stuck, alive = connections(broker, 3)
     member_id, _ = alive[0].joined("leaving", session_timeout_ms=600_000)
@@ -135,7 +135,7 @@ def test_what_no_answer_was_expected_to_is_executed_by_a_worker_that_stood_still
     end(*alive)
 
 
-def test_clients_that_wait_are_answered_by_a_worker_that_stood_still(broker):
+def test_a_worker_that_was_suspended_answers_waiting_clients(broker):
     stuck, alive = connections(broker, 2)
     with standing_still(process(broker, "worker")):
         for wire in stuck:

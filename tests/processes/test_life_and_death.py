@@ -1,4 +1,4 @@
-"""What follows the death of a process, and the ordered stop."""
+"""The consequences of the death of a process, and the ordered stop."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ CLEAN = ".kafka_cleanshutdown"
 
 
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1", "coordinator-0", "cleaner-0"])
-def test_a_killed_process_alone_is_restarted(broker, victim):
+def test_only_a_killed_process_is_restarted(broker, victim):
     broker.start()
     clients = {client.hello["worker"]: client for client in (broker.connect(), broker.connect())}
     before = broker.pids()
@@ -38,7 +38,7 @@ def test_a_killed_process_alone_is_restarted(broker, victim):
     assert broker.stop() == 0 and (broker.data_dir / CLEAN).exists()
 
 
-def test_an_error_in_a_worker_is_told_with_its_place_and_restarts_it_alone(broker):
+def test_an_error_in_a_worker_is_logged_with_its_traceback_and_restarts_only_the_worker(broker):
     broker.start("num.network.threads=1")
     client = broker.connect()
     client.command("raise")
@@ -79,7 +79,7 @@ def test_a_connection_made_while_all_restart_is_served_afterwards(broker):
     assert broker.connect().ask("echo") == "echo"
 
 
-def test_the_stop_is_in_order_and_leaves_the_clean_mark(broker):
+def test_the_stop_is_in_order_and_writes_the_clean_shutdown_marker(broker):
     broker.start()
     port = broker.port
     client = broker.connect()
@@ -95,7 +95,7 @@ def test_the_stop_is_in_order_and_leaves_the_clean_mark(broker):
     assert "killed" not in broker.log()
 
 
-def test_who_hears_of_the_stop_before_the_supervisor_does_waits_for_it(broker):
+def test_a_process_signalled_before_the_supervisor_waits_for_the_ordered_stop(broker):
     broker.start()
     broker.process.send_signal(signal.SIGSTOP)
     os.killpg(broker.process.pid, signal.SIGTERM)
@@ -113,7 +113,7 @@ def test_interrupt_and_hang_up_stop_in_order_too(broker, number):
     assert (broker.data_dir / CLEAN).exists() and "ended by" not in broker.log()
 
 
-def test_a_second_signal_hastens_the_stop(broker):
+def test_a_second_signal_kills_the_remaining_processes(broker):
     broker.start()
     assert broker.connect().ask("stubborn") == "so be it"
     broker.process.send_signal(signal.SIGTERM)
@@ -130,7 +130,7 @@ def test_a_process_that_does_not_stop_in_time_is_killed(broker):
     assert "processes did not end within 0.2 s: killing worker-" in broker.log()
 
 
-def test_a_memory_fault_during_the_stop_leaves_no_clean_mark(broker):
+def test_a_memory_fault_during_the_stop_leaves_no_clean_shutdown_marker(broker):
     broker.start("num.network.threads=1")
     client = broker.connect()
     assert client.ask("stubborn") == "so be it"
@@ -141,7 +141,7 @@ def test_a_memory_fault_during_the_stop_leaves_no_clean_mark(broker):
     assert not (broker.data_dir / CLEAN).exists() and not list(broker.data_dir.glob("odradek*"))
 
 
-def test_a_process_whose_loop_does_not_turn_is_replaced(broker):
+def test_a_process_whose_loop_does_not_run_is_replaced(broker):
     broker.start("odradek.stuck.process.ms=5000")  # the cleaner shows once a second that it turns, when it is let
     client = broker.connect()
     before = broker.pids()
@@ -180,7 +180,7 @@ def test_a_stop_while_logs_are_loaded_leaves_them_to_be_recovered(broker, tmp_pa
     assert not (broker.data_dir / CLEAN).exists() and not list(broker.data_dir.glob("odradek*"))
 
 
-def test_a_process_that_never_gets_to_serve_ends_the_start(broker):
+def test_a_process_that_never_serves_fails_the_start(broker):
     broker.launch(mains="coordinator=hopeless")
     assert broker.end() == 1
     lines = [line for line in broker.log().splitlines() if line.startswith("odradek: ")]

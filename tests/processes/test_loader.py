@@ -1,4 +1,4 @@
-"""The loader: what the store says meets what is on the disk when a broker starts."""
+"""The loader: the start of a broker compares the metadata store with the directories on disk."""
 
 import json
 import uuid
@@ -74,7 +74,7 @@ def test_every_partition_is_online_in_its_directory_again(cluster, clean):
     assert (state["leader_id"], state["topic_id"]) == (1, cluster.controller.image.topics["a"].topic_id.bytes)
 
 
-def test_directories_of_unknown_topics_stay_and_are_told_of(cluster, caplog):
+def test_directories_of_unknown_topics_stay_and_are_logged(cluster, caplog):
     cluster.controller.create_topics([NewTopic("a")])
     stray, foreign, doomed = (cluster.data[0] / name for name in ("ghost-3", "not a partition", "x-0.abc-delete"))
     for path in (stray, foreign, doomed):
@@ -87,7 +87,7 @@ def test_directories_of_unknown_topics_stay_and_are_told_of(cluster, caplog):
     assert [line for line in told if "not a partition" in line]
 
 
-def test_a_directory_of_another_topic_of_that_name_is_not_adopted(cluster):
+def test_a_directory_of_another_topic_with_that_name_is_not_used(cluster):
     cluster.controller.create_topics([NewTopic("a")])
     ((mine, _),) = [(path, 0) for data in cluster.data for path in data.glob("a-0")]
     write_partition_metadata(mine, uuid.uuid4())
@@ -187,7 +187,7 @@ def fill_and_tear(path, batches=50, torn=b""):
     return len(data) + len(torn)
 
 
-def test_the_header_tells_what_was_recovered_and_what_was_cut_off_in_each_directory(cluster, caplog):
+def test_the_header_counts_recovered_and_truncated_bytes_of_each_directory(cluster, caplog):
     cluster.controller.create_topics([NewTopic("a", 6)])
     sizes = [0, 0]
     for number, data in enumerate(cluster.data):
@@ -212,7 +212,7 @@ def test_the_header_tells_what_was_recovered_and_what_was_cut_off_in_each_direct
     assert [row["path"] for row in report["directories"]] == [str(path) for path in cluster.data]
 
 
-def test_a_torn_end_that_was_cut_off_before_it_was_measured_counts_as_measured(cluster, monkeypatch):
+def test_a_torn_end_that_was_truncated_before_it_was_measured_counts_as_measured(cluster, monkeypatch):
     cluster.controller.create_topics([NewTopic("a")])
     ((number, path),) = [(n, path) for n, data in enumerate(cluster.data) for path in data.glob("a-0")]
     size = fill_and_tear(path, torn=b"torn" * 30)
@@ -242,7 +242,7 @@ def test_after_an_ordered_stop_nothing_is_measured_or_recovered(cluster):
 
 
 @pytest.mark.parametrize("points", [(15, 0), (0, 15), (12, 15)])
-def test_only_what_lies_behind_the_recovery_point_and_the_log_start_is_measured_and_read(cluster, points):
+def test_only_bytes_after_the_recovery_point_and_the_log_start_are_measured_and_read(cluster, points):
     cluster.controller.create_topics([NewTopic("a")])
     ((data, path),) = [(data, path) for data in cluster.data for path in data.glob("a-0")]
     sizes = []
@@ -268,7 +268,7 @@ def test_only_what_lies_behind_the_recovery_point_and_the_log_start_is_measured_
         (6, 3, [[0], [1], [2], [0], [1], [2]]),
     ],
 )
-def test_every_directory_has_loaders_of_its_own(cluster, loaders, directories, expected):
+def test_every_directory_has_separate_loaders(cluster, loaders, directories, expected):
     found = []
     for ordinal in range(loaders):
         context = ProcessContext(
@@ -292,12 +292,12 @@ def test_every_directory_has_loaders_of_its_own(cluster, loaders, directories, e
     ("done", "recovered", "expected"),
     [(0, 0, None), (1, 250, 30.0), (2, 999, 0.0), (4, 1000, 0.0)],
 )
-def test_the_time_that_is_left_follows_from_the_bytes(done, recovered, expected):
+def test_the_remaining_time_is_derived_from_the_bytes(done, recovered, expected):
     row = {"logs": 4, "logs_done": done, "bytes_to_recover": 1000, "bytes_recovered": recovered, "elapsed_ms": 10_000}
     assert remaining_s(row) == expected
 
 
-def test_a_line_of_the_recovery_says_how_far_it_is_and_what_was_lost():
+def test_a_recovery_line_contains_progress_and_truncated_bytes():
     one = {"logs": 4, "logs_done": 1, "bytes_to_recover": 10**9, "bytes_recovered": 250 * 10**6, "elapsed_ms": 10_000}
     (row,) = loading_report([one | {"truncated_bytes": 77, "truncated_logs": 1}], [Path("/data")])["directories"]
     assert recovery_line(row) == (

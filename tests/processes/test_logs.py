@@ -1,4 +1,4 @@
-"""Log messages: their form as text, for the journal and as JSON; names and levels of loggers."""
+"""Log messages: their format as text, for the journal and as JSON; names and levels of loggers."""
 
 import json
 import logging
@@ -72,7 +72,7 @@ def test_for_the_journal_each_line_has_its_priority_and_no_time():
     assert all(line.startswith("<3>") for line in lines)
 
 
-def test_json_is_one_object_a_line_with_stable_fields():
+def test_json_is_one_object_per_line_with_stable_fields():
     line = formatter(JSON).format(
         record("bytes \x00 and \n a new line", connection_id=7, client_id="app", client_address="1.2.3.4:5")
     )
@@ -91,7 +91,7 @@ def test_json_is_one_object_a_line_with_stable_fields():
     }
 
 
-def test_json_has_the_traceback_as_a_field_and_leaves_out_what_is_not_known():
+def test_json_has_the_traceback_as_a_field_and_omits_unknown_fields():
     fields = json.loads(formatter(JSON).format(failed()))
     assert fields["level"] == "ERROR" and "client_id" not in fields
     assert fields["exception"].startswith("Traceback") and fields["exception"].endswith(
@@ -161,12 +161,12 @@ def test_levels_of_the_configuration_and_those_changed_since():
         ("log.format=xml", "text, json"),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(setting, words):
+def test_invalid_levels_are_refused_at_the_start(setting, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         load(None, [setting])
 
 
-def test_levels_are_set_and_taken_back_in_this_process():
+def test_levels_are_set_and_reset_in_this_process():
     config = load(None, [])
     before = {name: logging.getLogger(None if name == "root" else name).level for name in LOGGERS}
     try:

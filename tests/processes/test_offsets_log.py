@@ -1,4 +1,4 @@
-"""A partition of `__consumer_offsets` as it is written: what goes wrong with one append is not the others' affair."""
+"""Writing a partition of `__consumer_offsets`: the failure of one append does not affect the others."""
 
 import asyncio
 
@@ -90,7 +90,7 @@ def bench(broker):
 NONE = ErrorCode.NONE
 
 
-def test_a_callback_that_raises_leaves_none_of_the_others_untold(bench):
+def test_a_callback_that_raises_does_not_prevent_the_other_callbacks(bench):
     log = bench.log()
     log.append([(b"a", b"1")], bench.then("first"))
     log.append([(b"b", b"2")], bench.broken("broken"))
@@ -103,7 +103,7 @@ def test_a_callback_that_raises_leaves_none_of_the_others_untold(bench):
     assert bench.told[3:] == [("next", NONE)]
 
 
-def test_who_waits_for_the_other_replicas_is_told_whatever_one_of_them_raises(bench):
+def test_all_waiting_appends_are_acknowledged_even_if_a_callback_raises(bench):
     log = bench.log(alone=False)
     log.append([(b"a", b"1")], bench.broken("broken"))
     bench.turn.run()
@@ -119,7 +119,7 @@ def test_who_waits_for_the_other_replicas_is_told_whatever_one_of_them_raises(be
     assert bench.told[1:] == [("broken too", NONE), ("last", NONE)]
 
 
-def test_the_end_of_a_log_is_told_to_all_whatever_one_of_them_raises(bench):
+def test_all_waiting_appends_fail_at_the_close_of_a_log_even_if_a_callback_raises(bench):
     log = bench.log()
     log.append([(b"a", b"1")], bench.broken("broken"))
     log.append([(b"b", b"2")], bench.then("last"))
@@ -129,7 +129,7 @@ def test_the_end_of_a_log_is_told_to_all_whatever_one_of_them_raises(bench):
     assert bench.stored(log) == []
 
 
-def test_records_that_are_none_fail_alone(bench):
+def test_an_append_of_invalid_records_fails_alone(bench):
     log = bench.log()
     log.append([(b"a", b"1")], bench.then("before"))
     log.append([(b"half", b"written"), ("no bytes", b"x")], bench.then("bad"))
@@ -159,14 +159,14 @@ def test_appends_beyond_one_batch_become_several_in_their_order(bench):
     assert slots.describe(log.place[0])["log_end_offset"] == 20
 
 
-def test_a_slot_that_is_another_ones_now_refuses(bench):
+def test_a_slot_of_another_partition_refuses_the_append(bench):
     log = bench.log(incarnation=99)
     log.append([(b"a", b"1")], bench.then("late"))
     bench.turn.run()
     assert bench.told == [("late", ErrorCode.NOT_COORDINATOR)]
 
 
-def test_one_log_that_cannot_be_written_keeps_no_other_from_it(bench, monkeypatch):
+def test_a_log_that_cannot_be_written_does_not_affect_other_logs(bench, monkeypatch):
     bad, good = bench.log("bad"), bench.log("good")
     bad.append([(b"a", b"1")], bench.then("bad"))
     good.append([(b"b", b"2")], bench.then("good"))
@@ -175,7 +175,7 @@ def test_one_log_that_cannot_be_written_keeps_no_other_from_it(bench, monkeypatc
     assert bench.told == [("good", NONE)]
 
 
-def test_what_a_callback_appends_is_written_in_its_turn(bench):
+def test_an_append_from_a_callback_is_written_in_a_later_turn(bench):
     log = bench.log()
 
     def then(code):
@@ -190,7 +190,7 @@ def test_what_a_callback_appends_is_written_in_its_turn(bench):
     assert [value for _, value in bench.stored(log)] == [b"1", b"2", b"3"]
 
 
-def test_who_waits_too_long_for_the_other_replicas_is_told_so_and_of_the_outcome_later(stepped):
+def test_an_append_that_waits_too_long_is_reported_late_and_acknowledged_later(stepped):
     log = stepped.log(alone=False)
     log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
     log.append([(b"b", b"2")], stepped.then("b"))
@@ -213,7 +213,7 @@ def test_who_waits_too_long_for_the_other_replicas_is_told_so_and_of_the_outcome
     assert stepped.told[2:] == [(name, NONE) for name in "abcd"]
 
 
-def test_who_is_told_in_time_is_not_told_that_it_takes_too_long(stepped):
+def test_an_append_acknowledged_in_time_is_not_reported_late(stepped):
     log = stepped.log(alone=False)
     log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
     stepped.turn.run()
@@ -228,7 +228,7 @@ def test_who_is_told_in_time_is_not_told_that_it_takes_too_long(stepped):
     assert stepped.told == [("a", NONE), ("b", ErrorCode.NOT_COORDINATOR)]
 
 
-def test_a_lock_that_is_not_free_in_time_costs_what_waits_for_it_and_nothing_is_written(stepped, monkeypatch):
+def test_a_lock_that_is_not_free_in_time_fails_the_queued_appends(stepped, monkeypatch):
     log = stepped.log()
     append_built = slots.append_built
 
@@ -252,7 +252,7 @@ def test_a_lock_that_is_not_free_in_time_costs_what_waits_for_it_and_nothing_is_
     assert stepped.stored(log) == [(b"c", b"3")]
 
 
-def test_what_went_in_before_the_lock_was_taken_is_told_and_watched_at_once(stepped, monkeypatch):
+def test_batches_written_before_the_lock_was_taken_are_acknowledged_and_watched(stepped, monkeypatch):
     alone, other = stepped.log("alone"), stepped.log("other", alone=False)
     append_built, slots_seen = slots.append_built, set()
 
@@ -274,7 +274,7 @@ def test_what_went_in_before_the_lock_was_taken_is_told_and_watched_at_once(step
     assert set(stepped.told[1:]) == {("other 1", "late"), ("alone 2", refused), ("other 2", refused)}
 
 
-def test_who_appends_nothing_waits_for_what_was_appended_before(stepped):
+def test_an_empty_append_waits_for_the_appends_before_it(stepped):
     log = stepped.log(alone=False)
     log.append((), stepped.then("nothing before"))
     assert stepped.told == [("nothing before", NONE)]
@@ -299,7 +299,7 @@ def test_who_appends_nothing_waits_for_what_was_appended_before(stepped):
     assert stepped.told[8:] == [("nothing before", NONE), ("too late", ErrorCode.NOT_COORDINATOR)]
 
 
-def test_who_appends_nothing_and_stands_alone_in_a_batch_is_told_with_what_was_written_before(stepped, monkeypatch):
+def test_an_empty_append_alone_in_a_batch_is_acknowledged_with_the_appends_before_it(stepped, monkeypatch):
     monkeypatch.setattr(offsets_log, "MAX_RECORDS", 1)
     log, alone = stepped.log(alone=False), stepped.log("alone")
     for one, name in ((log, "log"), (alone, "alone")):
@@ -331,7 +331,7 @@ def read(broker, slot):
     return [batch for piece in read_records(slot, [broker.path]) for batch in piece]
 
 
-def test_a_transactions_records_and_its_end_are_told_from_others(broker):
+def test_records_and_end_of_a_transaction_are_distinguished_from_others(broker):
     def within(base_offset, *values, codec=0):
         records = [Record(b"k", value, 1) for value in values]
         fields = {"producer_id": 7, "producer_epoch": 3, "base_sequence": base_offset, "attributes": TRANSACTIONAL}

@@ -1,4 +1,4 @@
-"""Long work of a loop in slices: it takes turns, the loop goes on in between, and one that fails is dropped alone."""
+"""Long tasks of a loop in slices: they take turns, the loop runs in between, and a task that fails is dropped alone."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ def steps_of(name, count, order):
     return step
 
 
-def test_steps_take_turns_and_the_loop_goes_on_in_between(monkeypatch):
+def test_steps_take_turns_and_the_loop_runs_in_between(monkeypatch):
     monkeypatch.setattr(module, "TURN_S", 0)  # one step a turn
     order, settled = [], []
 
@@ -52,7 +52,7 @@ def test_a_step_that_fails_is_dropped_alone(caplog):
     assert "ValueError: this one" in caplog.text
 
 
-def test_a_generator_is_worked_through_and_its_result_kept():
+def test_a_generator_is_executed_to_its_end_and_its_result_kept():
     def work():
         yield
         yield

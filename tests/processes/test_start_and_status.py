@@ -1,4 +1,4 @@
-"""What stops a start, what a start tells, and the status in every state."""
+"""Errors that prevent a start, notifications of a start, and the status in every state."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def second(tmp_path):
     fake.close()
 
 
-def test_a_second_broker_on_the_directory_is_refused_and_the_first_named(broker, second):
+def test_a_second_broker_on_the_directory_is_refused_with_the_pid_of_the_first(broker, second):
     broker.start()
     second.launch()
     line = second.error_line()
@@ -33,7 +33,7 @@ def test_a_second_broker_on_the_directory_is_refused_and_the_first_named(broker,
     assert broker.connect().ask("echo") == "echo" and broker.status()["state"] == "serving"
 
 
-def test_a_start_that_fails_keeps_the_clean_mark(broker, second):
+def test_a_start_that_fails_keeps_the_clean_shutdown_marker(broker, second):
     broker.start().stop()
     broker.start("log.dirs=" + str(broker.data_dir.parent / "elsewhere"))
     port = read_status(str(broker.data_dir.parent / "elsewhere"), PATIENCE_S)["listeners"][0]["port"]
@@ -68,7 +68,7 @@ except StartError as error:
     ("place", "words"),
     [("closed", "is not readable and writable"), ("closed/deeper", "cannot be created: Permission denied")],
 )
-def test_a_directory_of_somebody_else(place, words):
+def test_a_directory_of_another_user(place, words):
     with tempfile.TemporaryDirectory(prefix="odradek-dirs-") as directory:
         Path(directory).chmod(0o755)
         closed = Path(directory) / "closed"
@@ -108,7 +108,7 @@ def test_more_processes_than_there_are_places(broker):
     assert "num.network.threads" in broker.error_line()
 
 
-def test_systemd_is_told_of_start_watchdog_and_stop(broker):
+def test_systemd_is_notified_of_start_watchdog_and_stop(broker):
     ready = broker.start(environment={"WATCHDOG_USEC": "100000"})
     assert ready is broker
     lines = broker.messages[-1].split("\n")
@@ -122,14 +122,14 @@ def test_systemd_is_told_of_start_watchdog_and_stop(broker):
     assert broker.end() == 0
 
 
-def test_a_watchdog_of_another_process_is_not_fed(broker):
+def test_the_watchdog_of_another_process_is_not_notified(broker):
     broker.start(environment={"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
     broker.stop()
     broker.wait_for("STOPPING=1")
     assert not [message for message in broker.messages if "WATCHDOG" in message]
 
 
-def test_status_tells_of_every_process(broker):
+def test_status_lists_every_process(broker):
     broker.start("num.network.threads=3")
     broker.connect()
     status = broker.status()
@@ -166,7 +166,7 @@ def test_status_while_logs_are_loaded(broker, tmp_path):
     assert broker.status()["state"] == "serving"
 
 
-def test_status_does_not_wait_for_who_asks_and_does_not_read(broker):
+def test_status_does_not_wait_for_a_client_that_does_not_read(broker):
     broker.start()
     silent = []
     for _ in range(5):
@@ -181,7 +181,7 @@ def test_status_does_not_wait_for_who_asks_and_does_not_read(broker):
         one.close()
 
 
-def test_a_long_path_of_the_data_directory_is_no_hindrance(broker):
+def test_a_long_path_of_the_data_directory_works(broker):
     broker.data_dir = broker.data_dir.parent / ("long" * 30) / "data"
     broker.start()
     assert broker.status()["state"] == "serving" and broker.connect().ask("echo") == "echo"

@@ -1,4 +1,4 @@
-"""How many requests to stop the supervisor counts."""
+"""The number of stop requests that the supervisor counts."""
 
 import signal
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def signals(clock: Clock) -> Iterator[StopSignals]:
     made.close()
 
 
-def test_a_signal_that_is_sent_to_the_process_and_to_its_group_is_one_request(signals: StopSignals) -> None:
+def test_a_signal_to_the_process_and_to_its_group_is_one_request(signals: StopSignals) -> None:
     """As `timeout` sends it. A second request would kill the processes that are still stopping."""
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Work for one key is done by one task after another, for different keys at the same time."""
+"""Tasks for one key run one after another, tasks for different keys at the same time."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ def test_tasks_of_one_key_take_turns_in_order_and_those_of_others_do_not_wait():
     asyncio.run(main())
 
 
-def test_a_cancelled_task_gives_way_to_the_next_one():
+def test_after_a_cancelled_task_the_next_one_gets_the_lock():
     async def main():
         turns, done, go_on = Turns(), [], asyncio.Event()
         first, second, third = (asyncio.create_task(work(turns, "a", name, done, go_on)) for name in "123")

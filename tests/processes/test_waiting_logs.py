@@ -1,4 +1,4 @@
-"""Logs that waited for room are opened in one new leader epoch, which is stored before clients are served in it."""
+"""Logs that waited for disk space are opened in one new leader epoch, which is stored before clients are served in it."""
 
 from contextlib import contextmanager
 
@@ -65,7 +65,7 @@ def try_to_open(cluster):
 
 
 @CLUSTERS
-def test_failed_attempts_to_open_a_log_begin_one_leader_epoch_together(cluster, monkeypatch, adopted):
+def test_several_failed_attempts_to_open_a_log_begin_one_leader_epoch(cluster, monkeypatch, adopted):
     """The first attempt cuts the torn batch off, so the later ones find nothing lost."""
     slot = wait_for_room(cluster, monkeypatch, adopted)
     with no_room_for(monkeypatch, "slot_life.fill"):

@@ -1,4 +1,4 @@
-"""A worker in the test's own process: what fails for one connection or one request is not the end of the others."""
+"""A worker in the test's process: a failure of one connection or request does not affect the others."""
 
 import asyncio
 import socket
@@ -81,7 +81,7 @@ def run(tmp_path):
     return runner
 
 
-def test_a_connection_that_cannot_be_served_is_closed_and_told_and_those_behind_it_are_served(run, tmp_path, caplog):
+def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_ones_are_served(run, tmp_path, caplog):
     async def test(held):
         pairs = [socket.socketpair() for _ in range(2)]
         (tmp_path / "no socket").touch()
@@ -125,7 +125,7 @@ def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
     assert "connection id 7 is in use" in caplog.text
 
 
-def test_a_retry_that_fails_costs_its_connection_and_the_others_are_tried(run, caplog):
+def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, caplog):
     async def test(held):
         slot = held.broker.create("t")
         held.worker.topics.refresh()
@@ -165,7 +165,7 @@ def test_a_retry_that_fails_costs_its_connection_and_the_others_are_tried(run, c
     assert "a Produce request of connection 1 from client:1 (client id wire) failed" in caplog.text
 
 
-def test_what_follows_a_retry_that_failed_on_its_connection_is_not_executed(run):
+def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
     async def test(held):
         slot = held.broker.create("t")
         held.worker.topics.refresh()
@@ -213,7 +213,7 @@ def test_a_worker_whose_supervisor_has_ended_stops_in_order(run, caplog, undeliv
 
 
 @pytest.mark.parametrize("failing", ["topics", "settings"])
-def test_a_wake_up_reaches_the_waiting_though_something_else_that_it_announced_fails(run, failing):
+def test_a_wake_up_serves_waiting_requests_even_if_other_work_of_it_fails(run, failing):
     async def test(held):
         worker = held.worker
         served = []
@@ -274,7 +274,7 @@ def test_a_killed_supervisor_leaves_no_traceback(tmp_path):
     assert " ERROR " not in log
 
 
-def test_what_is_kept_for_idle_connections_is_in_the_status(tmp_path):
+def test_memory_kept_for_idle_connections_is_in_the_status(tmp_path):
     with Broker({"num.network.threads": 2}, directory=tmp_path) as broker, Wire(broker.host, broker.port) as wire:
         wire.socket.sendall((60_000_000).to_bytes(4, "big") + bytes(1_000_000))
         until(lambda: broker.status()["kept_bytes"] == 1_000_004, "the part of a request is counted")

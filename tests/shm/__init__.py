@@ -1,1 +1,3 @@
-"""The shared partition table: what it promises to every process, held against a model, other processes and their deaths."""
+"""The shared partition table: its guarantees to every process, checked with a model, with other processes and with their
+deaths.
+"""

@@ -1,4 +1,4 @@
-"""A log to compact, and a pass over it, for the tests of compaction: in the test's own process, no supervisor."""
+"""A log to compact, and a compaction pass over it, in the test's process without a supervisor."""
 
 from __future__ import annotations
 

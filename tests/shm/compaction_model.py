@@ -1,4 +1,4 @@
-"""What a pass of compaction leaves, in plain Python: Kafka's rules (LogCleaner, KIP-98, KIP-534) over parsed batches."""
+"""The result of a compaction pass, in plain Python: Kafka's rules (LogCleaner, KIP-98, KIP-534) over parsed batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of the shared memory stand on."""
+"""Fixtures that several tests of the shared memory use."""
 
 from collections.abc import Iterator
 from pathlib import Path

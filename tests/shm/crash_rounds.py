@@ -1,8 +1,8 @@
-"""A random log, a crash at a random commit, damage of every kind that a crash may do, and what has to be there then.
+"""A random log, a crash at a random commit, random damage that a crash may cause, and a check of what must have survived.
 
-One round is a few milliseconds: the log is written by the broker's own verbs through a slot, without processes. What
-was synced is kept as it was at the last flush; of everything else anything may be left. The expected log is worked
-out from the files as damaged, by the model's batches alone, before the broker's recovery sees them.
+One round takes a few milliseconds: the log is written by the broker's functions through a slot, without processes. Synced data
+is kept as it was at the last flush; of all other data anything may survive. The expected log is computed from the damaged files
+and the model's batches alone, before the broker's recovery reads the files.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Which build the tests of fault points run in."""
+"""Determines whether the tests of fault points run in the debug build."""
 
 import pytest
 from odradek._ext.shm.shared_memory import SharedMemory

@@ -1,4 +1,4 @@
-"""A partition in plain Python: what its log, producers, epochs and offsets are after each verb, by Kafka's rules."""
+"""A partition in plain Python: its log, producers, epochs and offsets after each operation, by Kafka's rules."""
 
 from dataclasses import dataclass, field
 

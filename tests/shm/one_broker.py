@@ -1,4 +1,4 @@
-"""A shared mapping with a partition table, for a test's own process and its forked children; no supervisor, no sockets."""
+"""A shared mapping with a partition table, for a test's process and its forked children; no supervisor, no sockets."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Compaction of a log, against a model of Kafka's rules: which records, batches, markers and headers stay."""
+"""Compaction of a log, compared with a model of Kafka's rules: which records, batches, markers and headers stay."""
 
 from __future__ import annotations
 

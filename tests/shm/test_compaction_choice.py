@@ -1,4 +1,4 @@
-"""Which log is compacted next, what the checkpoint says, and that a bad log keeps nobody else waiting."""
+"""Which log is compacted next, the content of the checkpoint, and that a corrupt log does not block others."""
 
 from __future__ import annotations
 

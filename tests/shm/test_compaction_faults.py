@@ -1,4 +1,4 @@
-"""A kill at each step of a swap: the log is as before or as after, for whoever takes the lock, for a start, for the next pass.
+"""A kill at each step of a swap: the next lock owner, a start and the next pass find the log before or after the swap.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """

@@ -1,4 +1,4 @@
-"""Every file call of a compaction pass, and of a removal of segments, fails by turns: nothing is lost, a later pass works.
+"""Each file call of a compaction pass and of a removal of segments fails in turn: nothing is lost, and a later pass succeeds.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """

@@ -1,4 +1,4 @@
-"""Compaction of logs that hold messages of format v0 and v1 (directories taken over): they are sifted as those of v2 are."""
+"""Compaction of logs with messages of format v0 and v1 (from adopted directories), by the rules for v2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hundreds of crashes of a log with every damage that a crash may do: all that was synced is there, and nothing wrong.
+"""Hundreds of crashes of a log with all kinds of damage that a crash may cause: all synced records survive, and nothing wrong
+appears.
 
 ODRADEK_FAULT_ROUNDS makes more rounds, ODRADEK_FAULT_SEED begins them at a seed; a failure names the seed of its round.
 """

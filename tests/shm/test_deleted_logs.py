@@ -1,4 +1,4 @@
-"""Directories of deleted partitions are removed after log.segment.delete.delay.ms, or at once where there is no room."""
+"""Directories of deleted partitions are removed after log.segment.delete.delay.ms, or immediately if disk space is low."""
 
 import os
 from collections.abc import Iterator

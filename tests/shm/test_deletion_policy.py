@@ -1,4 +1,4 @@
-"""A class of the operator that deletes segments: what it is asked, what it may delete, and that it harms nobody else."""
+"""The operator's deletion policy: its input, what it may delete, and that its failures affect no other log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek._ext.partition import slots
-from odradek.cleaner.deletion_policy import Answer, LogToJudge, PolicyThread, Question
+from odradek.cleaner.deletion_policy import Answer, LogView, PolicyThread, Question
 from odradek.cleaner.retention import Retention
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until
@@ -20,11 +20,11 @@ SIZE = len(batch(2))
 class Asked:
     """A policy that answers what the test says, by topic, and notes what it was asked."""
 
-    def __init__(self, answer: Callable[[LogToJudge], object]) -> None:
+    def __init__(self, answer: Callable[[LogView], object]) -> None:
         self.answer = answer
-        self.logs: list[LogToJudge] = []
+        self.logs: list[LogView] = []
 
-    def deletable(self, log: LogToJudge) -> object:
+    def deletable(self, log: LogView) -> object:
         self.logs.append(log)
         return self.answer(log)
 
@@ -207,7 +207,7 @@ class Hanging:
         self.hanging: list[str] = []
         self.asked: list[str] = []
 
-    def deletable(self, log: LogToJudge) -> int:
+    def deletable(self, log: LogView) -> int:
         self.asked.append(log.topic)
         if log.topic in self.topics:
             self.hanging.append(log.topic)
@@ -222,7 +222,7 @@ def questions(*topics: str) -> list[Question]:
 
     segments: tuple = (Segment(0), Segment(7))
     return [
-        Question(slot, 1, LogToJudge(topic, 0, segments, 0, 9, 9, {}), 1) for slot, topic in enumerate(topics, start=1)
+        Question(slot, 1, LogView(topic, 0, segments, 0, 9, 9, {}), 1) for slot, topic in enumerate(topics, start=1)
     ]
 
 
@@ -281,7 +281,7 @@ def test_a_segment_that_was_removed_meanwhile_is_no_error(
 ) -> None:
     slot = four_segments(broker)
 
-    def look(log: LogToJudge) -> int:
+    def look(log: LogView) -> int:
         (broker.table.path(slot) / f"{0:020d}.log").rename(tmp_path / "gone")
         return log.segments[0].size
 
@@ -289,5 +289,5 @@ def test_a_segment_that_was_removed_meanwhile_is_no_error(
     retention, thread = ruled_by(broker, policy)
     retention.run(5000)
     asked_about(policy, 1)
-    until(lambda: not thread._asked, "it did not return")
+    until(lambda: not thread._running, "it did not return")
     assert "failed" not in caplog.text

@@ -1,4 +1,4 @@
-"""A disk that runs full: marks, hysteresis, reserve, refused appends; and log directories that fail."""
+"""A disk that becomes full: marks, hysteresis, reserve, refused appends; and log directories that fail."""
 
 import errno
 import os
@@ -153,10 +153,10 @@ def test_no_free_inode_is_full_as_well(disk: Disk) -> None:
 def test_a_write_without_room_is_the_state_at_once_and_holds_it_for_a_while(disk: Disk, broker: OneBroker) -> None:
     slot = broker.create()
     disk.look()
-    assert not disk.space.asked()
+    assert not disk.space.urgent()
     note_error(0, errno.EDQUOT)
     assert slots.append(slot, [batch()]) == [(NOT_ENOUGH_REPLICAS, -1, False)]
-    assert disk.space.asked()
+    assert disk.space.urgent()
     assert disk.look() == FULL  # although the file system says that there is room
     disk.now += disk_space.HOLD_MS / 1000 - 0.1
     assert disk.look() == FULL
@@ -224,12 +224,12 @@ def test_a_failing_device_told_by_anyone_is_looked_after_at_once(disk: Disk, bro
     disk.look()
     note_error(0, errno.ENOENT)
     note_error(0, errno.EACCES)
-    assert not disk.space.asked()
+    assert not disk.space.urgent()
     note_error(0, errno.EIO)
-    assert disk.space.asked()
+    assert disk.space.urgent()
     assert slots.state_of(slot) == SlotState.SLOT_OFFLINE  # even before the cleaner looked
     disk.look()
-    assert not disk.space.asked()
+    assert not disk.space.urgent()
 
 
 def test_a_log_that_cannot_be_opened_for_lack_of_room_waits(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:

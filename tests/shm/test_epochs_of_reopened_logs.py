@@ -1,4 +1,5 @@
-"""A log that was served, and left half way for lack of room, is opened again: when it is led in a new leader epoch.
+"""A log that was served and could not be changed completely for lack of disk space is opened again: when it gets a new leader
+epoch.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """

@@ -1,4 +1,6 @@
-"""odradek.retention.exact over a partition table in the test's own process: the log begins at the first record in time."""
+"""odradek.retention.exact over a partition table in the test's process: the log begins at the first record within
+retention.ms.
+"""
 
 from pathlib import Path
 

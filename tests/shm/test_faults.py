@@ -1,4 +1,4 @@
-"""A kill between every two steps: whoever comes next finds everything acknowledged, and nothing by halves.
+"""A kill between every two steps: the next process finds all acknowledged changes, and no partial ones.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """
@@ -18,7 +18,7 @@ from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publis
 from odradek.cleaner.retention import Retention
 from odradek.protocol.schemas import fetch
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
-from odradek.shm.log_starts import Wish, delete_records
+from odradek.shm.log_starts import Deletion, delete_records
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came
@@ -291,12 +291,12 @@ def test_a_deletion_of_records_killed_anywhere_is_whole_once_it_is_told(
     broker: OneBroker, tmp_path: Path, point: FaultPoint
 ) -> None:
     slot = begun_to_age(broker)
-    wish = Wish(slot, slots.incarnation_of(slot), 5)
-    broker.die(lambda: delete_records(broker.shm, [broker.path], [wish], 1000), point)
+    deletion = Deletion(slot, slots.incarnation_of(slot), 5)
+    broker.die(lambda: delete_records(broker.shm, [broker.path], [deletion], 1000), point)
     check_aged(broker, slot, tmp_path)
     assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 5})
     # The client had no answer, and asks again.
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 5)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 5)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 5}
     state = slots.describe(slot)
     assert (state["log_start_offset"], state["last_stable_offset"]) == (5, 8)

@@ -1,4 +1,4 @@
-"""Every file call of the data path fails by turns, for lack of room and with a failing device: nothing acknowledged is lost.
+"""Each file call of the data path fails in turn, with a full disk and with a failing device: no acknowledged record is lost.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """

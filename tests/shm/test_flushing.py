@@ -1,4 +1,4 @@
-"""What a flush syncs and says of it: records alone, or indexes and names too; one slot, many, or a whole file system."""
+"""What a flush syncs and records: only records, or indexes and names too; one slot, many, or a whole file system."""
 
 import os
 import shutil
@@ -77,7 +77,7 @@ def test_a_roll_makes_the_next_flush_a_whole_one(broker: OneBroker) -> None:
     assert state(slot, "flushed_offset", "synced_base", "synced_end") == (4, 3, 4)
 
 
-def test_a_truncation_takes_back_what_was_said_to_be_synced(broker: OneBroker) -> None:
+def test_a_truncation_invalidates_synced_offsets(broker: OneBroker) -> None:
     slot = broker.create()
     for _ in range(3):
         slots.append(slot, [batch(2)])
@@ -112,7 +112,7 @@ def test_many_logs_are_synced_together(broker: OneBroker, all_from: int) -> None
     assert {state(slot, "flushes") for slot in made} == {(1,)}
 
 
-def test_one_of_many_that_is_gone_fails_alone(broker: OneBroker) -> None:
+def test_one_deleted_log_of_many_fails_alone(broker: OneBroker) -> None:
     gone, sound = (broker.create(name) for name in ("gone", "sound"))
     for slot in (gone, sound):
         slots.append(slot, [batch()])
@@ -138,7 +138,7 @@ class FewThreads(threading.Thread):
 
 @pytest.mark.parametrize("all_from", [3, 1000])
 @pytest.mark.parametrize("threads", [0, 1, 2])
-def test_logs_are_synced_or_reported_however_few_threads_there_are(
+def test_logs_are_synced_or_reported_with_too_few_threads(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch, threads: int, all_from: int
 ) -> None:
     gone, *sound = (broker.create("t", number) for number in range(8))
@@ -154,7 +154,7 @@ def test_logs_are_synced_or_reported_however_few_threads_there_are(
     assert {state(slot, "flushed_offset", "flushes") for slot in sound} == {(1, 1)}
 
 
-def test_no_thread_for_a_flusher_costs_no_request(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flusher_without_a_thread_fails_no_request(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = broker.create(flush_messages=1)
     slots.append(slot, [batch()])
     flusher = Flusher()
@@ -195,7 +195,7 @@ def test_only_an_append_that_reaches_flush_messages_holds_the_high_watermark_bac
     assert state(slot, "high_watermark") == (6,)
 
 
-def test_settings_that_ask_for_less_show_what_the_log_has(broker: OneBroker) -> None:
+def test_reducing_flush_messages_moves_the_high_watermark(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=1)
     slots.append(slot, [batch(3)])
     broker.table.configure(slot, {"flush_messages": 3})
@@ -207,7 +207,7 @@ def test_settings_that_ask_for_less_show_what_the_log_has(broker: OneBroker) -> 
 
 
 @pytest.mark.parametrize(("alone", "seen"), [(True, 2), (False, 2)])
-def test_a_new_leader_shows_what_it_has_synced(broker: OneBroker, alone: bool, seen: int) -> None:
+def test_the_high_watermark_of_a_new_leader_is_its_synced_end(broker: OneBroker, alone: bool, seen: int) -> None:
     slot = broker.create(flush_messages=1)
     slots.append(slot, [batch(2)])
     flushing.flush(slot)
@@ -257,7 +257,7 @@ def test_a_log_that_is_recovered_is_synced_before_consumers_see_its_end(broker: 
         assert state(again, "flushed_offset", "high_watermark", "last_stable_offset") == (flushed, 5, 5)
 
 
-def test_a_directory_out_of_use_is_not_asked_again(broker: OneBroker) -> None:
+def test_a_failed_directory_is_not_synced_again(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [batch()])
     broker.shm.set_log_dir_offline(0)
@@ -266,7 +266,7 @@ def test_a_directory_out_of_use_is_not_asked_again(broker: OneBroker) -> None:
     assert state(slot, "flushed_offset", "flushes") == (0, 0)
 
 
-def test_a_flusher_has_no_thread_before_it_is_asked_and_ends_what_it_was_asked_for(broker: OneBroker) -> None:
+def test_a_flusher_starts_threads_on_demand_and_completes_its_requests(broker: OneBroker) -> None:
     made = [broker.create("t", number, flush_messages=1) for number in range(40)]
     for slot in made:
         slots.append(slot, [batch()])
@@ -290,7 +290,7 @@ def in_directory(broker: OneBroker, table: PartitionTable, log_dir: int, partiti
     return slot
 
 
-def test_however_many_log_directories_hang_each_other_one_has_a_thread(tmp_path: Path) -> None:
+def test_each_log_directory_has_a_thread_even_if_others_hang(tmp_path: Path) -> None:
     """A FIFO takes the place of a log's file: a thread that opens it to sync it waits until somebody opens it for writing."""
     paths = [tmp_path / f"{number}" for number in range(16)]
     for path in paths:

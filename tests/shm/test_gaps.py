@@ -1,5 +1,6 @@
-"""Where offsets may be missing: a gap that compaction made, or a follower copied, is kept; one that a loss of power
-made ends the log."""
+"""Where offsets may be missing: a gap made by compaction, or copied by a follower, is kept; a gap made by a loss of power ends
+the log.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def test_gaps_of_compaction_are_kept_whatever_the_policy_is_by_now(
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["empty", "without a name"])
-def test_a_hole_behind_what_was_compacted_ends_the_log(broker: OneBroker, tmp_path: Path, whole: bool) -> None:
+def test_a_gap_after_the_compacted_part_ends_the_log(broker: OneBroker, tmp_path: Path, whole: bool) -> None:
     log = compacted_log(broker)
     for _ in range(3):
         slots.append(log.slot, [batch()])
@@ -140,7 +141,7 @@ def test_a_hole_behind_what_was_compacted_ends_the_log(broker: OneBroker, tmp_pa
     assert any("are missing" in event.message or "removed segment" in event.message for event in loaded.events)
 
 
-def test_a_topic_that_is_compacted_but_never_was_has_no_gaps(broker: OneBroker, tmp_path: Path) -> None:
+def test_a_log_that_was_never_compacted_may_have_no_gaps(broker: OneBroker, tmp_path: Path) -> None:
     log = CompactedLog(broker)
     for number in range(3):
         log.append([record(f"k{number}", "v")])
@@ -148,7 +149,7 @@ def test_a_topic_that_is_compacted_but_never_was_has_no_gaps(broker: OneBroker, 
     assert after_power_loss(log, tmp_path / "copy", 1).log_end_offset == 1
 
 
-def test_deleted_records_in_front_of_the_log_start_are_no_damage(broker: OneBroker, tmp_path: Path) -> None:
+def test_deleted_records_before_the_log_start_are_no_damage(broker: OneBroker, tmp_path: Path) -> None:
     log = CompactedLog(broker, compact=0)
     for number in range(4):
         log.append([record(f"k{number}", "v")])
@@ -198,7 +199,7 @@ def test_a_log_of_an_older_version_or_of_kafka_keeps_its_gaps_and_gets_a_limit(
     assert load_log(copy).log_end_offset == 9
 
 
-def test_such_a_log_is_not_compacted_before_it_has_a_limit(broker: OneBroker) -> None:
+def test_a_log_without_a_limit_is_not_compacted(broker: OneBroker) -> None:
     log = compacted_log(broker)
     (log.path / GAPS_CHECKPOINT).unlink()
     state = reopened(broker, log, 3, 8)
@@ -212,7 +213,7 @@ def test_such_a_log_is_not_compacted_before_it_has_a_limit(broker: OneBroker) ->
     assert chosen is not None and chosen.partition == ("u", 0)
 
 
-def test_a_cleaner_offset_beyond_what_is_left_of_a_log_is_lowered_before_the_log_grows_past_it(
+def test_a_cleaner_offset_beyond_the_log_end_is_lowered_before_the_log_grows_past_it(
     broker: OneBroker,
 ) -> None:
     """Else a hole in what comes next would pass for the work of compaction, and what comes next for compacted."""
@@ -239,7 +240,7 @@ def following(broker: OneBroker) -> int:
     return slot
 
 
-def test_a_follower_notes_the_gaps_that_it_copies(broker: OneBroker, tmp_path: Path) -> None:
+def test_a_follower_raises_its_limit_for_copied_gaps(broker: OneBroker, tmp_path: Path) -> None:
     slot = following(broker)
     path = broker.table.path(slot)
     slots.follow(slot, batch(2) + batch(1, base_offset=2), 0)
@@ -251,7 +252,7 @@ def test_a_follower_notes_the_gaps_that_it_copies(broker: OneBroker, tmp_path: P
     assert read_gap_limit(path) == 12
 
 
-def test_a_follower_whose_gaps_are_not_known_notes_those_that_it_copies(broker: OneBroker, tmp_path: Path) -> None:
+def test_a_follower_without_a_known_limit_raises_it_for_copied_gaps(broker: OneBroker, tmp_path: Path) -> None:
     """The limit that the log is about to get was read before: it does not cover them."""
     log = compacted_log(broker)
     (log.path / GAPS_CHECKPOINT).unlink()
@@ -297,7 +298,7 @@ def test_a_truncation_makes_a_limit_known_to_a_start_too(broker: OneBroker, tmp_
     ("offset", "end"), [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (5, 5), (6, 6), (7, 7), (8, 7), (9, 9)]
 )
 @pytest.mark.parametrize("rolled", [False, True])
-def test_a_truncation_inside_a_batch_leaves_no_gap_behind(
+def test_a_truncation_inside_a_batch_leaves_no_gap(
     broker: OneBroker, tmp_path: Path, offset: int, end: int, rolled: bool
 ) -> None:
     """Batches at 0-2, 3-4 and 7-8, of which 5 and 6 were compacted away by the leader."""
@@ -349,7 +350,7 @@ def test_nothing_is_appended_before_the_recovery_point_is_lowered(broker: OneBro
     broker.lead(slot, 2)
 
 
-def test_a_start_between_a_truncation_and_its_checkpoint_believes_no_recovery_point(
+def test_a_start_between_a_truncation_and_its_checkpoint_ignores_the_recovery_point(
     broker: OneBroker, tmp_path: Path
 ) -> None:
     slot = synced_follower(broker)

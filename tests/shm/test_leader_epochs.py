@@ -1,4 +1,4 @@
-"""Leader epochs that have no record any more are forgotten by the file, soon after the beginning of the log moved."""
+"""Leader epochs without records leave the checkpoint file soon after the log start offset moved."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import odradek._ext.partition.log_start as log_start
 import pytest
 
 from odradek._ext.partition import slots
-from odradek.cleaner.leader_epochs import FRESH, LeaderEpochs
+from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
 from tests.shm.one_broker import OneBroker, batch
@@ -26,11 +26,11 @@ EPOCHS = [(0, 0), (2, 10), (5, 20)]
         (99, [(5, 99)]),
     ],
 )
-def test_the_epoch_of_the_first_record_begins_with_it_and_older_ones_are_gone(start, left):
+def test_the_epoch_of_the_first_record_begins_with_it_and_older_epochs_are_removed(start, left):
     assert epochs_from(EPOCHS, start) == left
 
 
-def test_of_a_log_that_begins_before_its_first_epoch_nothing_goes():
+def test_epochs_of_a_log_that_begins_before_its_first_epoch_are_kept():
     assert epochs_from([(3, 50)], 7) == [(3, 50)]
     assert epochs_from([], 7) == []
 
@@ -63,7 +63,7 @@ def advance(slot: int, offset: int) -> None:
     assert log_start.advance(slot, offset, incarnation=slots.incarnation_of(slot)) == ("ok", offset)
 
 
-def test_the_file_forgets_what_ends_before_the_log_start(broker):
+def test_epochs_that_end_before_the_log_start_leave_the_file(broker):
     slot, trims = led_thrice(broker), LeaderEpochs(broker.shm, [broker.path])
     trims.run()
     assert written(broker, slot) == EPOCHS
@@ -76,10 +76,10 @@ def test_the_file_forgets_what_ends_before_the_log_start(broker):
     advance(slot, 30)
     trims.run()
     assert written(broker, slot) == [(5, 30)]
-    assert not list(broker.table.path(slot).glob(f"{FRESH}*"))
+    assert not list(broker.table.path(slot).glob(f"{NEW_FILE}*"))
 
 
-def test_the_next_epoch_comes_behind_those_that_are_left(broker):
+def test_the_next_epoch_follows_the_remaining_ones(broker):
     slot = led_thrice(broker)
     advance(slot, 12)
     LeaderEpochs(broker.shm, [broker.path]).run()
@@ -88,15 +88,15 @@ def test_the_next_epoch_comes_behind_those_that_are_left(broker):
     assert written(broker, slot) == [(2, 12), (5, 20), (7, 30)]
 
 
-def test_a_file_of_before_does_not_take_the_place_of_one_that_changed_meanwhile(broker):
+def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):
     slot = led_thrice(broker)
     facts = log_start.facts(slot)
-    write_leader_epochs(broker.table.path(slot) / FRESH, [(5, 20)])
+    write_leader_epochs(broker.table.path(slot) / NEW_FILE, [(5, 20)])
     broker.lead(slot, 7)
     slots.append(slot, [batch(10)])
     told = log_start.put_epochs(
         slot,
-        FRESH.encode(),
+        NEW_FILE.encode(),
         incarnation=facts["incarnation"],
         generation=facts["generation"],
         epoch_count=facts["epoch_count"],
@@ -105,7 +105,7 @@ def test_a_file_of_before_does_not_take_the_place_of_one_that_changed_meanwhile(
     assert written(broker, slot) == [*EPOCHS, (7, 30)]
 
 
-def test_a_file_that_cannot_be_read_or_written_stays_and_is_named(broker, caplog):
+def test_a_file_that_cannot_be_read_or_written_stays_and_is_logged(broker, caplog):
     slot, trims = led_thrice(broker), LeaderEpochs(broker.shm, [broker.path])
     path = checkpoint(broker, slot)
     path.write_text("7\n")
@@ -114,8 +114,8 @@ def test_a_file_that_cannot_be_read_or_written_stays_and_is_named(broker, caplog
     assert path.read_text() == "7\n"
     assert str(path) in caplog.text
     write_leader_epochs(path, EPOCHS)
-    (broker.table.path(slot) / (FRESH + ".tmp")).mkdir()
+    (broker.table.path(slot) / (NEW_FILE + ".tmp")).mkdir()
     advance(slot, 13)
     trims.run()
     assert written(broker, slot) == EPOCHS
-    assert FRESH in caplog.text
+    assert NEW_FILE in caplog.text

@@ -1,4 +1,4 @@
-"""Random sequences of verbs: the slot, its files and what a start makes of them agree with the model after every one."""
+"""Random sequences of operations: after each one, the slot, its files and the result of a start agree with the model."""
 
 import itertools
 import tempfile

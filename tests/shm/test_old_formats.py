@@ -1,4 +1,4 @@
-"""A partition whose log holds messages v0 and v1: taken over from a leader as they are, cut, rolled, served."""
+"""A partition whose log contains messages v0 and v1: appended unchanged from a leader, truncated, rolled, served."""
 
 import os
 import random
@@ -95,7 +95,7 @@ def test_a_truncation_cuts_between_old_messages(
     assert broker.reload(slot, tmp_path / "copy").log_end_offset == 8
 
 
-def test_the_new_leader_goes_on_in_format_v2_behind_old_messages(broker: OneBroker) -> None:
+def test_the_new_leader_appends_format_v2_after_old_messages(broker: OneBroker) -> None:
     slot = followed(broker, SETS[:4])
     broker.lead(slot, 2)
     assert slots.append(slot, [batch(2, timestamp=START + 30)]) == [(0, 7, False)]
@@ -155,7 +155,7 @@ class TestProducersAfterATruncation:
         assert slots.producers(slot) == {number: (0, [(1, 1, 100 + number, 100 + number)]) for number in range(100)}
 
     @pytest.mark.parametrize("damage", [b"", b"\0" * 56, None])
-    def test_a_bad_snapshot_is_passed_over(self, broker: OneBroker, slot: int, damage: bytes | None) -> None:
+    def test_a_corrupt_snapshot_is_skipped(self, broker: OneBroker, slot: int, damage: bytes | None) -> None:
         snapshot = broker.table.path(slot) / f"{200:020d}.snapshot"
         content = snapshot.read_bytes()
         snapshot.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage is None else damage)

@@ -1,4 +1,4 @@
-"""Several processes on one mapping: appends that interleave, wake-ups that are not lost, slots that are used again."""
+"""Several processes on one mapping: interleaved appends, no lost wake-ups, reused slots."""
 
 import os
 import random
@@ -100,7 +100,7 @@ def test_many_wake_ups_are_one_event(broker: OneBroker) -> None:
     assert os.eventfd_read(broker.shm.event_fd()) == 2
 
 
-def test_a_death_makes_everyone_look_and_takes_the_flusher_word(broker: OneBroker) -> None:
+def test_a_death_wakes_every_process_and_releases_the_flusher_word(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [batch()])
     broker.shm.take_full_look()
@@ -163,7 +163,7 @@ class TestSlots:
         assert set(mirror.by_id) == {b"2" * 16, mirror.get("b").topic_id}
         assert mirror.get("b").partitions() == [(0, other)]
 
-    def test_a_mirror_far_behind_looks_at_everything(self, broker: OneBroker) -> None:
+    def test_a_mirror_that_lags_far_scans_all_slots(self, broker: OneBroker) -> None:
         mirror = TopicDirectory()
         gone, stays = broker.create("gone"), broker.create("stays")
         mirror.refresh()
@@ -176,7 +176,7 @@ class TestSlots:
         assert mirror.get("fresh").slot(0) == fresh
         assert mirror.version == broker.shm.metadata_version
 
-    def test_a_mirror_just_behind_goes_by_the_ring(self, broker: OneBroker) -> None:
+    def test_a_mirror_that_lags_little_uses_the_ring(self, broker: OneBroker) -> None:
         mirror = TopicDirectory()
         stays = broker.create("stays")
         mirror.refresh()
@@ -185,7 +185,7 @@ class TestSlots:
         mirror.refresh()
         assert mirror.get("fresh").slot(0) == fresh
 
-    def test_a_mirror_just_behind_more_changes_than_the_ring_holds_looks_at_everything(self, broker: OneBroker) -> None:
+    def test_a_mirror_scans_all_slots_after_more_changes_than_the_ring_holds(self, broker: OneBroker) -> None:
         mirror = TopicDirectory()
         stays = broker.create("stays")
         mirror.refresh()
@@ -255,7 +255,7 @@ def test_another_process_appends_to_the_file_that_a_truncation_made(broker: OneB
         assert [one.record_count for one in read_batches(reader.read())] == [3], "a published byte was written again"
 
 
-def test_writers_that_are_killed_at_random_lose_nothing_and_double_nothing(broker: OneBroker, tmp_path: Path) -> None:
+def test_writers_killed_at_random_lose_and_duplicate_nothing(broker: OneBroker, tmp_path: Path) -> None:
     """Each place's writer is killed again and again; its successor sends on from what was last acknowledged."""
     kills_each, places = 12, (1, 2, 3)
     slot = broker.create(segment_bytes=6_000, index_interval_bytes=300)

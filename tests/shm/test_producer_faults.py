@@ -1,4 +1,4 @@
-"""A kill between every two steps of what happens to a partition's producers, to their memory, and to their snapshots.
+"""A kill between every two steps of changes to a partition's producers, their memory, and their snapshots.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """
@@ -149,7 +149,7 @@ def sound(broker: OneBroker, slot: int) -> dict[int, int]:
 
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("point", PUBLISH, ids=lambda point: point.name)
-def test_a_snapshot_is_whole_or_not_there_wherever_its_writer_dies(
+def test_a_snapshot_is_complete_or_missing_wherever_its_writer_dies(
     broker: OneBroker, tmp_path: Path, point: FaultPoint, again: bool
 ) -> None:
     slot = rolled(broker)
@@ -172,7 +172,7 @@ def test_a_snapshot_is_whole_or_not_there_wherever_its_writer_dies(
     assert sound(broker, slot) == ({5: 5, 8: 8} if again or point != FaultPoint.SNAPSHOT_WRITTEN else {5: 5})
 
 
-def test_a_snapshot_cut_short_by_a_death_is_not_put_in_place(broker: OneBroker) -> None:
+def test_a_snapshot_left_incomplete_by_a_death_is_not_renamed(broker: OneBroker) -> None:
     """A process died amid its writing, and the log went on without a roll there."""
     slot = rolled(broker)
     half = broker.table.path(slot) / f"{3:020d}.snapshot.tmp"
@@ -182,7 +182,7 @@ def test_a_snapshot_cut_short_by_a_death_is_not_put_in_place(broker: OneBroker) 
     assert not half.exists()
 
 
-def test_a_truncation_takes_the_snapshots_behind_it_away(broker: OneBroker) -> None:
+def test_a_truncation_removes_the_snapshots_after_it(broker: OneBroker) -> None:
     slot = rolled(broker)
     slots.roll(slot)
     broker.obey(slot, 1)

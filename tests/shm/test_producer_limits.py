@@ -1,4 +1,4 @@
-"""Room for producers: what a client, a partition and the broker may have, and who has to leave for whom."""
+"""Limits of producers: the shares of a client, a partition and the broker, and which producers are evicted."""
 
 import os
 import random
@@ -46,7 +46,7 @@ def bring(slot: int, owner: int, numbers: range) -> list[int]:
 
 
 class TestOfAClient:
-    def test_beyond_its_share_of_a_partition_its_own_oldest_leave(self, broker: OneBroker) -> None:
+    def test_above_its_share_of_a_partition_its_own_oldest_producers_are_evicted(self, broker: OneBroker) -> None:
         slot = broker.create()
         assert set(bring(slot, BOB, range(50))) == {0}
         assert set(bring(slot, ALICE, range(1000, 1300))) == {0}
@@ -54,7 +54,7 @@ class TestOfAClient:
         assert broker.shm.producer_state["evicted_for_client"] == 300 - 64
         assert owners.producers_of(ALICE) == 64
 
-    def test_one_that_was_heard_of_again_stays(self, broker: OneBroker) -> None:
+    def test_a_producer_that_wrote_again_stays(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, ALICE, range(64))
         before = slots.producers_heard(slot)[0][1]
@@ -93,7 +93,7 @@ class TestOfAClient:
         assert bring(other, BOB, range(3)) == [0] * 3
         assert broker.shm.producer_state["refused_client"] == 3
 
-    def test_a_known_producer_goes_on_at_the_limit(self, broker: OneBroker) -> None:
+    def test_a_known_producer_continues_at_the_limit(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, ALICE, range(64))
         assert slots.append(slot, [first(63)], owner=ALICE) == [(0, 63, True)]
@@ -131,7 +131,7 @@ class TestOfAPartition:
         assert broker.shm.producer_state["refused_partition"] == 3
         assert bring(slot, BOB, range(5)) == [0] * 5
 
-    def test_the_silent_leave_for_others(self, hasty: OneBroker) -> None:
+    def test_idle_producers_are_evicted_for_other_clients(self, hasty: OneBroker) -> None:
         slot = hasty.create()
         for owner in (ALICE, BOB, CAROL, DAVE):
             bring(slot, owner, range(1000 * owner, 1000 * owner + 64))
@@ -157,7 +157,7 @@ class TestOfAPartition:
                 assert slots.append(slot, [first(number, **fields)], owner=owner)[0][0] == 0
         return slot
 
-    def test_behind_a_refused_batch_no_other_of_its_producer_is_appended(self, hasty: OneBroker) -> None:
+    def test_after_a_refused_batch_no_later_batch_of_its_producer_is_appended(self, hasty: OneBroker) -> None:
         """The partition does not know the producer, so it would take the second batch for the first one, and the retry of the
         first for one that is out of order. The search for a silent producer goes on behind the 128 that it looked at."""
         slot = self.full_of_silent(hasty, busy=(ALICE, BOB))
@@ -204,7 +204,9 @@ class TestOfTheArena:
     def full(self, broker: OneBroker) -> list[int]:
         return self.fill(broker)
 
-    def test_a_full_one_refuses_new_partitions_and_says_so(self, broker: OneBroker, full: list[int]) -> None:
+    def test_a_full_arena_refuses_producers_of_new_partitions_and_reports_it(
+        self, broker: OneBroker, full: list[int]
+    ) -> None:
         state = broker.shm.producer_state
         assert state["used_bytes"] == state["max_bytes"] == 1 << 20
         assert state["refused_arena"] >= 128
@@ -213,7 +215,7 @@ class TestOfTheArena:
         assert bring(fresh, ALICE, range(3)) == [NOT_ENOUGH_REPLICAS] * 3
         assert {slot: slots.producers(slot) for slot in full} == kept
 
-    def test_known_producers_go_on_and_a_client_exchanges_its_own(self, broker: OneBroker, full: list[int]) -> None:
+    def test_known_producers_continue_and_a_client_replaces_its_own(self, broker: OneBroker, full: list[int]) -> None:
         assert slots.append(full[0], [following_of(5)], owner=11)[0][0] == 0
         assert bring(full[0], 11, range(500, 600)) == [0] * 100
 
@@ -222,7 +224,7 @@ class TestOfTheArena:
         assert slot_upkeep.expire(full[0], 1 << 62) == 128
         assert bring(fresh, ALICE, range(3)) == [0] * 3
 
-    def test_its_memory_merges_again(self, broker: OneBroker, full: list[int]) -> None:
+    def test_freed_runs_are_merged(self, broker: OneBroker, full: list[int]) -> None:
         random.Random(1).shuffle(full)
         for slot in full:
             slot_upkeep.expire(slot, 1 << 62)
@@ -230,7 +232,7 @@ class TestOfTheArena:
         assert len(self.fill(broker)) == len(full)
 
 
-def test_what_is_in_a_run_after_many_comings_and_goings(hasty: OneBroker) -> None:
+def test_a_run_is_consistent_after_many_additions_and_evictions(hasty: OneBroker) -> None:
     """Whoever the partition knows answers a repetition with its offset; a model of what it may know."""
     source = random.Random(os.environ.get("SEED", "7"))
     slot = hasty.create()

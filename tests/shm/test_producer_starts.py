@@ -1,4 +1,4 @@
-"""What a start makes of a log's producers: nothing that repeats a request is unknown afterwards, or the log says so."""
+"""The producers that a start restores: a retry is recognized afterwards, or the broker logs the loss."""
 
 import os
 import shutil
@@ -77,7 +77,7 @@ class TestABusyArena:
         assert len(slots.producers(slot)) == 10
         assert slots.append(slot, [repeated]) == [(0, offset, True)]
 
-    def test_a_loader_that_dies_with_the_mutex_stops_nobody(self, broker: OneBroker) -> None:
+    def test_a_loader_that_dies_with_the_mutex_blocks_no_other(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(10))
         child = broker.fork(1, arena.lock_and_hold)
@@ -90,7 +90,7 @@ class TestOldTimestamps:
     """Producers of records of long ago, or of the future: when the broker heard of them is what counts."""
 
     @pytest.mark.parametrize("timestamp", TIMESTAMPS, ids=("none", "1970", "two days old", "years ahead"))
-    def test_what_is_replayed_from_the_log_stays(self, broker: OneBroker, timestamp: int) -> None:
+    def test_producers_replayed_from_the_log_stay(self, broker: OneBroker, timestamp: int) -> None:
         slot = broker.create()
         bring(slot, range(5), timestamp=timestamp)
         assert start_again(broker, slot, before_ms=A_DAY_AGO) == []
@@ -100,7 +100,9 @@ class TestOldTimestamps:
         assert slot_upkeep.expire(slot, monotonic_ms() + 60_000) == 5
 
     @pytest.mark.parametrize("timestamp", TIMESTAMPS, ids=("none", "1970", "two days old", "years ahead"))
-    def test_a_snapshot_says_when_the_broker_heard_of_them(self, broker: OneBroker, timestamp: int) -> None:
+    def test_a_snapshot_contains_when_the_broker_received_their_last_batch(
+        self, broker: OneBroker, timestamp: int
+    ) -> None:
         slot = broker.create()
         bring(slot, range(5), timestamp=timestamp)
         flushing.settle(slot)
@@ -163,7 +165,7 @@ class TestTooMany:
             slot_upkeep.expire(slot, 1 << 62)
         return made
 
-    def test_a_start_takes_the_room_from_those_that_have_the_most(self, broker: OneBroker) -> None:
+    def test_a_start_drops_producers_of_the_partitions_with_the_most(self, broker: OneBroker) -> None:
         """A flood of made-up ids, then a crash: the log brings back what was evicted."""
         flood = self.flooded(broker, 10)
         honest = [broker.create("honest", number) for number in range(20)]
@@ -183,7 +185,7 @@ class TestTooMany:
         # There is room for those who come now.
         assert slots.append(broker.create("new"), [first(1)], owner=1)[0][0] == 0
 
-    def test_a_log_opened_later_takes_nothing_from_others(self, broker: OneBroker) -> None:
+    def test_a_log_opened_later_drops_no_producers_of_other_logs(self, broker: OneBroker) -> None:
         flood = self.flooded(broker, 6)
         for slot in flood[:5]:
             assert start_again(broker, slot) == []
@@ -232,7 +234,7 @@ class TestSnapshotsOnDisk:
     def snapshots(self, broker: OneBroker, slot: int) -> list[str]:
         return sorted(path.name.lstrip("0") for path in broker.table.path(slot).glob("*snapshot*"))
 
-    def test_they_do_not_pile_up(self, broker: OneBroker) -> None:
+    def test_old_snapshots_are_removed(self, broker: OneBroker) -> None:
         slot = broker.create()
         for number in range(10):
             slots.append(slot, [first(number)])
@@ -263,7 +265,7 @@ class TestSnapshotsOnDisk:
         assert start_again(broker, slot) == []
         assert self.snapshots(broker, slot) == ["4.snapshot"]
 
-    def test_a_deleted_partition_with_one_that_is_not_in_place_is_no_obstacle(self, broker: OneBroker) -> None:
+    def test_a_deleted_partition_with_an_unpublished_snapshot_is_skipped(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(3))
         slots.roll(slot)
@@ -271,7 +273,7 @@ class TestSnapshotsOnDisk:
         assert snapshot_publishing.pending() == []
         assert snapshot_publishing.publish() == {}
 
-    def test_one_that_is_written_again_meanwhile_is_left_to_the_next(self, broker: OneBroker) -> None:
+    def test_a_snapshot_written_again_during_the_sync_is_published_by_the_next_pass(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(3))
         slots.roll(slot)
@@ -302,7 +304,7 @@ class TestSnapshotsOnDisk:
         assert snapshot_publishing.publish() == {}
         assert len(read_snapshot(broker.table.path(slot) / f"{3:020d}.snapshot")) == 3
 
-    def test_one_in_place_is_not_put_there_again(self, broker: OneBroker) -> None:
+    def test_a_published_snapshot_is_not_published_again(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(3))
         slots.roll(slot)
@@ -313,7 +315,7 @@ class TestSnapshotsOnDisk:
         assert snapshot_publishing.publish() == {}
         assert (broker.table.path(slot) / f"{3:020d}.snapshot").stat().st_ino == inode
 
-    def test_more_than_are_put_in_place_at_once(self, broker: OneBroker) -> None:
+    def test_more_snapshots_than_one_pass_publishes(self, broker: OneBroker) -> None:
         slot = broker.create()
         for number in range(40):
             slots.append(slot, [first(number % 3)] if number < 3 else [batch()])
@@ -357,7 +359,7 @@ class TestSnapshotsOnDisk:
 
 
 class TestANearlyFullArena:
-    def test_the_cleaner_forgets_the_silent_early(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    def test_the_cleaner_expires_idle_producers_early(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                   caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
         monkeypatch.setattr(upkeep, "SILENT_MS", 0)
         with OneBroker(tmp_path) as broker:
@@ -377,7 +379,7 @@ class TestANearlyFullArena:
             expected = f"the memory for producer state was 87 % full: expired {state['forgotten_early']} producers"
             assert expected in record.getMessage()
 
-    def test_none_that_was_heard_of_lately(self, tmp_path: Path) -> None:
+    def test_no_producer_that_wrote_recently_expires_early(self, tmp_path: Path) -> None:
         with OneBroker(tmp_path) as broker:
             made = [broker.create("t", number) for number in range(7)]
             for slot in made:
@@ -386,7 +388,7 @@ class TestANearlyFullArena:
             assert broker.shm.producer_state["producers"] == 7 * 250
 
 
-def test_counts_by_owner_are_brought_to_what_the_entries_say(broker: OneBroker) -> None:
+def test_counts_by_owner_are_corrected_from_the_entries(broker: OneBroker) -> None:
     slot, other = broker.create(), broker.create("other")
     slots.append(slot, [first(number) for number in range(5)], owner=7)
     slots.append(other, [first(number) for number in range(4)], owner=7)

@@ -1,4 +1,4 @@
-"""Producer state of a partition: it grows, is found, expires by the broker's clock, and is given back."""
+"""The producer state of a partition: it grows, is found, expires by the broker's clock, and is freed."""
 
 import os
 import time
@@ -37,14 +37,14 @@ def wait_for_the_clock() -> int:
     return now + 2
 
 
-def test_one_write_may_bring_more_new_producers_than_the_run_holds(broker: OneBroker) -> None:
+def test_one_write_may_contain_more_new_producers_than_the_run_holds(broker: OneBroker) -> None:
     slot = broker.create()
     batches = [first(number) for number in range(64)]
     assert [answer[0] for answer in slots.append(slot, batches)] == [0] * 64
     assert slots.append(slot, batches) == [(0, number, True) for number in range(64)]
 
 
-def test_a_run_grows_and_gives_the_former_back(broker: OneBroker) -> None:
+def test_a_run_grows_and_the_former_run_is_freed(broker: OneBroker) -> None:
     slot = broker.create()
     for number in range(500):
         slots.append(slot, [first(number)])
@@ -66,7 +66,7 @@ def test_every_producer_is_found_in_a_run_of_any_size(broker: OneBroker, count: 
     assert set(slots.producers(slot)) == {*ids, 1}
 
 
-def test_the_largest_producer_id_is_one_like_others(broker: OneBroker) -> None:
+def test_the_largest_producer_id_is_valid(broker: OneBroker) -> None:
     slot = broker.create()
     largest = (1 << 63) - 1
     assert slots.append(slot, [first(largest), first(0)]) == [(0, 0, False), (0, 1, False)]
@@ -84,7 +84,7 @@ def test_growth_keeps_producers_without_timestamp(broker: OneBroker) -> None:
 class TestExpiry:
     """By when the broker heard of a producer, whatever the timestamps of its records are."""
 
-    def test_the_silent_are_forgotten_and_their_memory_is_given_back(self, broker: OneBroker) -> None:
+    def test_idle_producers_expire_and_their_memory_is_freed(self, broker: OneBroker) -> None:
         slot = broker.create()
         for number in range(100):
             slots.append(slot, [first(number)])
@@ -101,7 +101,7 @@ class TestExpiry:
         assert slots.append(slot, [batch(producer_id=99, producer_epoch=0, base_sequence=77)])[0][0] == 0
 
     @pytest.mark.parametrize("timestamp", [-1, 0, 1000, 1 << 60])
-    def test_timestamps_of_records_play_no_part(self, broker: OneBroker, timestamp: int) -> None:
+    def test_timestamps_of_records_do_not_affect_expiry(self, broker: OneBroker, timestamp: int) -> None:
         slot = broker.create()
         slots.append(slot, [first(1, timestamp=timestamp)])
         assert slot_upkeep.expire(slot, monotonic_ms() - 60_000) == 0
@@ -109,7 +109,7 @@ class TestExpiry:
         assert slot_upkeep.expire(slot, wait_for_the_clock()) == 1
         assert slots.producers(slot) == {}
 
-    def test_a_repeated_request_counts_as_heard_of(self, broker: OneBroker) -> None:
+    def test_a_retried_request_postpones_expiry(self, broker: OneBroker) -> None:
         slot = broker.create()
         slots.append(slot, [first(1), first(2)])
         now = wait_for_the_clock()
@@ -186,7 +186,7 @@ class TestBatchesWithoutSequence:
             assert [tuple(kept[:4]) for kept in one.batches] == [(-1, -1, 0, 2)]
 
 
-def test_a_deleted_partition_gives_its_memory_back(broker: OneBroker) -> None:
+def test_the_memory_of_a_deleted_partition_is_freed(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [first(number) for number in range(10)])
     assert slot_upkeep.arena_units_used() > 0

@@ -1,4 +1,4 @@
-"""What a sync up to the recovery point covers, and from where a start reads again."""
+"""What a sync up to the recovery point covers, and where a start begins to read."""
 
 import ctypes
 import errno

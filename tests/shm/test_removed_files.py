@@ -1,4 +1,4 @@
-"""Descriptors of removed files are closed by a sweep of their process: append files, fetched segments, compaction."""
+"""A sweep closes descriptors of removed files: append files, fetched segments, compaction."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_counter_moves_for_every_kind_of_removal(broker: OneBroker) -> None:
     assert removed_files() > before
 
 
-def test_a_slot_that_went_to_another_partition_leaves_no_segment_open(tmp_path: Path) -> None:
+def test_a_reused_slot_leaves_no_segment_open(tmp_path: Path) -> None:
     worker = HandWorker(tmp_path)
     try:
         made = [worker.create(f"t{number}") for number in range(64)]  # all there are

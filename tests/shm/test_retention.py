@@ -1,4 +1,4 @@
-"""Retention over a partition table in the test's own process: what goes, what stays, what a start would find."""
+"""Retention over a partition table in the test's process: removed segments, kept segments, and the result of a start."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snap
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.retention_rules import Segment, expired
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
-from odradek.shm.log_starts import Wish, delete_records
+from odradek.shm.log_starts import Deletion, delete_records
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 
 SIZE = len(batch(2))
@@ -56,7 +56,7 @@ def test_by_size_what_is_left_is_at_least_the_limit(limit, gone):
     assert count(FOUR, retention_bytes=limit) == gone
 
 
-def test_by_time_the_oldest_go_until_one_is_young_enough_and_the_active_one_too():
+def test_by_time_the_oldest_segments_expire_including_the_active_one():
     segments = [
         Made(0, largest_timestamp_ms=100),
         Made(10, largest_timestamp_ms=300),
@@ -67,14 +67,14 @@ def test_by_time_the_oldest_go_until_one_is_young_enough_and_the_active_one_too(
     assert count(segments, 1000, retention_ms=0) == 2, "an empty active segment stays"
 
 
-def test_nothing_goes_that_is_not_committed_or_whose_policy_is_not_delete():
+def test_uncommitted_records_and_logs_without_the_delete_policy_are_kept():
     for limits in ({"retention_ms": 0}, {"retention_bytes": 0}):
         assert count(FOUR, high_watermark=29, **limits) == 2
         assert count(FOUR, high_watermark=39, **limits) == 3
         assert count(FOUR, delete=False, **limits) == 0
 
 
-def test_size_goes_by_what_the_log_start_left():
+def test_size_counts_only_segments_above_the_log_start():
     assert count(FOUR, log_start_offset=10, retention_bytes=300) == 1
     assert count(FOUR, log_start_offset=10, retention_bytes=200) == 2
 
@@ -134,7 +134,7 @@ def test_by_size(broker):
     assert slots.describe(slot)["generation"] == generation, "what is done is not done again"
 
 
-def test_by_time_the_active_segment_is_rolled_and_goes(broker):
+def test_by_time_the_active_segment_is_rolled_and_removed(broker):
     slot = four_segments(broker, retention_ms=1000)
     retention = Retention(broker.shm, [broker.path])
     retention.run(now_ms=3500)
@@ -172,7 +172,7 @@ def test_a_compacted_topic_keeps_what_is_above_its_log_start(broker, compact_onl
         assert bases(broker, slot) == [4, 6]
 
 
-def test_renamed_files_stay_for_the_delay_then_go(broker):
+def test_renamed_files_are_deleted_after_the_delay(broker):
     slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=60_000)
     now_ms = [1000]
     retention = Retention(broker.shm, [broker.path], clock=lambda: now_ms[0])
@@ -193,7 +193,7 @@ def test_renamed_files_stay_for_the_delay_then_go(broker):
     assert bases(broker, slot) == [4, 6]
 
 
-def test_files_set_aside_go_by_a_clock_that_is_not_set(broker, monkeypatch):
+def test_the_delay_of_renamed_files_uses_the_monotonic_clock(broker, monkeypatch):
     slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=60_000)
     now_ms = [1000]
     retention = Retention(broker.shm, [broker.path], clock=lambda: now_ms[0])
@@ -216,7 +216,7 @@ def test_renamed_files_are_deleted_at_once_where_the_directory_is_low_on_room(br
     assert (bases(broker, slot), aside(broker, slot)) == ([4, 6], [])
 
 
-def test_a_reader_that_has_the_segment_open_goes_on(broker):
+def test_a_reader_that_has_the_segment_open_can_finish(broker):
     slot = four_segments(broker, retention_bytes=2 * SIZE)
     content = (broker.table.path(slot) / f"{0:020d}.log").read_bytes()
     descriptor = os.open(broker.table.path(slot) / f"{0:020d}.log", os.O_RDONLY)
@@ -246,7 +246,7 @@ def test_the_newest_snapshot_stays_wherever_it_is(broker):
     assert [int(one.stem) for one in path.glob("*.snapshot")] == [3]
 
 
-def test_what_is_not_a_segment_boundary_or_above_the_log_start_is_not_removed(broker):
+def test_a_removal_requires_a_segment_boundary_at_or_below_the_log_start(broker):
     slot = four_segments(broker)
     incarnation = slots.incarnation_of(slot)
     assert log_start.remove_before(slot, 2, incarnation=incarnation) == "out of range"
@@ -268,7 +268,7 @@ def test_an_active_segment_that_grew_is_not_rolled(broker):
     assert log_start.roll(slot, 8, 8, incarnation=incarnation) == "out of range", "it is empty"
 
 
-def test_the_log_start_goes_forward_and_not_beyond_the_high_watermark(broker):
+def test_the_log_start_only_increases_up_to_the_high_watermark(broker):
     slot = broker.create(alone=False)
     incarnation = slots.incarnation_of(slot)
     for _ in range(3):
@@ -296,26 +296,26 @@ def test_the_last_stable_offset_is_never_below_the_log_start(broker):
 # -- what lasts -------------------------------------------------------------------------------------------------------
 
 
-def test_a_deletion_is_durable_when_it_is_told(broker):
+def test_a_deletion_is_durable_when_it_is_reported(broker):
     slot = four_segments(broker)
-    wish = Wish(slot, slots.incarnation_of(slot), 3)
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 3)]
+    deletion = Deletion(slot, slots.incarnation_of(slot), 3)
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
     found = load_log(broker.table.path(slot), 3, 0, False)
     assert (found.log_start_offset, found.log_end_offset) == (3, 8)
 
 
-def test_a_deletion_that_cannot_be_made_durable_is_not_told_as_done(broker):
+def test_a_deletion_that_cannot_be_made_durable_is_reported_as_failed(broker):
     slot = four_segments(broker)
-    wish = Wish(slot, slots.incarnation_of(slot), 3)
+    deletion = Deletion(slot, slots.incarnation_of(slot), 3)
     (broker.path / "log-start-offset-checkpoint.tmp").mkdir()  # in the way of the writer
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("not durable", -1)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("not durable", -1)]
     (broker.path / "log-start-offset-checkpoint.tmp").rmdir()
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 3)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
 
 
-def test_no_segment_goes_before_the_log_start_is_durable(broker):
+def test_no_segment_is_removed_before_the_log_start_is_durable(broker):
     slot = four_segments(broker, retention_bytes=0)
     (broker.path / "log-start-offset-checkpoint.tmp").mkdir()
     retention = Retention(broker.shm, [broker.path])
@@ -334,8 +334,8 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
         "other", bytes(16), 0, log_dir=0, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0, partition_epoch=0,
         settings={},
     )  # fmt: skip
-    wish = Wish(slot, slots.incarnation_of(slot), -1)
-    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 8)]
+    deletion = Deletion(slot, slots.incarnation_of(slot), -1)
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 8)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8, ("other", 0): 17}
     slot_life.delete(waiting, b"gone")
     write_checkpoints(broker.shm, [broker.path])
@@ -344,7 +344,9 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
 
 def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_it(broker, monkeypatch):
     slot = four_segments(broker)
-    assert delete_records(broker.shm, [broker.path], [Wish(slot, slots.incarnation_of(slot), 3)], 1000) == [("ok", 3)]
+    assert delete_records(broker.shm, [broker.path], [Deletion(slot, slots.incarnation_of(slot), 3)], 1000) == [
+        ("ok", 3)
+    ]
     flushing.flush(slot)
     write_checkpoints(broker.shm, [broker.path])
     before = read_checkpoints(broker.path)
@@ -360,7 +362,7 @@ def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_i
     assert read_checkpoints(broker.path) == before
 
 
-def test_a_full_disk_does_not_keep_segments_from_going(broker, monkeypatch):
+def test_segments_are_removed_on_a_full_disk(broker, monkeypatch):
     slot = four_segments(broker, retention_bytes=0)
 
     def full(*_: object, **__: object) -> None:

@@ -1,4 +1,6 @@
-"""When a segment ends: by size, by the batches' time or the clock's, by a full index, by an offset too far from its base."""
+"""When a segment is rolled: by size, by the batches' timestamps or the clock, by a full index, by an offset too far from its
+base.
+"""
 
 import os
 import struct
@@ -46,7 +48,7 @@ def test_by_the_time_of_the_batches(broker: OneBroker) -> None:
     assert rolled(slot, (10_000, 1), (10_100, late), (9_000, late), (10_101, late), (10_150, late)) == [0, 0, 0, 3, 3]
 
 
-def test_by_the_clock_where_batches_have_no_time(broker: OneBroker) -> None:
+def test_by_the_clock_if_batches_have_no_timestamp(broker: OneBroker) -> None:
     slot = broker.create(segment_ms=100)
     made = slots.describe(slot)["created_ms"]
     assert rolled(slot, (-1, made + 500), (-1, made + 501)) == [0, 1]  # an empty segment is never left
@@ -62,7 +64,7 @@ def test_a_compacted_log_also_rolls_by_max_compaction_lag(
     assert rolled(slot, (10_000, 1), (10_000 + expected, 1), (10_001 + expected, 1)) == [0, 0, 2]
 
 
-def test_jitter_does_not_come_off_the_lag(broker: OneBroker) -> None:
+def test_jitter_does_not_reduce_the_lag(broker: OneBroker) -> None:
     """It spreads the rolls of segment.ms; to take it off a shorter limit would roll with each batch."""
     slot = broker.create(segment_ms=1000, segment_jitter_ms=900, max_compaction_lag_ms=50, compact=1)
     assert rolled(slot, (10_000, 1), (10_050, 1), (10_051, 1)) == [0, 0, 2]
@@ -93,7 +95,7 @@ def test_the_age_of_a_segment_without_timestamps_survives_a_start(broker: OneBro
     assert rolled(again, (-1, made_ms)) == [1], "it is an hour old, and 50 minutes are allowed"
 
 
-def test_the_age_of_a_segment_with_timestamps_goes_by_them(broker: OneBroker, tmp_path: Path) -> None:
+def test_the_age_of_a_segment_is_measured_by_its_timestamps(broker: OneBroker, tmp_path: Path) -> None:
     slot = broker.create()
     slots.append(slot, [batch(timestamp=1000)])
     age(broker.table.path(slot), 3600)
@@ -109,7 +111,7 @@ def test_by_a_full_index(broker: OneBroker) -> None:
     assert rolled(times, *[(1000 + i, 1) for i in range(7)]) == [0] * 5 + [5] * 2
 
 
-def test_by_an_offset_that_an_index_entry_cannot_tell(broker: OneBroker) -> None:
+def test_by_an_offset_that_an_index_entry_cannot_contain(broker: OneBroker) -> None:
     slot = broker.create()
     broker.obey(slot, 1)
     gap = 2**31 - 1
@@ -118,7 +120,7 @@ def test_by_an_offset_that_an_index_entry_cannot_tell(broker: OneBroker) -> None
     assert slots.describe(slot)["segment_base"] == gap + 1
 
 
-def test_a_first_batch_behind_such_a_gap_gets_no_wrong_time_entry(broker: OneBroker) -> None:
+def test_a_first_batch_after_such_a_gap_gets_no_wrong_time_entry(broker: OneBroker) -> None:
     """What compaction left of a log may begin far from where a new follower's first segment does."""
     slot = broker.create()
     broker.obey(slot, 1)

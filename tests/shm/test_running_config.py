@@ -1,4 +1,4 @@
-"""The settings that all processes share: published whole, taken over, never half seen."""
+"""The settings that all processes share: published as a whole, taken over, never partly visible."""
 
 import os
 import struct
@@ -11,7 +11,7 @@ from odradek.shm.running_config import LARGEST, RunningConfig, TooManySettings
 COPIES_AT, COPY_BYTES = 4096, 256 * 1024
 
 
-def test_what_is_published_is_taken_over_once():
+def test_published_settings_are_taken_over_once():
     running, config = RunningConfig(), load(None)
     assert not running.changed
     assert not running.take_over(config)
@@ -25,7 +25,7 @@ def test_what_is_published_is_taken_over_once():
     assert (config["message.max.bytes"], config["log.roll.ms"]) == (1000, None)
 
 
-def test_another_process_takes_it_over_and_is_waited_for():
+def test_the_publisher_waits_until_another_process_has_taken_over_the_settings():
     running, config = RunningConfig(), load(None)
     version = running.publish({}, {"log.roll.ms": "5"}, {})
     assert running.wait_until_taken(version, [3], 0) == [3]
@@ -40,7 +40,7 @@ def test_another_process_takes_it_over_and_is_waited_for():
 
 
 @pytest.mark.parametrize("kept", range(0, 40, 3))
-def test_a_writer_that_died_half_way_leaves_the_version_before(kept):
+def test_a_writer_that_died_halfway_leaves_the_previous_version(kept):
     running = RunningConfig()
     running.publish({}, {"log.roll.ms": "1"}, {})
     before = running.read()

@@ -1,4 +1,4 @@
-"""The ordered stop, checkpoints, failures of files, and what a start makes of it."""
+"""The ordered stop, checkpoints, failing files, and the state after the next start."""
 
 import os
 import resource
@@ -77,7 +77,7 @@ def test_partitions_never_used_cost_nothing_at_the_stop(tmp_path: Path) -> None:
         assert mark(broker).exists()
 
 
-def test_a_failed_log_leaves_no_clean_mark_and_keeps_its_checkpoints(broker: OneBroker) -> None:
+def test_a_failed_log_leaves_no_clean_shutdown_marker_and_keeps_its_checkpoints(broker: OneBroker) -> None:
     sound, failed = broker.create("sound"), broker.create("failed")
     for slot in (sound, failed):
         slots.append(slot, [batch(4)])
@@ -101,7 +101,7 @@ def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
 
 
 class TestFailures:
-    def test_a_write_that_does_not_fit_leaves_nothing_and_may_be_tried_again(self, broker: OneBroker) -> None:
+    def test_a_write_that_does_not_fit_leaves_nothing_and_may_be_retried(self, broker: OneBroker) -> None:
         slot = broker.create(index_interval_bytes=1)
         slots.append(slot, [batch(timestamp=i + 1) for i in range(3)])
         size = slots.describe(slot)["size"]
@@ -149,7 +149,9 @@ class TestFailures:
             slots.append(broker.create("t", number), [batch()])
         assert append_files.open_append_files() <= 17
 
-    def test_a_directory_that_vanishes_under_a_flush_does_not_take_the_disk_offline(self, broker: OneBroker) -> None:
+    def test_a_directory_removed_during_a_flush_does_not_take_the_log_directory_offline(
+        self, broker: OneBroker
+    ) -> None:
         slot = broker.create()
         slots.append(slot, [batch()])
         broker.table.path(slot).rename(broker.path / "elsewhere")
@@ -159,13 +161,13 @@ class TestFailures:
         assert slots.describe(slot)["state"] == SlotState.SLOT_OFFLINE
         assert slots.describe(slot)["flushed_offset"] == 0
 
-    def test_a_directory_out_of_use_takes_no_append(self, broker: OneBroker) -> None:
+    def test_a_failed_directory_accepts_no_append(self, broker: OneBroker) -> None:
         slot = broker.create()
         broker.shm.set_log_dir_offline(0)
         with pytest.raises(slots.SlotChanged, match="offline"):
             slots.append(slot, [batch()])
 
-    def test_a_flush_pass_goes_on_after_one_that_failed(
+    def test_a_flush_pass_continues_after_a_log_that_failed(
         self, broker: OneBroker, caplog: pytest.LogCaptureFixture
     ) -> None:
         broken, sound = (broker.create(name, flush_ms=0) for name in ("broken", "sound"))
@@ -196,7 +198,7 @@ def test_more_epochs_than_the_slot_keeps(broker: OneBroker, tmp_path: Path) -> N
     assert broker.reload(slot, tmp_path / "copy").epochs == expected[:12]
 
 
-def test_an_epoch_without_batch_gives_way_to_the_next(broker: OneBroker) -> None:
+def test_an_epoch_without_a_batch_is_replaced_by_the_next(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [batch()])
     for epoch in (1, 2, 3):

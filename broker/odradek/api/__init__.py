@@ -1,1 +1,1 @@
-"""The one table of APIs and their handlers, one file per API."""
+"""The table of the APIs that the broker serves, and their handlers, one file per API."""

@@ -1,6 +1,6 @@
-"""AlterClientQuotas (49): sets and removes quotas of users, client ids and addresses. In the controller thread.
+"""AlterClientQuotas (49): sets and removes quotas of users, client ids and addresses. Executed in the controller thread.
 
-They are stored; nothing is throttled by them yet.
+The quotas are stored; the broker does not throttle by them yet.
 """
 
 from collections import Counter
@@ -20,10 +20,10 @@ STEP = 20
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Each entity for itself, a few at a step."""
+    """Change each entity independently, a few per step."""
     quotas = Quotas(call.view.store, call.view.controller)
     names = [
-        tuple(sorted((one.entity_type, one.entity_name or "") for one in entry.entity)) for entry in request.entries
+        tuple(sorted((part.entity_type, part.entity_name or "") for part in entry.entity)) for entry in request.entries
     ]
     counts = Counter(names)
     response = Response()
@@ -35,25 +35,27 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return response
 
 
-def _entry(entry: Any, quotas: Quotas, validate_only: bool, again: bool) -> Any:
-    told = Response.EntryData(
+def _entry(entry: Any, quotas: Quotas, validate_only: bool, repeated: bool) -> Any:
+    result = Response.EntryData(
         error_message=None,
-        entity=[Response.EntityData(entity_type=one.entity_type, entity_name=one.entity_name) for one in entry.entity],
+        entity=[
+            Response.EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity
+        ],
     )
     try:
-        twice = [key for key, count in Counter(op.key for op in entry.ops).items() if count > 1]
-        if twice or again:
-            what = f"the quota {twice[0]}" if twice else "the entity"
+        duplicates = [key for key, count in Counter(op.key for op in entry.ops).items() if count > 1]
+        if duplicates or repeated:
+            what = f"the quota {duplicates[0]}" if duplicates else "the entity"
             raise Refusal(ErrorCode.INVALID_REQUEST, f"{what} is named more than once in the request".capitalize())
         quotas.alter(
-            [(one.entity_type, one.entity_name) for one in entry.entity],
+            [(part.entity_type, part.entity_name) for part in entry.entity],
             [Edit(op.key, None if op.remove else op.value) for op in entry.ops],
             validate_only,
         )
     except Refusal as refusal:
-        told.error_code, told.error_message = refusal.code, refusal.message
+        result.error_code, result.error_message = refusal.code, refusal.message
     except (StoreError, NotController) as error:
         retriable = isinstance(error, NotController | NodeError)
-        told.error_code = ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR
-        told.error_message = str(error)
-    return told
+        result.error_code = ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR
+        result.error_message = str(error)
+    return result

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): all settings of a resource are replaced. Executed by the coordinator, in its controller thread."""
+"""AlterConfigs (33): replaces all settings of a resource. Executed by the coordinator, in its controller thread."""
 
 from typing import Any
 
@@ -8,5 +8,5 @@ from odradek.protocol.schemas import alter_configs
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each resource for itself; in force when it is answered."""
+    """Change each resource independently; the changes are in force when the response is sent."""
     return config_changes.answered(request, config_changes.replaced, alter_configs.Response, call)

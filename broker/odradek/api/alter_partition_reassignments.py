@@ -1,6 +1,7 @@
-"""AlterPartitionReassignments (45): other replicas for partitions. In the coordinator's controller thread.
+"""AlterPartitionReassignments (45): changes the replicas of partitions. Executed in the coordinator's controller thread.
 
-On one broker the only replicas there can be are those there are: that wish is granted, every other one refused as Kafka does.
+On a single broker, the replicas cannot change: a request for the present replicas succeeds, every other one is refused with
+Kafka's errors.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ Response = alter_partition_reassignments.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Each partition for itself, those of a few topics at a step."""
+    """Handle each partition independently, a few topics per step."""
     alive = {broker.id for broker in call.view.controller.brokers()}
     topics = call.view.controller.image.topics
     response = Response(error_message=None)
@@ -30,7 +31,9 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         response.responses.append(
             Response.ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_answer(topic.name, topics.get(topic.name), one, alive) for one in topic.partitions],
+                partitions=[
+                    _result(topic.name, topics.get(topic.name), partition, alive) for partition in topic.partitions
+                ],
             )
         )
     if call.version >= WITH_FACTOR_CHANGE:
@@ -38,39 +41,39 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return response
 
 
-def _answer(name: str, topic: Topic | None, wish: Any, alive: set[int]) -> Any:
-    partition = wish.partition_index
+def _result(name: str, topic: Topic | None, reassignment: Any, alive: set[int]) -> Any:
+    partition = reassignment.partition_index
     if topic is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
     elif partition not in topic.assignment.partitions:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{partition}."
     else:
-        return _judged(topic.assignment.partitions[partition], wish, alive)
+        return _checked(topic.assignment.partitions[partition], reassignment, alive)
     return Response.ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)
 
 
-def _judged(present: Sequence[int], wish: Any, alive: set[int]) -> Any:
-    told = Response.ReassignablePartitionResponse(partition_index=wish.partition_index, error_message=None)
-    if wish.replicas is None:
-        told.error_code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        return told
-    replicas = list(wish.replicas)
+def _checked(present: Sequence[int], reassignment: Any, alive: set[int]) -> Any:
+    result = Response.ReassignablePartitionResponse(partition_index=reassignment.partition_index, error_message=None)
+    if reassignment.replicas is None:
+        result.error_code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        return result
+    replicas = list(reassignment.replicas)
     counts = Counter(replicas)
-    twice = next((broker for broker in replicas if counts[broker] > 1), None)
+    duplicate = next((broker for broker in replicas if counts[broker] > 1), None)
     unknown = next((broker for broker in replicas if broker not in alive), None)
-    wrong = (
+    problem = (
         "an empty replica list"
         if not replicas
         else f"broker {unknown}, but no such broker is registered"
         if unknown is not None
-        else f"the broker {twice} more than once"
-        if twice is not None
+        else f"the broker {duplicate} more than once"
+        if duplicate is not None
         else None
     )
-    if wrong is not None:
-        told.error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        told.error_message = f"The manual partition assignment includes {wrong}."
+    if problem is not None:
+        result.error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        result.error_message = f"The manual partition assignment includes {problem}."
     elif sorted(replicas) != sorted(present):
-        told.error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        told.error_message = f"This broker cannot move the replicas {list(present)} to {replicas}."
-    return told
+        result.error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        result.error_message = f"This broker cannot move the replicas {list(present)} to {replicas}."
+    return result

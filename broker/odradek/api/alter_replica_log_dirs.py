@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs (34): replicas to another log directory of this broker. In the coordinator's controller thread.
+"""AlterReplicaLogDirs (34): moves replicas to another log directory of this broker. In the coordinator's controller thread.
 
-A replica that is where it is wanted stays, as in Kafka. Moves between directories are not done while the broker runs; the
-response has no room for a message, so the log says it.
+A request to move a replica to its present directory succeeds, as in Kafka. The broker does not move replicas between
+directories while it runs. The response has no field for a message, so the reason is logged.
 """
 
 import logging
@@ -23,16 +23,16 @@ Response = alter_replica_log_dirs.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Each partition for itself, those of a topic at a step; grouped by topic, as the response wants it."""
+    """Handle each partition independently, one topic per step; the results are grouped by topic, as in the response."""
     of_topic: dict[str, list[Any]] = {}
     pace = Pace(STEP)
-    for wish in request.dirs:
-        for topic in wish.topics:
+    for directory in request.dirs:
+        for topic in directory.topics:
             if pace.over(1 + len(topic.partitions)):
                 yield
             of_topic.setdefault(topic.name, []).extend(
                 Response.AlterReplicaLogDirPartitionResult(
-                    partition_index=partition, error_code=_outcome(wish.path, topic.name, partition, call)
+                    partition_index=partition, error_code=_outcome(directory.path, topic.name, partition, call)
                 )
                 for partition in topic.partitions
             )
@@ -46,16 +46,16 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
 
 def _outcome(path: str, topic: str, partition: int, call: CoordinatorCall) -> ErrorCode:
     table = call.view.table
-    wanted = next((number for number, own in enumerate(table.log_dirs) if Path(own) == Path(path)), None)
-    if wanted is None or not Path(path).is_absolute():
+    target = next((number for number, own in enumerate(table.log_dirs) if Path(own) == Path(path)), None)
+    if target is None or not Path(path).is_absolute():
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if table.shm.log_dir_offline(wanted):
+    if table.shm.log_dir_offline(target):
         return ErrorCode.KAFKA_STORAGE_ERROR
     slot = table.find(topic, partition)
     if slot < 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     place = slots.describe(slot)
-    if place["log_dir"] == wanted:
+    if place["log_dir"] == target:
         return ErrorCode.NONE
     if place["state"] == SlotState.SLOT_OFFLINE:
         return ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,7 +1,7 @@
-"""The error codes of a response, for counting: of its objects where they are made, of its bytes what stands in front.
+"""The error codes of a response, for metrics: all codes of a decoded response, the leading code of an encoded one.
 
-Pure functions. Who executes a request counts what is wrong with its parts (topics, groups, resources ...) in its own meter
-page; of a forwarded one the worker counts the code that the response begins with, if that is simply found.
+Pure functions. The process that executes a request counts the errors of its parts (topics, groups, resources ...) in its meter
+page. For a forwarded request, the worker counts the error code at the beginning of the response, if it is at a fixed position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.protocol.schemas.header import response_header_version
 
 METADATA = 3
 STEP = 2000
-_THROTTLED_FROM = {  # API key: first version in which the throttle time stands before the error code
+_THROTTLED_FROM = {  # API key: first version in which the throttle time precedes the error code
     11: 2,  # JoinGroup
     12: 1,  # Heartbeat
     13: 1,  # LeaveGroup
@@ -29,16 +29,16 @@ _THROTTLED_FROM = {  # API key: first version in which the throttle time stands 
 }
 
 
-class _Where(NamedTuple):
-    """Which fields of a structure hold error codes: its own one, and those of the structures in these arrays."""
+class _ErrorFields(NamedTuple):
+    """The fields of a structure that contain error codes: its own field, and those of the structures in its arrays."""
 
     own: bool
     leaves: tuple[Callable[[Any], Any], ...]
-    """Arrays whose structures have a code of their own and no more below them."""
-    trees: tuple[tuple[Callable[[Any], Any], _Where], ...]
+    """Arrays of structures that have an error code, and no arrays with further codes."""
+    trees: tuple[tuple[Callable[[Any], Any], _ErrorFields], ...]
 
 
-def _where(structure: Any) -> _Where:
+def _where(structure: Any) -> _ErrorFields:
     leaves, trees = [], []
     own = False
     for field in structure.fields:
@@ -50,50 +50,52 @@ def _where(structure: Any) -> _Where:
                 trees.append((attrgetter(field.attribute), inner))
             elif inner.own:
                 leaves.append(attrgetter(field.attribute))
-    return _Where(own, tuple(leaves), tuple(trees))
+    return _ErrorFields(own, tuple(leaves), tuple(trees))
 
 
 @cache
-def _of_api(api_key: int) -> _Where:
+def _of_api(api_key: int) -> _ErrorFields:
     where = _where(by_key(api_key).response._structure)
-    if api_key == METADATA:  # every client asks for all partitions: their codes would cost as much as the answer
+    if (
+        api_key == METADATA
+    ):  # without partitions: clients request all of them, so counting would cost as much as the response
         return where._replace(leaves=tuple(tree for tree, _ in where.trees), trees=())
     return where
 
 
-def _collect(message: Any, where: _Where, found: list[int]) -> None:
-    if where.own and message.error_code:
-        found.append(int(message.error_code))
-    for leaf in where.leaves:
-        found.extend(int(one.error_code) for one in leaf(message) or () if one.error_code)
-    for tree, inner in where.trees:
-        for one in tree(message) or ():
-            _collect(one, inner, found)
+def _collect(message: Any, fields: _ErrorFields, codes: list[int]) -> None:
+    if fields.own and message.error_code:
+        codes.append(int(message.error_code))
+    for leaf in fields.leaves:
+        codes.extend(int(part.error_code) for part in leaf(message) or () if part.error_code)
+    for tree, inner in fields.trees:
+        for part in tree(message) or ():
+            _collect(part, inner, codes)
 
 
 def errors_of(api_key: int, response: Any) -> list[int]:
-    """All error codes of a response, as objects, that are not 0: its own first, then those of its parts in their order.
+    """All error codes of a decoded response that are not 0: its own code first, then those of its parts in order.
 
-    Of Metadata those of partitions are left out.
+    The codes of partitions in Metadata responses are omitted.
     """
-    found: list[int] = []
-    _collect(response, _of_api(api_key), found)
-    return found
+    codes: list[int] = []
+    _collect(response, _of_api(api_key), codes)
+    return codes
 
 
 def errors_in_steps(api_key: int, response: Any) -> Steps:
-    """As `errors_of`, for a response that may be large."""
-    found: list[int] = []
-    where = _of_api(api_key)
+    """Like `errors_of`, in steps, for a response that may be large."""
+    codes: list[int] = []
+    fields = _of_api(api_key)
     pace = Pace(STEP)
-    _collect(response, where._replace(trees=()), found)
-    for tree, inner in where.trees:
-        for one in tree(response) or ():
-            before = len(found)
-            _collect(one, inner, found)
-            if pace.over(1 + len(found) - before):
+    _collect(response, fields._replace(trees=()), codes)
+    for tree, inner in fields.trees:
+        for part in tree(response) or ():
+            before = len(codes)
+            _collect(part, inner, codes)
+            if pace.over(1 + len(codes) - before):
                 yield
-    return found
+    return codes
 
 
 def leads_with_error(api_key: int) -> bool:
@@ -102,9 +104,8 @@ def leads_with_error(api_key: int) -> bool:
 
 
 def error_position(api_key: int, version: int) -> int:
-    """Where a response, from its header on, states its error code; -1 if it has none, or none that is simply found.
-
-    It is found in responses that have one before anything of variable length.
+    """The position of the leading error code in an encoded response, counted from its header; -1 if there is none at a fixed
+    position, that is, before any field of variable length.
     """
     if api_key not in _THROTTLED_FROM:
         return -1

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what this broker serves, from the table of APIs. Executed by workers, before anything else is agreed."""
+"""ApiVersions (18): the APIs and versions that this broker serves, from the table of APIs. Executed by workers."""
 
 from typing import Any
 
@@ -14,7 +14,10 @@ OWN_SOFTWARE = "odradek"
 
 
 def supported(error: ErrorCode = ErrorCode.NONE, own: bool = False) -> Any:
-    """The response that lists every API with its versions. :param own: for a client of this project: the private ones too."""
+    """The response that lists every API with its versions.
+
+    :param own: whether the client belongs to this project; then the private APIs are listed, too.
+    """
     row_of = api_versions.Response.ApiVersion
     return api_versions.Response(
         error_code=error,
@@ -26,7 +29,7 @@ def supported(error: ErrorCode = ErrorCode.NONE, own: bool = False) -> Any:
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Note the client's software with its connection, and answer."""
+    """Store the client's software name and version with its connection, and return the supported versions."""
     if call.version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":

@@ -1,4 +1,4 @@
-"""What a handler in a worker is given beside the request: who asks, and the worker's view of the cluster."""
+"""The context of a request that a worker executes: the client, and the worker's view of the cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from odradek.config.listeners import Listener
 
 @dataclass
 class WorkerView:
-    """One a worker, used in its loop (`segments` by one off-loop thread only).
+    """A worker's view of the broker, used in its loop (`segments` only by one off-loop thread).
 
-    :param advertised: what clients are told of each listener, in the order of the bound listeners.
+    :param advertised: the address that clients receive for each listener, in the order of the bound listeners.
     """
 
     config: BrokerConfig
@@ -28,11 +28,11 @@ class WorkerView:
 
 @dataclass
 class Call:
-    """One a request.
+    """The context of one request.
 
-    :param auto_create: asks the coordinator to create topics: (names, then called with [(name, error code, message)],
-        and optionally for how many seconds to wait for it).
-    :param answer_later: makes the place of this response; the function it returns is called once with the response.
+    :param auto_create: (names, callback, optionally a timeout in seconds): asks the coordinator to create topics, and calls the
+        callback with [(name, error code, message)].
+    :param answer_later: reserves the place of this response, and returns a function that must be called once with the response.
     """
 
     version: int

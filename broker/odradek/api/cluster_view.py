@@ -1,4 +1,4 @@
-"""The brokers and partitions as Metadata, DescribeCluster and DescribeTopicPartitions tell them, from the worker's view."""
+"""The brokers and partitions as returned by Metadata, DescribeCluster and DescribeTopicPartitions, from the worker's view."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ from odradek.api.call import Call
 from odradek.protocol.errors import ErrorCode
 
 NOT_ASKED = -(1 << 31)
-"""authorized_operations when they were not asked for."""
+"""The value of authorized_operations if the client did not request them."""
 # Bits of Kafka's AclOperation: what an unrestricted principal may do.
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
 class BrokerAddress(NamedTuple):
-    """A broker as a client of one listener is told of it."""
+    """A broker with the address that clients of one listener receive."""
 
     node_id: int
     host: str
@@ -24,7 +24,7 @@ class BrokerAddress(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """A partition as the slot has it now."""
+    """The present state of a partition, from its slot."""
 
     number: int
     error: ErrorCode
@@ -36,7 +36,7 @@ class PartitionState(NamedTuple):
 
 
 def brokers(call: Call) -> list[BrokerAddress]:
-    """The brokers of the cluster, at the address advertised for the listener that the client came by."""
+    """The brokers of the cluster, with the address advertised for the listener of the client's connection."""
     view = call.view
     rack = view.config["broker.rack"]
     address = view.advertised[call.listener_index]
@@ -44,22 +44,22 @@ def brokers(call: Call) -> list[BrokerAddress]:
 
 
 def controller_id(call: Call) -> int:
-    """The id of the broker that is controller."""
+    """The id of the broker that is the controller."""
     return call.view.config.node_id
 
 
 def partitions(topic: Topic, first: int = 0, end: int = 1 << 31) -> list[PartitionState]:
-    """The partitions of a topic that are known here, from number `first` to before `end`."""
-    found = []
+    """The known partitions of a topic, from number `first` to before `end`."""
+    states = []
     for index in range(first, min(topic.count, end)):
         described = topic.describe(index)
         if described is None:
             continue
         state, leader_id, leader_epoch, replicas, in_sync, _ = described
         if state == SlotState.SLOT_OFFLINE:
-            found.append(
+            states.append(
                 PartitionState(index, ErrorCode.LEADER_NOT_AVAILABLE, -1, leader_epoch, replicas, [], replicas)
             )
         else:
-            found.append(PartitionState(index, ErrorCode.NONE, leader_id, leader_epoch, replicas, in_sync, []))
-    return found
+            states.append(PartitionState(index, ErrorCode.NONE, leader_id, leader_epoch, replicas, in_sync, []))
+    return states

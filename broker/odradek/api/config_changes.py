@@ -1,4 +1,4 @@
-"""Changes of settings, as AlterConfigs and IncrementalAlterConfigs ask for them: of topics, brokers, loggers, groups. In the
+"""Changes the settings of topics, brokers, loggers and groups for AlterConfigs and IncrementalAlterConfigs. Executed in the
 controller thread.
 """
 
@@ -29,36 +29,36 @@ Outcome = tuple[ErrorCode, str | None]
 
 
 def replaced(configs: Sequence[Any], key_of: KeyOf, value_of: Callable[[str], Value]) -> Change:
-    """All settings are those given (AlterConfigs)."""
+    """A change that replaces all settings (AlterConfigs)."""
 
     def change(_: Mapping[str, str]) -> dict[str, str]:
-        _refuse_twice(configs)
-        _refuse_nulls(one.name for one in configs if one.value is None)
-        return {one.name: one.value for one in configs}
+        _refuse_duplicates(configs)
+        _refuse_nulls(setting.name for setting in configs if setting.value is None)
+        return {setting.name: setting.value for setting in configs}
 
     return change
 
 
 def edited(configs: Sequence[Any], key_of: KeyOf, value_of: Callable[[str], Value]) -> Change:
-    """Each setting given is set, deleted, or a list's elements are added or taken away (IncrementalAlterConfigs, KIP-339).
+    """A change that sets or deletes settings, or adds or removes elements of lists (IncrementalAlterConfigs, KIP-339).
 
-    :param key_of: the row of a key, None if there is none.
-    :param value_of: what a list begins with where nothing is set.
+    :param key_of: returns the row of a key, or None if the key is unknown.
+    :param value_of: returns the value from which a list starts if it is not set.
     """
 
     def change(present: Mapping[str, str]) -> dict[str, str]:
-        _refuse_twice(configs)
-        _refuse_nulls(one.name for one in configs if one.config_operation != DELETE and one.value is None)
+        _refuse_duplicates(configs)
+        _refuse_nulls(edit.name for edit in configs if edit.config_operation != DELETE and edit.value is None)
         settings = dict(present)
-        for one in configs:
-            _edit(settings, one, key_of, value_of)
+        for edit in configs:
+            _edit(settings, edit, key_of, value_of)
         return settings
 
     return change
 
 
-def _refuse_twice(configs: Sequence[Any]) -> None:
-    for name, count in Counter(one.name for one in configs).items():
+def _refuse_duplicates(configs: Sequence[Any]) -> None:
+    for name, count in Counter(setting.name for setting in configs).items():
         if count > 1:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {name}")
 
@@ -69,36 +69,36 @@ def _refuse_nulls(names: Any) -> None:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {nulls}")
 
 
-def _edit(settings: dict[str, str], one: Any, key_of: KeyOf, value_of: Callable[[str], Value]) -> None:
-    if one.config_operation == DELETE:
-        settings.pop(one.name, None)
+def _edit(settings: dict[str, str], edit: Any, key_of: KeyOf, value_of: Callable[[str], Value]) -> None:
+    if edit.config_operation == DELETE:
+        settings.pop(edit.name, None)
         return
-    if one.config_operation == SET:
-        settings[one.name] = one.value
+    if edit.config_operation == SET:
+        settings[edit.name] = edit.value
         return
-    if one.config_operation not in OPERATIONS:
+    if edit.config_operation not in OPERATIONS:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"Unknown operation {one.config_operation} for {one.name}: use 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
+            f"Unknown operation {edit.config_operation} for {edit.name}: use 0 (set), 1 (delete), 2 (append), 3 (subtract)",
         )
-    key = key_of(one.name)
+    key = key_of(edit.name)
     if key is None or key.type != LIST:
         raise Refusal(
             ErrorCode.INVALID_CONFIG,
-            f"Can't {OPERATIONS[one.config_operation]} to key {one.name} because its type is not LIST.",
+            f"Can't {OPERATIONS[edit.config_operation]} to key {edit.name} because its type is not LIST.",
         )
-    before = settings[one.name] if one.name in settings else show(value_of(one.name)) or ""
+    before = settings[edit.name] if edit.name in settings else show(value_of(edit.name)) or ""
     elements = [element for element in before.split(",") if element]
-    given = [element.strip() for element in one.value.split(",") if element.strip()]
-    if one.config_operation == APPEND:
-        elements += [element for element in given if element not in elements]
+    operands = [element.strip() for element in edit.value.split(",") if element.strip()]
+    if edit.config_operation == APPEND:
+        elements += [element for element in operands if element not in elements]
     else:
-        elements = [element for element in elements if element not in given]
-    settings[one.name] = ",".join(elements)
+        elements = [element for element in elements if element not in operands]
+    settings[edit.name] = ",".join(elements)
 
 
 def check_broker_name(name: str, call: CoordinatorCall, otherwise: str = "") -> None:
-    """Refuse the id of another broker than this. :param otherwise: what else could have been given."""
+    """Refuse the id of another broker. :param otherwise: the part of the message that names an alternative to the id."""
     node_id = call.view.config.node_id
     if not name.removeprefix("-").isdecimal():
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
@@ -108,12 +108,12 @@ def check_broker_name(name: str, call: CoordinatorCall, otherwise: str = "") -> 
         )
 
 
-def carry_out(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
-    """Change one resource; the error and its message."""
+def alter_resource(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
+    """Change one resource. Returns the error code and its message."""
     alter = _ALTER.get(resource.resource_type)
     try:
         if alter is None:
-            raise Refusal(ErrorCode.INVALID_REQUEST, _why_not(resource.resource_type))
+            raise Refusal(ErrorCode.INVALID_REQUEST, _refusal_of_type(resource.resource_type))
         return alter(resource, make, validate_only, call)
     except Refusal as refusal:
         return refusal.code, refusal.message
@@ -122,16 +122,16 @@ def carry_out(resource: Any, make: MakeChange, validate_only: bool, call: Coordi
         return ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR, str(error)
 
 
-def _why_not(kind: int) -> str:
+def _refusal_of_type(kind: int) -> str:
     known = f"use topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) or groups ({GROUP})"
     if kind == CLIENT_METRICS:
         return f"This broker does not support client metrics subscriptions: {known}."
     return f"Unknown resource type {kind}"
 
 
-def _as_policy_wants(kind: str, resource: Any, change: Change, call: CoordinatorCall) -> Change:
-    named = [one.name for one in resource.configs]
-    return call.view.controller.policies.checked(kind, resource.resource_name, named, change)
+def _checked_by_policy(kind: str, resource: Any, change: Change, call: CoordinatorCall) -> Change:
+    names = [setting.name for setting in resource.configs]
+    return call.view.controller.policies.checked(kind, resource.resource_name, names, change)
 
 
 def _alter_topic(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
@@ -143,7 +143,7 @@ def _alter_topic(resource: Any, make: MakeChange, validate_only: bool, call: Coo
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     defaults = call.view.config.topic_defaults
     change = make(resource.configs, TOPIC_KEYS.get, defaults.__getitem__)
-    outcome = call.view.controller.alter_topic(name, _as_policy_wants("TOPIC", resource, change, call), validate_only)
+    outcome = call.view.controller.alter_topic(name, _checked_by_policy("TOPIC", resource, change, call), validate_only)
     return outcome.code, outcome.message
 
 
@@ -152,7 +152,7 @@ def _alter_broker(resource: Any, make: MakeChange, validate_only: bool, call: Co
     if name:
         check_broker_name(name, call)
     change = make(resource.configs, broker_key, call.view.config.get)
-    call.view.settings.alter_broker(bool(name), _as_policy_wants("BROKER", resource, change, call), validate_only)
+    call.view.settings.alter_broker(bool(name), _checked_by_policy("BROKER", resource, change, call), validate_only)
     return ErrorCode.NONE, None
 
 
@@ -161,31 +161,31 @@ def _alter_group(resource: Any, make: MakeChange, validate_only: bool, call: Coo
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     change = make(resource.configs, GROUP_KEYS.get, call.view.config.get)
-    call.view.settings.alter_group(name, _as_policy_wants("GROUP", resource, change, call), validate_only)
+    call.view.settings.alter_group(name, _checked_by_policy("GROUP", resource, change, call), validate_only)
     return ErrorCode.NONE, None
 
 
 def _alter_loggers(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
-    """The levels of this broker's loggers, until it stops (KIP-412). What is allowed is what Kafka allows."""
+    """Change the levels of this broker's loggers until it stops (KIP-412). The checks are Kafka's."""
     if make is not edited:
         raise Refusal(
             ErrorCode.INVALID_REQUEST, "AlterConfigs cannot change the levels of loggers: use IncrementalAlterConfigs"
         )
     check_broker_name(resource.resource_name, call)
-    for one in resource.configs:
-        if one.config_operation in OPERATIONS:
+    for edit in resource.configs:
+        if edit.config_operation in OPERATIONS:
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
-                f"{OPERATIONS[one.config_operation]} operation is not allowed for the BROKER_LOGGER resource",
+                f"{OPERATIONS[edit.config_operation]} operation is not allowed for the BROKER_LOGGER resource",
             )
-        if one.name not in LOGGERS:
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"Logger {one.name} does not exist!")
-        if one.config_operation == DELETE and one.name == ROOT:
+        if edit.name not in LOGGERS:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
+        if edit.config_operation == DELETE and edit.name == ROOT:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
-        if one.config_operation == SET and one.value is not None and one.value not in LEVELS:
+        if edit.config_operation == SET and edit.value is not None and edit.value not in LEVELS:
             raise Refusal(
                 ErrorCode.INVALID_CONFIG,
-                f"Cannot set the log level of {one.name} to {one.value} as it is not a supported log level. "
+                f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log level. "
                 f"Valid log levels are {', '.join(LEVELS)}",
             )
     change = make(resource.configs, lambda name: None, lambda name: None)
@@ -202,22 +202,24 @@ _ALTER: dict[int, Callable[[Any, MakeChange, bool, CoordinatorCall], Outcome]] =
 
 
 def answered(request: Any, make: MakeChange, response: Any, call: CoordinatorCall) -> Steps:
-    """The response to a request of either kind, a resource at a step; one that is named twice is refused."""
-    counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    told = []
-    for one in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+    """The response to an AlterConfigs or IncrementalAlterConfigs request; works one resource per step. A resource that is named
+    more than once is refused."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    resources = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    results = []
+    for resource in resources.values():
         outcome: Outcome
-        if counts[one.resource_type, one.resource_name] > 1:
+        if counts[resource.resource_type, resource.resource_name] > 1:
             outcome = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         else:
-            outcome = carry_out(one, make, bool(request.validate_only), call)
-        told.append(
+            outcome = alter_resource(resource, make, bool(request.validate_only), call)
+        results.append(
             response.AlterConfigsResourceResponse(
                 error_code=outcome[0],
                 error_message=outcome[1],
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
         )
         yield
-    return response(responses=told)
+    return response(responses=results)

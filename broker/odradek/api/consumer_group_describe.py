@@ -1,4 +1,6 @@
-"""ConsumerGroupDescribe (69): groups of KIP-848, their members, what these hold and are to hold. In the coordinator's loop."""
+"""ConsumerGroupDescribe (69): consumer groups (KIP-848), their members, and the members' current and target assignments.
+Executed in the coordinator's loop.
+"""
 
 from collections.abc import Iterable
 from functools import partial
@@ -16,34 +18,34 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """GROUP_ID_NOT_FOUND for a group that there is not, or of another kind."""
+    """Describe each group; GROUP_ID_NOT_FOUND if the group does not exist or is not a consumer group."""
     disabled = call.view.without_consumer_protocol
     if disabled is not None:
         refused = partial(Response.DescribedGroup, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
         return Response(groups=[refused(group_id=group_id) for group_id in request.group_ids])
-    answer = Response()
+    response = Response()
     pause = Pause()
     for group_id in dict.fromkeys(request.group_ids):
-        answer.groups.append(_described(group_id, call))
-        await pause.after(1 + len(answer.groups[-1].members))
+        response.groups.append(_described(group_id, call))
+        await pause.after(1 + len(response.groups[-1].members))
     if request.include_authorized_operations:
-        for group in answer.groups:
+        for group in response.groups:
             if group.error_code == ErrorCode.NONE:
                 group.authorized_operations = OPERATIONS
-    return answer
+    return response
 
 
 def _described(group_id: str, call: GroupCall) -> Any:
     make = Response.DescribedGroup
     if not group_id:
         return make(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-    error, found = call.view.groups.find(group_id)
+    error, entry = call.view.groups.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
-    if found is None or found.consumer is None:
-        why = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a consumer group."
-        return make(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=why, group_id=group_id)
-    group = found.consumer
+    if entry is None or entry.consumer is None:
+        message = f"Group {group_id} not found." if entry is None else f"Group {group_id} is not a consumer group."
+        return make(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message, group_id=group_id)
+    group = entry.consumer
     return make(
         group_id=group_id,
         group_state=group.state_name,
@@ -70,9 +72,9 @@ def _described(group_id: str, call: GroupCall) -> Any:
 
 
 def _assignment(places: Iterable[Place], call: GroupCall) -> Any:
-    told = []
+    topics = []
     for topic_id, partitions in by_topic(places).items():
         topic = call.topic_by_id(topic_id)
-        if topic is not None:  # else it was deleted, and has no name any more
-            told.append(Response.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=partitions))
-    return Response.Assignment(topic_partitions=told)
+        if topic is not None:  # a deleted topic has no name any more
+            topics.append(Response.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=partitions))
+    return Response.Assignment(topic_partitions=topics)

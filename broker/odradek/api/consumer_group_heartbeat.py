@@ -1,4 +1,6 @@
-"""ConsumerGroupHeartbeat (68): a member of a group of KIP-848 joins, lives, leaves. In the coordinator's loop."""
+"""ConsumerGroupHeartbeat (68): a member of a consumer group (KIP-848) joins, stays in the group, or leaves. Executed in the
+coordinator's loop.
+"""
 
 from typing import Any
 
@@ -12,14 +14,14 @@ Response = consumer_group_heartbeat.Response
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Answered when what changed is durable."""
+    """Execute the heartbeat; the response is sent when the changes are durable."""
     disabled = call.view.without_consumer_protocol
     if disabled is not None:
         return Response(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
-    wrong = _wrong(request, call.version)
+    problem = _problem(request, call.version)
     interval_ms = call.view.groups.consumer_settings.of(request.group_id).heartbeat_interval_ms
-    if wrong is not None:
-        return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)
+    if problem is not None:
+        return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
     owned = request.topic_partitions
     heartbeat = HeartbeatRequest(
         member_id=request.member_id or new_member_id(call.client_id),
@@ -30,14 +32,16 @@ async def handle(request: Any, call: GroupCall) -> Any:
         topics=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=None if owned is None else frozenset((bytes(one.topic_id), p) for one in owned for p in one.partitions),
+        owned=None
+        if owned is None
+        else frozenset((bytes(topic.topic_id), partition) for topic in owned for partition in topic.partitions),
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
     )
     for pattern in call.view.groups.unresolved_patterns(request.group_id, heartbeat.pattern):
         await _resolved(pattern, call)
     result: HeartbeatResult = await answered(lambda then: call.view.groups.beat(request.group_id, heartbeat, then))
-    answer = Response(
+    response = Response(
         error_code=result.error,
         error_message=result.message,
         member_id=result.member_id,
@@ -47,17 +51,17 @@ async def handle(request: Any, call: GroupCall) -> Any:
         else 0,
     )
     if result.assignment is not None:
-        answer.assignment = Response.Assignment(
+        response.assignment = Response.Assignment(
             topic_partitions=[
                 Response.TopicPartitions(topic_id=topic, partitions=partitions)
                 for topic, partitions in by_topic(result.assignment).items()
             ]
         )
-    return answer
+    return response
 
 
 async def _resolved(pattern: str, call: GroupCall) -> None:
-    """Returns when a pattern was matched with all topics; at once for one that is none: the group refuses it."""
+    """Wait until a pattern was matched with all topics. Returns immediately for an invalid pattern, which the group refuses."""
 
     def verb(then: Any) -> None:
         try:
@@ -68,8 +72,8 @@ async def _resolved(pattern: str, call: GroupCall) -> None:
     await answered(verb)
 
 
-def _wrong(request: Any, version: int) -> str | None:
-    """What is wrong with a request, in words."""
+def _problem(request: Any, version: int) -> str | None:
+    """The error message for an invalid request; None if the request is valid."""
     if not request.group_id.strip():
         return "GroupId can't be empty."
     if request.member_epoch < LEAVING_STATIC:

@@ -1,4 +1,4 @@
-"""What a handler in the coordinator is given beside the request: who asks, and what the coordinator owns."""
+"""The context of a request that the coordinator executes: the client, and the objects that the coordinator owns."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from odradek.shm.partition_table import PartitionTable
 
 @dataclass
 class CoordinatorView:
-    """One a coordinator, used in its controller thread alone."""
+    """The objects that a coordinator owns; used only in its controller thread."""
 
     config: BrokerConfig
     store: Store
@@ -25,10 +25,10 @@ class CoordinatorView:
 
 @dataclass
 class CoordinatorCall:
-    """One a request.
+    """The context of one request.
 
     :param peer: address and port of the client.
-    :param principal: who asks, e.g. "User:ANONYMOUS".
+    :param principal: the principal of the client, e.g. "User:ANONYMOUS".
     """
 
     version: int
@@ -40,5 +40,5 @@ class CoordinatorCall:
 
     @property
     def client(self) -> str:
-        """The client as log lines name it."""
+        """The client as shown in log lines."""
         return str(client_name(self.peer, self.client_id))

@@ -1,4 +1,7 @@
-"""CreatePartitions (37). Executed by the coordinator, in its controller thread. `count` is the number in all."""
+"""CreatePartitions (37): adds partitions to topics. Executed by the coordinator, in its controller thread.
+
+A topic's `count` in the request is its total number of partitions afterwards.
+"""
 
 from typing import Any
 
@@ -10,23 +13,23 @@ from odradek.protocol.schemas import create_partitions
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Add, or only check, partitions, of a few topics at a step; each topic of the request succeeds or fails for itself."""
-    wishes = [
+    """Add partitions, or only validate the request, a few topics per step; each topic succeeds or fails independently."""
+    additions = [
         NewPartitions(
             topic.name,
             topic.count,
-            None if topic.assignments is None else [one.broker_ids for one in topic.assignments],
+            None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
         )
         for topic in request.topics
     ]
     results: list[Any] = []
-    for some in in_steps(wishes, cost=lambda wish: max(wish.count, 1)):
+    for part in in_steps(additions, cost=lambda addition: max(addition.count, 1)):
         if results:
             yield
         results += [
             create_partitions.Response.CreatePartitionsTopicResult(
                 name=outcome.name, error_code=outcome.code, error_message=outcome.message
             )
-            for outcome in call.view.controller.create_partitions(some, bool(request.validate_only))
+            for outcome in call.view.controller.create_partitions(part, bool(request.validate_only))
         ]
     return create_partitions.Response(results=results)

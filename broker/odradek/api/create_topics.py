@@ -1,7 +1,7 @@
-"""CreateTopics (19). Executed by the coordinator, in its controller thread.
+"""CreateTopics (19): creates topics. Executed by the coordinator, in its controller thread.
 
-Each topic of the request succeeds or fails for itself. The answer waits until the partitions can be written to;
-`timeout_ms` is not needed for that, and the work is never left to go on behind the client's back.
+Each topic of the request succeeds or fails independently. The response is sent when clients can write to the partitions;
+`timeout_ms` is ignored, because no work continues after the response.
 """
 
 from typing import Any
@@ -21,22 +21,22 @@ Result = create_topics.Response.CreatableTopicResult
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Create, or only check, the topics of the request, a few at a step."""
-    wishes = [
+    """Create the topics, or only validate the request, a few topics per step."""
+    new_topics = [
         NewTopic(
             topic.name,
             topic.num_partitions,
             topic.replication_factor,
-            [(one.partition_index, one.broker_ids) for one in topic.assignments],
-            [(one.name, one.value) for one in topic.configs],
+            [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+            [(setting.name, setting.value) for setting in topic.configs],
         )
         for topic in request.topics
     ]
     topics: list[Any] = []
-    for some in in_steps(wishes, cost=lambda wish: max(wish.num_partitions, len(wish.assignments), 1)):
+    for part in in_steps(new_topics, cost=lambda topic: max(topic.num_partitions, len(topic.assignments), 1)):
         if topics:
             yield
-        outcomes = call.view.controller.create_topics(some, bool(request.validate_only))
+        outcomes = call.view.controller.create_topics(part, bool(request.validate_only))
         topics += [_result(outcome, request, call) for outcome in outcomes]
     return create_topics.Response(topics=topics)
 

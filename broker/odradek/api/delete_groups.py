@@ -1,6 +1,6 @@
-"""DeleteGroups (42): groups without members are deleted, with their offsets. Executed by the coordinator, in its loop.
+"""DeleteGroups (42): deletes groups without members, with their offsets. Executed by the coordinator, in its loop.
 
-A group may have offsets in `__consumer_offsets`, in the metadata tree, or in both: all of them are deleted.
+A group may have offsets in `__consumer_offsets`, in the metadata tree, or in both; all of them are deleted.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ AT_ONCE = 100
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Each for itself."""
+    """Delete each group independently."""
 
     async def delete(group_id: str) -> ErrorCode:
         tree = call.view.tree if may_be_in_tree(group_id) else None

@@ -1,7 +1,8 @@
-"""DeleteRecords (21): raise the log start offset, so that older records are gone. Executed by the coordinator, which may wait.
+"""DeleteRecords (21): raises the log start offset, which deletes older records. Executed by the coordinator, which may wait.
 
-Offset -1 is the high watermark. The answer comes once the new log start offsets are durable; the files go with the next pass of
-retention. The low watermark of a partition is its log start offset while it has one replica. Version 2 is flexible, no more.
+Offset -1 means the high watermark. The response is sent when the new log start offsets are durable; the next retention
+pass removes the files. The low watermark of a partition is its log start offset, because it has one replica. Version 2 only
+adds the flexible encoding.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from odradek.controller.topic_names import INTERNAL
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_records
 from odradek.shm import log_starts
-from odradek.shm.log_starts import Wish
+from odradek.shm.log_starts import Deletion
 
 NO_LOW_WATERMARK = -1
 STEP = 1000
@@ -35,11 +36,15 @@ CODES = {
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Each partition succeeds or fails for itself, a few at a step; of one that is named more than once the last wish
-    counts, as in Kafka.
+    """Delete the records of each partition independently, a few partitions per step. If a partition is named more than once,
+    the last offset counts, as in Kafka.
     """
     make = delete_records.Response
-    offsets = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
+    offsets = {
+        (topic.name, partition.partition_index): partition.offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
     of_topic: dict[str, list[Any]] = {name: [] for name, _ in offsets}
     places = list(offsets.items())
     for first in range(0, len(places), STEP):
@@ -61,25 +66,25 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
 def _delete(
     places: Sequence[tuple[tuple[str, int], int]], request: Any, call: CoordinatorCall
 ) -> dict[tuple[str, int], Answer]:
-    """The answer for each of these partitions; their new log start offsets are durable."""
+    """Delete records of these partitions. Returns their results; new log start offsets are durable then."""
     answers: dict[tuple[str, int], Answer] = {}
-    wishes: dict[tuple[str, int], Wish] = {}
+    deletions: dict[tuple[str, int], Deletion] = {}
     for (name, partition), offset in places:
-        wish = _wish(name, partition, offset, call)
-        if isinstance(wish, Wish):
-            wishes[name, partition] = wish
+        deletion = _deletion(name, partition, offset, call)
+        if isinstance(deletion, Deletion):
+            deletions[name, partition] = deletion
         else:
-            answers[name, partition] = wish, NO_LOW_WATERMARK
+            answers[name, partition] = deletion, NO_LOW_WATERMARK
     outcomes = log_starts.delete_records(
-        call.view.table.shm, call.view.table.log_dirs, list(wishes.values()), request.timeout_ms
+        call.view.table.shm, call.view.table.log_dirs, list(deletions.values()), request.timeout_ms
     )
-    for key, (why, log_start) in zip(wishes, outcomes, strict=True):
-        answers[key] = CODES[why], log_start if why == "ok" else NO_LOW_WATERMARK
+    for key, (result, log_start) in zip(deletions, outcomes, strict=True):
+        answers[key] = CODES[result], log_start if result == "ok" else NO_LOW_WATERMARK
     return answers
 
 
-def _wish(name: str, partition: int, offset: int, call: CoordinatorCall) -> Wish | ErrorCode:
-    """What is to be done with the slot, or why nothing is."""
+def _deletion(name: str, partition: int, offset: int, call: CoordinatorCall) -> Deletion | ErrorCode:
+    """The deletion for a partition's slot, or the error code if the partition is refused."""
     slot = call.view.table.find(name, partition)
     if slot < 0:
         known = call.view.controller.image.topics.get(name)
@@ -93,4 +98,4 @@ def _wish(name: str, partition: int, offset: int, call: CoordinatorCall) -> Wish
         return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
     if facts["compact"] and not facts["delete"]:
         return ErrorCode.POLICY_VIOLATION
-    return Wish(slot, facts["incarnation"], offset)
+    return Deletion(slot, facts["incarnation"], offset)

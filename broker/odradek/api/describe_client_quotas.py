@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): the quotas of the entities that a filter accepts. In the coordinator's controller thread."""
+"""DescribeClientQuotas (48): returns the quotas of entities that match a filter. In the coordinator's controller thread."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +16,10 @@ Response = describe_client_quotas.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Those that all components accept; if the filter is strict none that have a part that is not named."""
+    """The quotas of entities that match all components. A strict filter excludes entities with a part that it does not name."""
     try:
         filters = _filters(request.components)
-        found = yield from Quotas(call.view.store, call.view.controller).describe(filters, bool(request.strict))
+        matches = yield from Quotas(call.view.store, call.view.controller).describe(filters, bool(request.strict))
     except Refusal as refusal:
         return Response(error_code=refusal.code, error_message=refusal.message, entries=None)
     except StoreError as error:
@@ -31,15 +31,15 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
                 entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
                 values=[Response.ValueData(key=key, value=value) for key, value in values.items()],
             )
-            for entity, values in found
+            for entity, values in matches
         ],
     )
 
 
 def _filters(components: Sequence[Any]) -> list[Filter]:
-    """Raises Refusal."""
-    filters = [_filter(one) for one in components]
-    kinds = [one.entity_type for one in filters]
+    """The filters of the request's components. Raises Refusal."""
+    filters = [_filter(component) for component in components]
+    kinds = [entry.entity_type for entry in filters]
     for kind in kinds:
         if kinds.count(kind) > 1:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")

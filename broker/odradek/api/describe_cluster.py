@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the brokers and the cluster's id. Executed by workers."""
+"""DescribeCluster (60): returns the brokers and the cluster's id. Executed by workers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ BROKERS = 1
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Answer for brokers; controllers have no endpoints of their own here (they are part of a broker)."""
+    """Return the brokers. A request for controllers is refused: the controller is part of a broker and has no endpoint."""
     if call.version >= 1 and request.endpoint_type != BROKERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == 2 else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         return describe_cluster.Response(
@@ -26,9 +26,9 @@ def handle(request: Any, call: Call) -> Any:
         controller_id=cluster_view.controller_id(call),
         brokers=[
             describe_cluster.Response.DescribeClusterBroker(
-                broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack
+                broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for one in cluster_view.brokers(call)
+            for broker in cluster_view.brokers(call)
         ],
         cluster_authorized_operations=operations,
     )

@@ -1,7 +1,8 @@
-"""DescribeConfigs (32). Executed by the coordinator, in its controller thread.
+"""DescribeConfigs (32): returns the configuration of topics, this broker, its loggers, and groups. Executed by the
+coordinator, in its controller thread.
 
-Describes topics, this broker, its loggers, and groups; nothing else has configuration here. Values come from the table of keys,
-with their sources; sensitive ones are never returned.
+No other resources have a configuration. Values are returned with their sources, from the table of keys; sensitive values are
+never returned.
 """
 
 from collections.abc import Callable, Collection
@@ -23,23 +24,24 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_configs
 
 UNKNOWN_TYPE = 0
-"""Of the level of a logger, as in Kafka."""
+"""The type of a logger's level, as in Kafka."""
 
 STEP = 20
-"""Resources."""
+"""The number of resources per step."""
 Result = describe_configs.Response.DescribeConfigsResult
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Describe the resources of the request, each for itself, a few at a step. One that is named twice in the same way
-    is described once: a description may be a thousand times as large as its request.
+    """Describe each resource of the request independently, a few per step. A resource that is named twice with the same keys is
+    described once: a description may be a thousand times as large as its request.
     """
-    wanted = {
-        (one.resource_type, one.resource_name, tuple(one.configuration_keys or ())): one for one in request.resources
+    resources = {
+        (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())): resource
+        for resource in request.resources
     }
     results = []
     pace = Pace(STEP)
-    for resource in wanted.values():
+    for resource in resources.values():
         if pace.over():
             yield
         results.append(_describe(resource, request, call))
@@ -81,7 +83,7 @@ def _topic(name: str, names: Collection[str] | None, call: CoordinatorCall) -> l
 
 
 def _broker(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
-    """This broker's configuration; of all brokers together (an empty name) only what was set at run time for all."""
+    """This broker's configuration. An empty name means all brokers: the settings that were set at run time for all."""
     if name == "":
         return describe.describe_all_brokers(call.view.config, names)
     check_broker_name(name, call, " or empty string")
@@ -95,7 +97,7 @@ def _group(name: str, names: Collection[str] | None, call: CoordinatorCall) -> l
 
 
 def _loggers(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
-    """The level of each logger, its own or that of its parent, as Kafka tells them."""
+    """The effective level of each logger: its own, or that of its parent."""
     check_broker_name(name, call)
     return [
         ConfigEntry(logger, level, DYNAMIC_BROKER_LOGGER_CONFIG, False, False, UNKNOWN_TYPE, LOGGERS[logger], ())
@@ -126,7 +128,9 @@ def _entry(entry: ConfigEntry, request: Any, version: int) -> Any:
         result.is_default = entry.is_default
     if request.include_synonyms:
         result.synonyms = [
-            describe_configs.Response.DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
-            for one in entry.synonyms
+            describe_configs.Response.DescribeConfigsSynonym(
+                name=synonym.name, value=synonym.value, source=synonym.source
+            )
+            for synonym in entry.synonyms
         ]
     return result

@@ -1,4 +1,4 @@
-"""DescribeGroups (15): state and members of classic groups. Executed by the coordinator, in its loop."""
+"""DescribeGroups (15): returns state and members of classic groups. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
@@ -9,33 +9,33 @@ from odradek.protocol.schemas import describe_groups
 
 FIRST_WITH_NOT_FOUND = 6
 OPERATIONS = 0b1101_0100_1000
-"""What may be done with a group, as a set of bits: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (there is no
-authoriser)."""
+"""The authorized operations on a group, as bits: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS. All are allowed,
+because there is no authorizer."""
 
 Response = describe_groups.Response
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """A group that there is not is Dead, or GROUP_ID_NOT_FOUND from version 6 on."""
-    answer = Response()
+    """Describe each group. A group that does not exist is in the state Dead; from version 6 on, it gets GROUP_ID_NOT_FOUND."""
+    response = Response()
     pause = Pause()
     for group_id in dict.fromkeys(request.groups):
-        answer.groups.append(_described(group_id, call))
-        await pause.after(1 + len(answer.groups[-1].members))
+        response.groups.append(_described(group_id, call))
+        await pause.after(1 + len(response.groups[-1].members))
     if call.version >= 3 and request.include_authorized_operations:
-        for group in answer.groups:
+        for group in response.groups:
             if group.error_code == ErrorCode.NONE:
                 group.authorized_operations = OPERATIONS
-    return answer
+    return response
 
 
 def _described(group_id: str, call: GroupCall) -> Any:
     make = Response.DescribedGroup
-    error, found = call.view.groups.find(group_id)
+    error, entry = call.view.groups.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
-    if found is None or found.classic is None:
-        message = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a classic group."
+    if entry is None or entry.classic is None:
+        message = f"Group {group_id} not found." if entry is None else f"Group {group_id} is not a classic group."
         if call.version >= FIRST_WITH_NOT_FOUND:
             return make(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -44,7 +44,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
                 group_state=State.DEAD.value,
             )
         return make(group_id=group_id, group_state=State.DEAD.value)
-    group = found.classic
+    group = entry.classic
     chosen = group.protocol_name if group.state is State.STABLE else None
     return make(
         group_id=group_id,

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): the log directories, and how large the partitions in them are. In the controller thread."""
+"""DescribeLogDirs (35): returns the log directories and the sizes of their partitions. Executed in the controller thread."""
 
 import os
 from pathlib import Path
@@ -17,22 +17,22 @@ Response = describe_log_dirs.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Every directory, with the partitions asked for, a few at a step; all of them if none are named."""
-    wanted = None
+    """Describe every directory with the requested partitions, or with all partitions if none are named; a few per step."""
+    requested = None
     if request.topics is not None:
-        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+        requested = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     of_dir: dict[int, dict[str, list[Any]]] = {}
     pace = Pace(STEP)
     for topic, partition, slot in slots.in_use():
         if pace.over():
             yield
-        if wanted is not None and (topic, partition) not in wanted:
+        if requested is not None and (topic, partition) not in requested:
             continue
         state = slots.describe(slot)
         if state["state"] in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
             directory = call.view.table.log_dirs[state["log_dir"]] / f"{topic}-{partition}"
-            one = Response.DescribeLogDirsPartition(partition_index=partition, partition_size=size_of(directory))
-            of_dir.setdefault(state["log_dir"], {}).setdefault(topic, []).append(one)
+            row = Response.DescribeLogDirsPartition(partition_index=partition, partition_size=size_of(directory))
+            of_dir.setdefault(state["log_dir"], {}).setdefault(topic, []).append(row)
     return Response(
         results=[_directory(n, path, of_dir.get(n, {}), call) for n, path in enumerate(call.view.table.log_dirs)]
     )
@@ -58,7 +58,7 @@ def _directory(number: int, path: Path, topics: dict[str, list[Any]], call: Coor
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of the segments in a partition's directory; what vanishes meanwhile counts as nothing."""
+    """Bytes of the segments in a partition's directory; a file that is removed meanwhile counts as 0."""
     total = 0
     try:
         with os.scandir(directory) as entries:

@@ -1,6 +1,7 @@
-"""DescribeProducers (61): the producers that a partition's leader knows. Executed by workers, off their loop.
+"""DescribeProducers (61): returns the producers that a partition's leader knows. Executed by workers, off their loop.
 
-A response describes at most `MOST_PRODUCERS` of them: partitions behind that are refused, to be asked for in another request.
+When a response contains `MAX_PRODUCERS` producers, its remaining partitions are refused; the client must request them
+separately.
 """
 
 from typing import Any
@@ -13,14 +14,14 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_producers
 
 Response = describe_producers.Response
-NOT_SAID = -1
-MOST_PRODUCERS = 100_000
+NO_EPOCH = -1
+MAX_PRODUCERS = 100_000
 
 
 def handle(request: Any, call: Call) -> Steps:
-    """Every partition for itself, one at a step."""
+    """Describe each partition independently, one per step."""
     topics = []
-    room = MOST_PRODUCERS
+    room = MAX_PRODUCERS
     for topic in request.topics:
         partitions = []
         for partition in topic.partition_indexes:
@@ -36,23 +37,23 @@ def _refused(partition: int) -> Any:
     return Response.PartitionResponse(
         partition_index=partition,
         error_code=ErrorCode.INVALID_REQUEST,
-        error_message=f"The partitions before this one have {MOST_PRODUCERS} producers or more: name fewer partitions.",
+        error_message=f"The partitions before this one have {MAX_PRODUCERS} producers or more: name fewer partitions.",
     )
 
 
 def _partition(name: str, partition: int, call: Call) -> Any:
-    error, slot, _ = leader_state(call, name, partition, NOT_SAID)
+    error, slot, _ = leader_state(call, name, partition, NO_EPOCH)
     answer = Response.PartitionResponse(partition_index=partition, error_code=error)
     if error is ErrorCode.NONE:
         answer.active_producers = [
             Response.ProducerState(
-                producer_id=one["producer_id"],
-                producer_epoch=one["epoch"],
-                last_sequence=one["last_sequence"],
-                last_timestamp=one["last_timestamp"],
-                coordinator_epoch=one["coordinator_epoch"],
-                current_txn_start_offset=one["txn_start_offset"],
+                producer_id=producer["producer_id"],
+                producer_epoch=producer["epoch"],
+                last_sequence=producer["last_sequence"],
+                last_timestamp=producer["last_timestamp"],
+                coordinator_epoch=producer["coordinator_epoch"],
+                current_txn_start_offset=producer["txn_start_offset"],
             )
-            for one in slots.active_producers(slot)
+            for producer in slots.active_producers(slot)
         ]
     return answer

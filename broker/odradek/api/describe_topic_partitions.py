@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (75): topics in pages, in the order of their names (KIP-966). Executed by workers."""
+"""DescribeTopicPartitions (75): returns topics in pages, sorted by name (KIP-966). Executed by workers."""
 
 from bisect import bisect_left
 from typing import Any
@@ -12,15 +12,15 @@ from odradek.protocol.schemas import describe_topic_partitions
 
 LARGEST_PAGE = "max.request.partition.size.limit"
 STEP = 1000
-"""Names that are looked at in one go."""
+"""The number of topics per step."""
 
 
 def handle(request: Any, call: Call) -> Steps:
-    """A page that begins at the cursor and ends, with the next cursor, when the limit is reached."""
+    """Return a page that begins at the cursor. If the limit of partitions is reached, the page ends with the next cursor."""
     response = describe_topic_partitions.Response()
     room = min(max(request.response_partition_limit, 1), call.view.config.integer(LARGEST_PAGE))
     directory = call.view.topics
-    names = sorted({one.name for one in request.topics} or {topic.name for topic in directory.by_name.values()})
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in directory.by_name.values()})
     first, first_index = "", 0
     if request.cursor is not None:
         first, first_index = request.cursor.topic_name, max(request.cursor.partition_index, 0)
@@ -62,17 +62,17 @@ def _topic(topic: Any, states: list[cluster_view.PartitionState]) -> Any:
         is_internal=topic.internal,
         partitions=[
             make(
-                error_code=one.error,
-                partition_index=one.number,
-                leader_id=one.leader_id,
-                leader_epoch=one.leader_epoch,
-                replica_nodes=one.replicas,
-                isr_nodes=one.in_sync,
+                error_code=state.error,
+                partition_index=state.number,
+                leader_id=state.leader_id,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=state.replicas,
+                isr_nodes=state.in_sync,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=one.offline,
+                offline_replicas=state.offline,
             )
-            for one in states
+            for state in states
         ],
         topic_authorized_operations=cluster_view.TOPIC_OPERATIONS,
     )

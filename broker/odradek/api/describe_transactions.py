@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): transactions by transactional id. Executed by workers. There are none yet."""
+"""DescribeTransactions (65): returns transactions by transactional id. Executed by workers. No transactions exist yet."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Response = describe_transactions.Response
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Every id for itself: none is known."""
+    """Refuse each id: no transactional id is known."""
     return Response(
         transaction_states=[
             Response.TransactionState(

@@ -1,4 +1,6 @@
-"""DescribeUserScramCredentials (50): users' SCRAM credentials. In the coordinator's controller thread. There are none yet."""
+"""DescribeUserScramCredentials (50): returns the SCRAM credentials of users. Executed in the coordinator's controller thread.
+No user has credentials yet.
+"""
 
 from collections import Counter
 from typing import Any
@@ -11,14 +13,14 @@ Response = describe_user_scram_credentials.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Every user for itself: none has any."""
+    """Refuse each user: no user has credentials."""
     names = Counter(user.name for user in request.users or ())
     results = []
     for name, count in names.items():
-        twice = count > 1
-        code = ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND
+        repeated = count > 1
+        code = ErrorCode.DUPLICATE_RESOURCE if repeated else ErrorCode.RESOURCE_NOT_FOUND
         message = (
-            f"The request names user {name} more than once." if twice else f"User {name} has no SCRAM credentials."
+            f"The request names user {name} more than once." if repeated else f"User {name} has no SCRAM credentials."
         )
         results.append(Response.DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message))
     return Response(error_message=None, results=results)

@@ -1,8 +1,8 @@
-"""Executes a worker's requests other than Produce and Fetch, and those that are forwarded: in its loop, or on a thread.
+"""Executes the requests of a worker that are neither native (Produce and Fetch) nor forwarded: in its loop, or on a thread.
 
-One a worker, in its loop. A request that cannot be read, or has more elements than its API allows, closes its connection with a
-reason in the log; so does an exception of a handler, with a traceback. A handler may be a generator, which yields after
-each step of its work: between two steps the loop, or the thread, serves others
+Each worker has one dispatcher, in its loop. A request that cannot be decoded, or has more elements than its API allows,
+closes its connection, and the reason is logged. An exception of a handler does the same, with a traceback. A handler may be a
+generator that yields after each step of its work: between two steps the loop, or the thread, serves other requests
 (docs/decisions/0022-what-one-request-may-cost.md).
 """
 
@@ -31,7 +31,7 @@ _NO_TAGS = b"\0"
 
 
 def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any) -> bytes:
-    """A response with its header, without its length."""
+    """An encoded response with its header, without its length."""
     head = _CORRELATION.pack(correlation_id)
     if response_header_version(row.key, version) == 1:
         head += _NO_TAGS
@@ -39,12 +39,14 @@ def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any
 
 
 class Dispatcher:
-    """:param view: what handlers see.
-    :param auto_create: asks the coordinator for topics, see `Call`.
-    :param off_loop: (step, done): calls `step()` on a thread until it returns False, and then in the loop `done(the
-        exception that it raised, or None)`.
+    """Decodes requests, calls their handlers, and encodes the responses.
+
+    :param view: the worker's view of the broker, for handlers.
+    :param auto_create: asks the coordinator to create topics, see `Call`.
+    :param off_loop: (step, done): calls `step()` on a thread until it returns False, and then `done(exception or None)` in
+        the loop.
     :param slices: (step): calls `step()` in later turns of the loop until it returns False.
-    :param settle: called after a response was completed outside of a turn of the loop.
+    :param settle: called after a response was completed outside of a turn of the data loop.
     """
 
     def __init__(
@@ -92,8 +94,8 @@ class Dispatcher:
             listener_index=connection.listener_index,
             connection=connection,
             view=self._view,
-            auto_create=lambda names, then, *patience_s: self._auto_create(
-                connection, client_id, names, then, *patience_s
+            auto_create=lambda names, then, *timeout_s: self._auto_create(
+                connection, client_id, names, then, *timeout_s
             ),
             answer_later=lambda: self._later(connection, row, version, correlation_id),
         )
@@ -114,7 +116,8 @@ class Dispatcher:
         return bytes(data)
 
     def _run(self, job: Stepwise, row: ApiRow, connection: Any) -> None:
-        """Do the steps of a job that makes an answer, on the thread or in later turns of the loop, and answer."""
+        """Execute the steps of a job that makes a response, on the thread or in later turns of the loop, and send the
+        response."""
         pending = connection.reserve()
 
         def done(error: BaseException | None) -> None:
@@ -136,7 +139,8 @@ class Dispatcher:
             self._slices(slice_of_loop)
 
     def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
-        """Reserve the place of a response; the function is called once, with the response or with steps that return it."""
+        """Reserve the place of a response. The returned function must be called once, with the response or with steps that
+        return it."""
         pending = connection.reserve()
 
         def answer(response: Any) -> None:
@@ -159,7 +163,7 @@ class Dispatcher:
         return answer
 
     def _complete(self, pending: Any, row: ApiRow, outcome: tuple[bytes, list[int]] | BaseException) -> None:
-        """Answer with (bytes, error codes); an exception closes the connection, as one of a handler in the loop does."""
+        """Send a response from (bytes, error codes). An exception closes the connection, like that of a handler in the loop."""
         if pending.cancelled:
             return
         connection = pending.connection
@@ -179,7 +183,7 @@ class Dispatcher:
 
 
 def _answered(steps: Steps, row: ApiRow, version: int, correlation_id: int) -> Steps:
-    """Make an answer: (its bytes, the error codes in it), in one step if the response takes no more than one."""
+    """Make an encoded response: (its bytes, its error codes); in one step if the response takes only one."""
     long = False
     while True:
         try:
@@ -198,6 +202,6 @@ def _answered(steps: Steps, row: ApiRow, version: int, correlation_id: int) -> S
 
 
 def _at_once(response: Any) -> Steps:
-    """Steps that return what there is already."""
+    """Steps that return an existing response."""
     return response
     yield

@@ -1,6 +1,6 @@
-"""ElectLeaders (43): leadership to the preferred, or to any living, replica. In the controller thread.
+"""ElectLeaders (43): elects the preferred replica, or any living replica, as the leader. Executed in the controller thread.
 
-On one broker every partition that can be led is led by its only replica: there is nothing to elect.
+On a single broker, every partition that can have a leader is led by its only replica, so an election changes nothing.
 """
 
 from typing import Any
@@ -19,7 +19,8 @@ Response = elect_leaders.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Each partition named, those of a few topics at a step; where none is named those that an election would change: none."""
+    """Handle each named partition, a few topics per step. If none are named, the response contains the partitions that an
+    election would change: none."""
     if request.topic_partitions is None:
         return Response()
     if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
@@ -45,8 +46,8 @@ def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:
             Response.ReplicaElectionResult(
                 topic=topic.topic,
                 partition_result=[
-                    Response.PartitionResult(partition_id=one, error_code=code, error_message=message)
-                    for one in topic.partitions
+                    Response.PartitionResult(partition_id=partition, error_code=code, error_message=message)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topic_partitions

@@ -1,4 +1,4 @@
-"""ExplainGroup (20101, private): the last events of a group. Executed by the coordinator, in its loop."""
+"""ExplainGroup (20101, private): returns the last events of a group. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import explain_group
 
 Response = explain_group.Response
-NOT_SAID = -1
+NO_DURATION = -1
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Oldest first; what the coordinator remembers since it started to serve the group's partition."""
+    """Return the group's events, oldest first, that the coordinator has kept since it began to serve the group's partition."""
     if not request.group_id:
         return Response(error_code=ErrorCode.INVALID_GROUP_ID)
     error, group = call.view.groups.find(request.group_id)
@@ -28,7 +28,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
                 member_id=event.member,
                 client=event.client,
                 why=event.why,
-                took_ms=NOT_SAID if event.took_ms is None else event.took_ms,
+                took_ms=NO_DURATION if event.took_ms is None else event.took_ms,
             )
             for event in group.protocol.history
         ],

@@ -1,12 +1,13 @@
-"""FindCoordinator (10): which broker coordinates a group or a transactional id. Executed by workers.
+"""FindCoordinator (10): returns the broker that coordinates a group or a transactional id. Executed by workers.
 
-A group is coordinated by the leader of its partition of `__consumer_offsets`, which the first request for a group creates.
+The coordinator of a group is the leader of the group's partition of `__consumer_offsets`. The first request for a group creates
+this topic.
 
-Transactions are not supported yet. The answer to a transactional id must end the client's attempts: a retriable error makes
-clients ask for ever, some of them thousands of times a second. Which code ends them depends on the client, and the version of
-the request separates the clients. librdkafka and aiokafka use versions up to 2 and give up for an authorization error alone;
-librdkafka reports our message with it. Clients that use version 3 or later give up for any error that is not retriable; the
-Java client reports our message unless the code is an authorization error.
+Transactions are not supported yet. The response for a transactional id must end the client's attempts: after a retriable
+error, clients retry forever, some of them thousands of times a second. The error code that ends the attempts depends on the
+client, and the version of the request distinguishes the clients. librdkafka and aiokafka use versions up to 2 and give up
+only for an authorization error; librdkafka reports our message with it. Clients that use version 3 or later give up for any
+error that is not retriable; the Java client reports our message unless the code is an authorization error.
 """
 
 from typing import Any
@@ -22,14 +23,15 @@ from odradek.protocol.schemas import find_coordinator
 FIRST_BATCHED = 4
 FIRST_FINAL_BY_ANY_ERROR = 3
 GROUP, TRANSACTION = 0, 1
-PATIENCE_S = 1.0
-"""A response that is held back holds back those behind it, and clients ask again anyway."""
+TIMEOUT_S = 1.0
+"""How long to wait for the creation of `__consumer_offsets`. A delayed response delays the later responses of its connection,
+and clients retry anyway."""
 NO_TRANSACTIONS = "this broker does not support transactions: use a producer without transactional.id"
 Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Answer now, or after `__consumer_offsets` was created."""
+    """Respond now, or after `__consumer_offsets` was created."""
     if call.version >= 1 and request.key_type != GROUP:
         return _response(request, call, _refused(request.key_type, call.version))
     if call.view.topics.get(CONSUMER_OFFSETS) is not None:
@@ -41,7 +43,7 @@ def handle(request: Any, call: Call) -> Any:
         refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, message, None) if code else None
         answer(_response(request, call, refused))
 
-    call.auto_create([CONSUMER_OFFSETS], created, PATIENCE_S)
+    call.auto_create([CONSUMER_OFFSETS], created, TIMEOUT_S)
     return None
 
 
@@ -83,4 +85,6 @@ def _response(request: Any, call: Call, refused: Answer | None) -> Any:
     if call.version < FIRST_BATCHED:
         return find_coordinator.Response(**fields[0])
     make = find_coordinator.Response.Coordinator
-    return find_coordinator.Response(coordinators=[make(key=key, **one) for key, one in zip(keys, fields, strict=True)])
+    return find_coordinator.Response(
+        coordinators=[make(key=key, **values) for key, values in zip(keys, fields, strict=True)]
+    )

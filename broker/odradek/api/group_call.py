@@ -1,4 +1,4 @@
-"""What a handler of a group request is given beside the request: who asks, and the groups. In the coordinator's loop."""
+"""The context of a group request: the client, and the groups. Used in the coordinator's loop."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Element = TypeVar("Element")
 
 
 class Pause:
-    """Lets the loop serve others now and then amid the long work of a coroutine.
+    """Yields to the event loop regularly during the long work of a coroutine.
 
-    :param enough: how much may be done in one go.
+    :param enough: how much work is done between two pauses.
     """
 
     def __init__(self, enough: int = 500) -> None:
         self._pace = Pace(enough)
 
     async def after(self, done: int = 1) -> None:
-        """Count what was done, and let others have their turn once it is enough."""
+        """Count work that was done, and yield to the loop if it is enough."""
         if self._pace.over(done):
             await asyncio.sleep(0)
 
     async def between(self, elements: Iterable[Element]) -> AsyncIterator[Element]:
-        """The elements, with such pauses between them."""
+        """The elements, with pauses between them."""
         for element in elements:
             if self._pace.over():
                 await asyncio.sleep(0)
@@ -45,12 +45,12 @@ class Pause:
 
 @dataclass
 class GroupView:
-    """One a coordinator, used in its loop alone.
+    """The groups of a coordinator and what requests need besides; used only in its loop.
 
     :param topics: the coordinator's mirror of the topics.
-    :param wait_for_offsets_topic: returns once the group's partition of `__consumer_offsets` is there; it is made if need be.
-    :param tree: committed offsets of before 0.9, in the metadata tree; its calls are made in the controller thread.
-    :param limits: how many elements a request may have, by API key.
+    :param tree: committed offsets in the metadata tree, from clients before Kafka 0.9; its functions run in the controller
+        thread.
+    :param limits: the largest number of elements in a request, by API key.
     """
 
     config: BrokerConfig
@@ -61,7 +61,7 @@ class GroupView:
 
     @property
     def without_consumer_protocol(self) -> str | None:
-        """Why there are no groups of KIP-848; None if there are."""
+        """The reason why consumer groups (KIP-848) are disabled; None if they are enabled."""
         enabled = self.config["group.coordinator.rebalance.protocols"]
         if isinstance(enabled, tuple) and CONSUMER in enabled:
             return None
@@ -70,12 +70,14 @@ class GroupView:
 
 @dataclass
 class OffsetTree:
-    """Offsets under `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree, as the documents say.
+    """Offsets under `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree
+    (docs/decisions/0026-offsets-in-the-tree.md).
 
-    :param read: (group, [(topic, partition)]) to {(topic, partition): offset}; what is not there is left out.
-    :param write: (group, {(topic, partition): offset}); returns topics that do not exist any more, for which nothing is kept.
-    :param has_members: whether consumers of a group are registered in the tree.
-    :param delete: deletes a group with its offsets; returns whether there was one.
+    :param read: (group, [(topic, partition)]) to {(topic, partition): offset}; missing offsets are omitted.
+    :param write: (group, {(topic, partition): offset}); returns topics that do not exist any more, whose offsets are not
+        stored.
+    :param has_members: returns whether consumers of a group are registered in the tree.
+    :param delete: deletes a group with its offsets; returns whether the group existed.
     """
 
     read: Callable[[str, list[tuple[str, int]]], Awaitable[dict[tuple[str, int], int]]]
@@ -86,9 +88,9 @@ class OffsetTree:
 
 @dataclass
 class GroupCall:
-    """One a request.
+    """The context of one request.
 
-    :param host: address of the client without its port, as groups tell it of their members.
+    :param host: the client's address without its port, as shown for members of groups.
     :param park: see `PlainRequest.park`.
     """
 
@@ -105,50 +107,54 @@ class GroupCall:
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """A topic by id."""
-        found: Topic | None = self.view.topics.by_id.get(bytes(topic_id))
-        return found
+        topic: Topic | None = self.view.topics.by_id.get(bytes(topic_id))
+        return topic
 
 
 class RequestContext(Protocol):
-    """Whose request it is that is served at once: the forwarded context of its connection."""
+    """The forwarded context of the connection of a request that is served at once."""
 
     @property
     def peer(self) -> str:
-        """Address and port."""
+        """The client's address and port."""
 
     @property
     def client(self) -> str:
-        """Address and client id, as log lines name it."""
+        """Address and client id, as shown in log lines."""
 
     @property
     def client_id(self) -> str | None:
-        """As its header says."""
+        """The client id in the request's header."""
 
     @property
     def principal(self) -> str:
-        """Who it is for metering."""
+        """The principal to which metering attributes the request."""
 
 
 class PlainRequest(Protocol):
-    """A request that is served at once. It is answered exactly once, now or later."""
+    """A request that is served at once, that is, without a task. It is answered exactly once, now or later."""
 
     @property
     def payload(self) -> bytes:
-        """With its header."""
+        """The request with its header."""
 
     @property
     def context(self) -> RequestContext:
-        """Who asks."""
+        """The context of the client's connection."""
 
     def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
-        """:param payload: the response with its header. :param status: see `odradek.net.forward_frames.Status`."""
+        """Send the response.
+
+        :param payload: the response with its header. :param status: see `odradek.net.forward_frames.Status`.
+        """
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Call `callback` if the client's connection ends before the request is answered."""
 
     def park(self) -> None:
-        """It was read and waits for what other clients do, for minutes perhaps: `payload` goes, and with it its share of the
-        bytes of requests under way, beyond which the coordinator reads no more. What is kept of it is the group's."""
+        """Release `payload`. The request was read and waits for other clients, possibly for minutes. Its bytes no longer
+        count as in flight, which is limited: above the limit the coordinator stops reading. The group keeps what it needs of
+        the request."""
 
 
 FAILED = 1
@@ -156,8 +162,8 @@ FAILED = 1
 
 
 def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes], *fields: object) -> None:
-    """Answer with what `encode` makes of the fields. Whatever goes wrong fails this request alone: a group answers many members
-    in a loop, and the others must get their answers.
+    """Answer with the response that `encode` makes from the fields. An error fails only this request: a group answers many
+    members in a loop, and the other members must get their responses.
     """
     try:
         payload = encode(*fields)
@@ -174,14 +180,14 @@ def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes]
 
 
 def host_of(peer: str) -> str:
-    """The address without its port: "[::1]:5" and "127.0.0.1:5"."""
+    """The address without its port, for "[::1]:5" and "127.0.0.1:5"."""
     return peer.rpartition(":")[0].strip("[]")
 
 
 async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
-    """Call a verb of the groups with a callback and wait for what it is called with.
+    """Call a method of the groups with a callback, and wait for the value with which the callback is called.
 
-    A client that goes away cancels the waiting, not the verb.
+    If the client disconnects, the wait is cancelled, but not the method.
     """
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -190,5 +196,5 @@ async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
             future.set_result(answer)
 
     verb(then)
-    del verb  # and what it was called with
+    del verb  # release its arguments, too
     return await future

@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member of a classic group is alive. Executed by the coordinator, in its loop."""
+"""Heartbeat (12): a member of a classic group reports that it is alive. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from odradek.protocol.schemas import heartbeat
 
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
-    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
     read = read_heartbeat(request.payload)
     if read is None:
         return False
@@ -19,7 +19,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """At once."""
+    """Serve a request that `at_once` did not serve."""
     error = call.view.groups.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id
     )

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): settings of a resource are set, deleted, extended. In the coordinator's controller thread."""
+"""IncrementalAlterConfigs (44): sets, deletes and extends settings of a resource. In the coordinator's controller thread."""
 
 from typing import Any
 
@@ -8,5 +8,5 @@ from odradek.protocol.schemas import incremental_alter_configs
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each resource for itself; in force when it is answered."""
+    """Change each resource independently; the changes are in force when the response is sent."""
     return config_changes.answered(request, config_changes.edited, incremental_alter_configs.Response, call)

@@ -1,10 +1,10 @@
-"""InitProducerId (22). Executed by the coordinator, in its controller thread.
+"""InitProducerId (22): assigns a producer id. Executed by the coordinator, in its controller thread.
 
-Gives an idempotent producer its id, with epoch 0; the id and epoch that it may have had do not matter then.
+An idempotent producer gets a new id with epoch 0; its former id and epoch are ignored.
 
-Transactions are not supported yet, so a transactional id is refused. FindCoordinator has refused it already; a client that
-sends InitProducerId all the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for which no client library repeats the request:
-librdkafka repeats it for UNSUPPORTED_VERSION and INVALID_REQUEST.
+Transactions are not supported yet, so a transactional id is refused. FindCoordinator refuses it before; a client that sends
+InitProducerId nevertheless gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because no client library retries after this error:
+librdkafka retries after UNSUPPORTED_VERSION and INVALID_REQUEST.
 """
 
 import logging
@@ -22,7 +22,7 @@ NO_PRODUCER = -1
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """An id that no producer had before, or an error."""
+    """Assign an id that no producer had before, or return an error."""
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
         return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

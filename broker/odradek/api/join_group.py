@@ -1,4 +1,4 @@
-"""JoinGroup (11): a member joins a classic group, or joins it again. Executed by the coordinator, in its loop."""
+"""JoinGroup (11): a member joins or rejoins a classic group. Executed by the coordinator, in its loop."""
 
 from functools import partial
 from typing import Any
@@ -14,27 +14,28 @@ FIRST_SKIP_ASSIGNMENT = 9
 
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
-    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
     read = read_join(request.payload)
     if read is None:
         return False
     version, correlation_id, group_id, session_ms, rebalance_ms, member_id, instance_id, kind, protocols, reason = read
 
-    def joined(told: JoinResult) -> None:
+    def joined(result: JoinResult) -> None:
         answer_encoded(
-            request, "JoinGroup", join_response, version, correlation_id, told.error, told.generation_id,
-            told.protocol_type, told.protocol_name, told.leader, told.skip_assignment, told.member_id, told.members,
+            request, "JoinGroup", join_response, version, correlation_id, result.error, result.generation_id,
+            result.protocol_type, result.protocol_name, result.leader, result.skip_assignment, result.member_id,
+            result.members,
         )  # fmt: skip
 
-    asker = request.context
+    context = request.context
     join = JoinRequest(
         member_id,
         session_ms,
         rebalance_ms if rebalance_ms >= 0 else session_ms,
         kind,
         protocols,
-        asker.client_id or "",
-        f"/{host_of(asker.peer)}",
+        context.client_id or "",
+        f"/{host_of(context.peer)}",
         instance_id,
         version >= FIRST_WITH_MEMBER_ID_REQUIRED,
         version >= FIRST_SKIP_ASSIGNMENT,
@@ -47,14 +48,14 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Answered when the rebalance that this may cause is through."""
+    """Join the group; the response is sent when the rebalance that this may cause has ended."""
     timeout_ms = request.rebalance_timeout_ms
     join = JoinRequest(
         member_id=request.member_id,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=timeout_ms if call.version >= 1 and timeout_ms >= 0 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=[(one.name, bytes(one.metadata)) for one in request.protocols],
+        protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
         instance_id=request.group_instance_id,
@@ -62,10 +63,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
         reason=request.reason or "",
     )
-    asked = [partial(call.view.groups.join, request.group_id, join)]
-    del request, join  # who waits keeps nothing that the group does not
+    verbs = [partial(call.view.groups.join, request.group_id, join)]
+    del request, join  # a waiting request keeps nothing in memory that the group does not keep
     call.park()
-    joined: JoinResult = await answered(asked.pop())
+    joined: JoinResult = await answered(verbs.pop())
     name = joined.protocol_name
     return join_group.Response(
         error_code=joined.error,

@@ -1,4 +1,4 @@
-"""LeaveGroup (13): members leave a group. Executed by the coordinator, in its loop."""
+"""LeaveGroup (13): removes members from a group. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
@@ -10,11 +10,12 @@ FIRST_BATCHED = 3
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Once it is durable, where members are; the rebalance that follows is not waited for."""
+    """Remove the members. The response is sent when this is durable, for groups whose members are stored; it does not wait
+    for the rebalance that follows."""
     if call.version < FIRST_BATCHED:
         error, errors = await _left(call, request.group_id, [(request.member_id, None, "")])
         return leave_group.Response(error_code=error or (errors[0] if errors else error))
-    members = [(one.member_id, one.group_instance_id, one.reason or "") for one in request.members]
+    members = [(member.member_id, member.group_instance_id, member.reason or "") for member in request.members]
     error, errors = await _left(call, request.group_id, members)
     return leave_group.Response(
         error_code=error,

@@ -1,6 +1,7 @@
-"""ListConfigResources (74): names of what has configuration. Executed by the coordinator, in its controller thread.
+"""ListConfigResources (74): returns the names of resources that have a configuration. Executed by the coordinator, in its
+controller thread.
 
-Version 0 lists client metrics subscriptions only, of which there are none here.
+Version 0 lists only client metrics subscriptions, which this broker does not support.
 """
 
 from typing import Any
@@ -16,11 +17,11 @@ Response = list_config_resources.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Those of the types asked for; of all types if none are named."""
+    """List the resources of the requested types, or of all types if none are named."""
     if call.version == 0:
         return Response()
-    wanted = list(request.resource_types) or list(KNOWN)
-    if any(kind not in KNOWN for kind in wanted):
+    kinds = list(request.resource_types) or list(KNOWN)
+    if any(kind not in KNOWN for kind in kinds):
         return Response(error_code=ErrorCode.UNSUPPORTED_VERSION)
     nodes = [str(broker.id) for broker in call.view.controller.brokers()]
     names = {
@@ -32,7 +33,7 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
     return Response(
         config_resources=[
             Response.ConfigResource(resource_name=name, resource_type=kind)
-            for kind in dict.fromkeys(wanted)
+            for kind in dict.fromkeys(kinds)
             for name in sorted(names.get(kind, ()))
         ]
     )

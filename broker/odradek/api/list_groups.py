@@ -1,4 +1,4 @@
-"""ListGroups (16): the groups that this broker coordinates. Executed by the coordinator, in its loop."""
+"""ListGroups (16): lists the groups that this broker coordinates. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ Response = list_groups.Response
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """All, or those in the states and of the types asked for; case does not matter."""
+    """List all groups, or those with the requested states and types; both are compared without regard to case."""
     if call.view.groups.loading:
         return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    answer = Response()
+    response = Response()
     pause = Pause()
     for group in list(call.view.groups.groups()):
         await pause.after()
         if (not states or group.state_name.lower() in states) and (not types or group.type_name in types):
-            answer.groups.append(
+            response.groups.append(
                 Response.ListedGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
@@ -28,4 +28,4 @@ async def handle(request: Any, call: GroupCall) -> Any:
                     group_type=group.type_name,
                 )
             )
-    return answer
+    return response

@@ -1,10 +1,11 @@
-"""ListOffsets (2): the offset of a time, or an end of the log. Executed by an off-loop thread of the worker: it reads indexes.
+"""ListOffsets (2): returns the offset for a timestamp, or the start or end of the log. Executed by an off-loop thread of the
+worker, because it reads indexes.
 
-Times below zero: -1 the end that the reader may see, -2 the start, -3 the record with the largest timestamp, -4 the start on
-local disk (the start: nothing is tiered), -5 and -6 concern tiered storage, which there is none of.
+Negative timestamps: -1 is the end that the reader may see, -2 the log start, -3 the record with the largest timestamp, -4 the
+start on local disk (equal to the log start, because there is no tiered storage); -5 and -6 concern tiered storage.
 
-Version 0 is answered with a list, newest first: the end, and the starts of the segments that were last written before the
-time.
+The response of version 0 contains a list of offsets, newest first: the log end, and the base offsets of the segments that were
+last written before the timestamp.
 """
 
 import logging
@@ -35,47 +36,50 @@ WITHOUT_LOOK_UP = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EA
 STEP = 50
 CONSUMER = -1
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def handle(request: Any, call: Call) -> Steps:
-    """Answer every partition on its own; one that is asked for twice is refused, once. A look-up by time, or a few
-    partitions for which none is needed, are a step.
+    """Handle each partition independently. A partition that is named more than once is refused, with one result. A step is one
+    look-up by time, or a few partitions that need no look-up.
     """
-    asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    counts = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
     topics = []
     pace = Pace(STEP)
     for topic in request.topics:
         partitions = []
-        for one in {one.partition_index: one for one in topic.partitions}.values():
-            if pace.over(1 if one.timestamp in WITHOUT_LOOK_UP and call.version > 0 else STEP):
+        for partition in {partition.partition_index: partition for partition in topic.partitions}.values():
+            if pace.over(1 if partition.timestamp in WITHOUT_LOOK_UP and call.version > 0 else STEP):
                 yield
             partitions.append(
-                _refused(one)
-                if asked[topic.name, one.partition_index] > 1
-                else _partition(request, topic.name, one, call)
+                _refused(partition)
+                if counts[topic.name, partition.partition_index] > 1
+                else _partition(request, topic.name, partition, call)
             )
         topics.append(list_offsets.Response.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return list_offsets.Response(topics=topics)
 
 
-def _partition(request: Any, name: str, one: Any, call: Call) -> Any:
-    answer = list_offsets.Response.ListOffsetsPartitionResponse(partition_index=one.partition_index)
-    _fill(answer, request, name, one, call)
+def _partition(request: Any, name: str, partition: Any, call: Call) -> Any:
+    answer = list_offsets.Response.ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+    _fill(answer, request, name, partition, call)
     if call.version < FIRST_WITH_EPOCH:
         answer.leader_epoch = -1
     return answer
 
 
-def _refused(one: Any) -> Any:
+def _refused(partition: Any) -> Any:
     return list_offsets.Response.ListOffsetsPartitionResponse(
-        partition_index=one.partition_index, error_code=ErrorCode.INVALID_REQUEST
+        partition_index=partition.partition_index, error_code=ErrorCode.INVALID_REQUEST
     )
 
 
-def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:
-    error, slot, state = leader_state(call, name, one.partition_index, one.current_leader_epoch)
-    if not error and (one.timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(one.timestamp, 0)):
+def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> None:
+    timestamp = partition.timestamp
+    error, slot, state = leader_state(call, name, partition.partition_index, partition.current_leader_epoch)
+    if not error and (timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(timestamp, 0)):
         error = ErrorCode.UNSUPPORTED_VERSION
     if error:
         answer.error_code = error
@@ -86,68 +90,69 @@ def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:
     elif call.version >= 2 and request.isolation_level == READ_COMMITTED:
         end = state["last_stable_offset"]
     if call.version == 0:
-        _fill_with_segments(answer, request, name, one, call, slot, state)
-    elif one.timestamp == LATEST:
+        _fill_with_segments(answer, request, name, partition, call, slot, state)
+    elif timestamp == LATEST:
         answer.offset, answer.leader_epoch = end, state["leader_epoch"]
-    elif one.timestamp in (EARLIEST, EARLIEST_LOCAL):
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = state["log_start_offset"]
         answer.leader_epoch = _epoch_at(state, answer.offset)
-    elif one.timestamp >= 0 or one.timestamp == LARGEST_TIMESTAMP:
+    elif timestamp >= 0 or timestamp == LARGEST_TIMESTAMP:
         try:
-            found = _again(lambda now: _by_time(call, now, one.timestamp, end), slot, state)
+            record = _with_retries(lambda present: _by_time(call, present, timestamp, end), slot, state)
         except (OSError, ValueError) as problem:
-            log.error("cannot look up an offset by time in %s-%d: %s", name, one.partition_index, problem)
+            log.error("cannot look up an offset by time in %s-%d: %s", name, partition.partition_index, problem)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return
-        if found is not None:
-            answer.offset, answer.timestamp, answer.leader_epoch = found
+        if record is not None:
+            answer.offset, answer.timestamp, answer.leader_epoch = record
 
 
 def _fill_with_segments(
-    answer: Any, request: Any, name: str, one: Any, call: Call, slot: int, state: dict[str, Any]
+    answer: Any, request: Any, name: str, partition: Any, call: Call, slot: int, state: dict[str, Any]
 ) -> None:
-    """At most `max_num_offsets` offsets, descending: those of segments last modified at or before the time, and the log's
-    end. A consumer sees the high watermark in place of what lies behind it."""
+    """At most `max_num_offsets` offsets, descending: the base offsets of segments last modified at or before the timestamp,
+    and the log end. For a consumer, offsets above the high watermark are replaced by the high watermark."""
     try:
-        found = _again(lambda now: _segment_times(call, now), slot, state) or []
+        times = _with_retries(lambda present: _segment_times(call, present), slot, state) or []
     except OSError as problem:
-        log.error("cannot list the segments of %s-%d: %s", name, one.partition_index, problem)
+        log.error("cannot list the segments of %s-%d: %s", name, partition.partition_index, problem)
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
-    if one.timestamp == EARLIEST:
-        found = found[:1]
-    elif one.timestamp != LATEST:
-        while found and found[-1][1] > one.timestamp:
-            found.pop()
-    offsets = sorted((offset for offset, _ in found[::-1][: max(one.max_num_offsets, 0)]), reverse=True)
+    if partition.timestamp == EARLIEST:
+        times = times[:1]
+    elif partition.timestamp != LATEST:
+        while times and times[-1][1] > partition.timestamp:
+            times.pop()
+    offsets = sorted((offset for offset, _ in times[::-1][: max(partition.max_num_offsets, 0)]), reverse=True)
     if request.replica_id == CONSUMER and offsets and offsets[0] > state["high_watermark"]:
-        offsets = [state["high_watermark"], *(each for each in offsets if each <= state["high_watermark"])]
+        offsets = [state["high_watermark"], *(offset for offset in offsets if offset <= state["high_watermark"])]
     answer.old_style_offsets = offsets
 
 
 def _segment_times(call: Call, state: dict[str, Any]) -> list[tuple[int, int]]:
-    """(first offset, time of the last change in ms) of every segment, and of the log's end, which is now."""
+    """(first offset, modification time in ms) of every segment, then (log end offset, present time) unless the active segment
+    is empty."""
     segments = _segments(call, state)
     try:
-        found = []
+        times = []
         for base in _bases(segments, state):
             segment = segments.open(base)
             changed = os.fstat(segment.log_fd).st_mtime_ns // 1_000_000
-            found.append((max(base, state["log_start_offset"]), changed))
+            times.append((max(base, state["log_start_offset"]), changed))
     finally:
         segments.close()
     if state["size"] > 0:
-        found.append((state["log_end_offset"], time.time_ns() // 1_000_000))
-    return found
+        times.append((state["log_end_offset"], time.time_ns() // 1_000_000))
+    return times
 
 
 def _epoch_at(state: dict[str, Any], offset: int) -> int:
-    """The leader epoch of an offset, as far as the slot knows its epochs; -1 if not."""
+    """The leader epoch of an offset; -1 if it is older than the epochs in the slot."""
     return max((epoch for epoch, start in state["epochs"] if start <= offset), default=-1)
 
 
 def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
-    """The partition's segments, listed anew: this runs beside the loop, whose lists are its own."""
+    """A new list of the partition's segments: this code runs outside of the loop, which has separate lists."""
     path = f"{call.view.log_dirs[state['log_dir']]}/{state['topic']}-{state['partition']}"
     segments = SegmentList(path, call.view.segments)
     segments.see(state["generation"])
@@ -155,36 +160,38 @@ def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
 
 
 def _bases(segments: SegmentList, state: dict[str, Any]) -> list[int]:
-    """The base offsets of the segments that hold the log."""
+    """The base offsets of the segments that contain the log."""
     bases = [base for base in segments.base_offsets() if base <= state["segment_base"]]
-    # Segments that end at the log start offset or before only wait for their removal.
+    # Segments that end at or before the log start offset are waiting for their removal.
     while len(bases) > 1 and bases[1] <= state["log_start_offset"]:
         del bases[0]
     return bases
 
 
-def _again(look: Callable[[dict[str, Any]], Found], slot: int, state: dict[str, Any]) -> Found | None:
-    """`look(state)`, once more where segments went or were swapped meanwhile: it ends because each time the log changed."""
+def _with_retries(look: Callable[[dict[str, Any]], Result], slot: int, state: dict[str, Any]) -> Result | None:
+    """The result of `look(state)`, which is repeated with the new state if segments were removed or swapped meanwhile. The
+    loop ends, because each repetition requires another change of the log."""
     while True:
         if slot_upkeep.swap_under_way(slot):
             slot_upkeep.settle_swap(slot)
             state = slots.describe(slot)
         problem = None
         try:
-            found = look(state)
+            result = look(state)
         except FileNotFoundError as error:
-            problem, found = error, None
+            problem, result = error, None
         newer = slots.describe(slot)
         if newer["incarnation"] == state["incarnation"] and newer["generation"] != state["generation"]:
             state = newer
             continue
         if problem is not None:
             raise problem
-        return found
+        return result
 
 
 def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) of the first record at or after a time, or of the largest timestamp; None if none."""
+    """(offset, timestamp, leader epoch) of the first record at or after a timestamp, or of the record with the largest
+    timestamp; None if there is no such record below `end`."""
     segments = _segments(call, state)
     try:
         bases = _bases(segments, state)
@@ -198,19 +205,19 @@ def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tup
             segment = _Segment(segments, base, state)
             if segment.largest_timestamp() < timestamp:
                 continue
-            found = segment.find(timestamp, state["log_start_offset"])
-            if found is not None:
-                return found if found[0] < end else None
+            record = segment.find(timestamp, state["log_start_offset"])
+            if record is not None:
+                return record if record[0] < end else None
         return None
     finally:
         segments.close()
 
 
 class _Segment:
-    """An open segment, and how much of it may be seen: the committed part of the active segment, all of a closed one.
+    """An open segment with its readable part: the committed part of the active segment, or all of a closed one.
 
-    The reference to the OpenSegment keeps its descriptors open: the cache closes a segment that nothing else refers to when
-    later ones are opened. So a segment is opened, searched and released before the next one, and descriptor numbers are not
+    The reference to the OpenSegment keeps its descriptors open: when later segments are opened, the cache closes those that
+    nothing refers to. So a segment is opened, searched and released before the next one, and descriptor numbers are not
     stored.
     """
 
@@ -219,7 +226,7 @@ class _Segment:
         self._state = state if base == state["segment_base"] else None
 
     def largest_timestamp(self) -> int:
-        """In ms; -1 without any."""
+        """The largest timestamp in ms; -1 if the segment has none."""
         if self._state:
             return int(self._state["max_timestamp"])
         entries = self._time_entries()
@@ -227,7 +234,7 @@ class _Segment:
         return int.from_bytes(last, "big", signed=True) if len(last) == 8 else -1
 
     def find(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
-        """As `find_timestamp`."""
+        """See `find_timestamp`."""
         state = self._state
         log_fd, index_fd = self._open.log_fd, self._open.index_descriptor()
         return find_timestamp(

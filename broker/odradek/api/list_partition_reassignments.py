@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): moves of replicas under way. Executed by workers; on one broker nothing can move."""
+"""ListPartitionReassignments (46): lists reassignments under way. Executed by workers. On a single broker there are none."""
 
 from typing import Any
 
@@ -7,5 +7,5 @@ from odradek.protocol.schemas import list_partition_reassignments
 
 
 def handle(request: Any, call: Call) -> Any:
-    """None."""
+    """Return an empty list."""
     return list_partition_reassignments.Response(error_message=None)

@@ -1,4 +1,5 @@
-"""ListTransactions (66): transactions by state, producer, age, and pattern. Executed by workers. There are none yet."""
+"""ListTransactions (66): lists transactions by state, producer, age and pattern. Executed by workers. No transactions exist
+yet."""
 
 import re
 from typing import Any
@@ -21,12 +22,12 @@ STATES = frozenset(
 )
 WITH_PATTERN = 2
 LONGEST_PATTERN = 1000
-"""Characters: what it takes to compile a pattern grows with them."""
+"""The limit in characters, because the cost of compiling a pattern grows with its length."""
 Response = list_transactions.Response
 
 
 def handle(request: Any, call: Call) -> Any:
-    """None; filters by states that do not exist are told."""
+    """Return no transactions, and the state filters that name unknown states."""
     if call.version >= WITH_PATTERN and request.transactional_id_pattern:
         if len(request.transactional_id_pattern) > LONGEST_PATTERN:
             return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)

@@ -1,4 +1,6 @@
-"""ListTreeOffsets (20102, private): the groups in the metadata tree. Executed by the coordinator, in its controller thread."""
+"""ListTreeOffsets (20102, private): lists the groups in the metadata tree, or their offsets. Executed by the coordinator, in
+its controller thread.
+"""
 
 from collections.abc import Generator
 from typing import Any
@@ -14,7 +16,7 @@ Response = list_tree_offsets.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """The names of all groups; or the offsets of those that are named, without the groups that are not in the tree."""
+    """List the names of all groups; or, if groups are named, their offsets, without groups that are not in the tree."""
     store = call.view.store
     if request.group_ids is None:
         return Response(groups=(yield from _all_groups(store)))
@@ -22,14 +24,14 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     pace = Pace(STEP)
     for name in dict.fromkeys(request.group_ids):
         topics: dict[str, list[Any]] = {}
-        found = (yield from group_offsets.describe(store, name)) if group_offsets.may_be_in_tree(name) else {}
-        if pace.over(1 + len(found)):
+        offsets = (yield from group_offsets.describe(store, name)) if group_offsets.may_be_in_tree(name) else {}
+        if pace.over(1 + len(offsets)):
             yield
-        for (topic, partition), offset in sorted(found.items()):
-            one = Response.Partition(partition_index=partition, committed_offset=offset)
-            topics.setdefault(topic, []).append(one)
+        for (topic, partition), offset in sorted(offsets.items()):
+            row = Response.Partition(partition_index=partition, committed_offset=offset)
+            topics.setdefault(topic, []).append(row)
         if topics:
-            listed = [Response.Topic(name=topic, partitions=ones) for topic, ones in topics.items()]
+            listed = [Response.Topic(name=topic, partitions=rows) for topic, rows in topics.items()]
             groups.append(Response.Group(group_id=name, topics=listed))
     return Response(groups=groups)
 

@@ -1,8 +1,8 @@
-"""Metadata (3): brokers and topics. Executed by workers; topics to be created are asked of the coordinator first.
+"""Metadata (3): returns brokers and topics. Executed by workers, which first ask the coordinator to create missing topics.
 
-A topic that is created on the way is answered in the same response: the worker has taken over the coordinator's version by
-then, so that the client's next request finds it. A large answer is put together in steps. A request that names more topics than
-`MOST_TO_CREATE_FROM` creates none.
+The response contains topics that the request created: by then the worker has taken over the coordinator's metadata version,
+so the client's next request finds them, too. A large response is built in steps. A request that names more topics than
+`MAX_TOPICS_TO_CREATE` creates none.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,15 @@ from odradek.protocol.schemas import metadata
 
 ZERO_ID = bytes(16)
 FIRST_BY_ID = 12
-"""Versions 10 and 11 have the field for ids, but no null name in the response."""
-MOST_TO_CREATE_FROM = 1000
+"""The first version in which topics may be requested by id: versions 10 and 11 have the field, but the response cannot
+contain a null name."""
+MAX_TOPICS_TO_CREATE = 1000
 STEP = 500
-"""Topics and partitions that are described in one go."""
+"""The number of topics and partitions per step."""
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Answer now, or after the coordinator created what is missing."""
+    """Respond now, or after the coordinator created the missing topics."""
     if call.version < FIRST_BY_ID and any(
         topic.name is None or topic.topic_id != ZERO_ID for topic in request.topics or ()
     ):
@@ -33,10 +34,10 @@ def handle(request: Any, call: Call) -> Any:
     missing = _to_create(request, call)
     if not missing:
         return _steps(request, call, {})
-    answer = call.answer_later()
+    respond = call.answer_later()
 
     def created(outcomes: list[tuple[str, int, str | None]]) -> None:
-        answer(_steps(request, call, {name: code for name, code, _ in outcomes}))
+        respond(_steps(request, call, {name: code for name, code, _ in outcomes}))
 
     call.auto_create(missing, created)
     return None
@@ -52,8 +53,8 @@ def _refused(request: Any) -> Any:
     )
 
 
-def _wanted(request: Any, call: Call) -> list[Any] | None:
-    """The topics that are asked for, each once; None for all."""
+def _requested(request: Any, call: Call) -> list[Any] | None:
+    """The requested topics without duplicates; None for all topics."""
     if request.topics is None or (call.version == 0 and not request.topics):
         return None
     return list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())
@@ -63,32 +64,32 @@ def _to_create(request: Any, call: Call) -> list[str]:
     allowed = call.version < 4 or request.allow_auto_topic_creation
     if (
         not allowed
-        or len(request.topics or ()) > MOST_TO_CREATE_FROM
+        or len(request.topics or ()) > MAX_TOPICS_TO_CREATE
         or not call.view.config["auto.create.topics.enable"]
     ):
         return []
-    wanted = _wanted(request, call)
-    if wanted is None:
+    requested = _requested(request, call)
+    if requested is None:
         return []
     return [
         topic.name
-        for topic in wanted
+        for topic in requested
         if topic.name is not None and call.view.topics.get(topic.name) is None and why_illegal(topic.name) is None
     ]
 
 
 def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
-    wanted = _wanted(request, call)
+    requested = _requested(request, call)
     operations = call.version >= 8 and request.include_topic_authorized_operations
     topics = []
     pace = Pace(STEP)
-    for one in [topic for _, topic in sorted(call.view.topics.by_name.items())] if wanted is None else wanted:
-        found = one if wanted is None else _find(one, call)
-        topics.append(_missing(one, refused) if found is None else _topic(found, operations))
-        if found is not None:
-            for first in range(0, found.count, STEP):
-                topics[-1].partitions += _partitions(found, first)
-                if pace.over(min(STEP, found.count - first)):
+    for entry in [topic for _, topic in sorted(call.view.topics.by_name.items())] if requested is None else requested:
+        topic = entry if requested is None else _find(entry, call)
+        topics.append(_missing(entry, refused) if topic is None else _topic(topic, operations))
+        if topic is not None:
+            for first in range(0, topic.count, STEP):
+                topics[-1].partitions += _partitions(topic, first)
+                if pace.over(min(STEP, topic.count - first)):
                     yield
         if pace.over():
             yield
@@ -97,8 +98,10 @@ def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
         cluster_operations = cluster_view.CLUSTER_OPERATIONS
     return metadata.Response(
         brokers=[
-            metadata.Response.MetadataResponseBroker(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack)
-            for one in cluster_view.brokers(call)
+            metadata.Response.MetadataResponseBroker(
+                node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in cluster_view.brokers(call)
         ],
         cluster_id=call.view.shm.cluster_id,
         controller_id=cluster_view.controller_id(call),
@@ -107,26 +110,28 @@ def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
     )
 
 
-def _find(one: Any, call: Call) -> Topic | None:
-    found: Topic | None = (
-        call.view.topics.by_id.get(one.topic_id) if one.name is None else call.view.topics.get(one.name)
+def _find(requested: Any, call: Call) -> Topic | None:
+    topic: Topic | None = (
+        call.view.topics.by_id.get(requested.topic_id)
+        if requested.name is None
+        else call.view.topics.get(requested.name)
     )
-    return found
+    return topic
 
 
-def _missing(one: Any, refused: Mapping[str, int]) -> Any:
-    """What is said of a topic that there is not."""
+def _missing(requested: Any, refused: Mapping[str, int]) -> Any:
+    """The part of the response for a topic that does not exist."""
     make = metadata.Response.MetadataResponseTopic
-    if one.name is None:
-        return make(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=one.topic_id)
-    code = refused.get(one.name, ErrorCode.NONE)
-    if why_illegal(one.name) is not None:
+    if requested.name is None:
+        return make(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=requested.topic_id)
+    code = refused.get(requested.name, ErrorCode.NONE)
+    if why_illegal(requested.name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return make(error_code=code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=one.name, topic_id=ZERO_ID)
+    return make(error_code=code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=requested.name, topic_id=ZERO_ID)
 
 
 def _topic(topic: Topic, operations: bool) -> Any:
-    """A topic, still without its partitions."""
+    """The part of the response for a topic, without partitions."""
     return metadata.Response.MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -138,16 +143,16 @@ def _topic(topic: Topic, operations: bool) -> Any:
 
 
 def _partitions(topic: Topic, first: int) -> list[Any]:
-    """Up to STEP partitions of a topic."""
+    """The parts of the response for up to STEP partitions of a topic."""
     return [
         metadata.Response.MetadataResponsePartition(
-            error_code=one.error,
-            partition_index=one.number,
-            leader_id=one.leader_id,
-            leader_epoch=one.leader_epoch,
-            replica_nodes=one.replicas,
-            isr_nodes=one.in_sync,
-            offline_replicas=one.offline,
+            error_code=state.error,
+            partition_index=state.number,
+            leader_id=state.leader_id,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.in_sync,
+            offline_replicas=state.offline,
         )
-        for one in cluster_view.partitions(topic, first, first + STEP)
+        for state in cluster_view.partitions(topic, first, first + STEP)
     ]

@@ -1,6 +1,6 @@
-"""OffsetCommit (8): a group's offsets are stored. Executed by the coordinator, in its loop.
+"""OffsetCommit (8): stores offsets of a group. Executed by the coordinator, in its loop.
 
-Version 0 writes to the metadata tree, without a coordinator's checks; 1 and later go into `__consumer_offsets`.
+Version 0 writes to the metadata tree, without checks of the group; versions 1 and later write to `__consumer_offsets`.
 """
 
 from functools import partial
@@ -22,10 +22,10 @@ LATEST_MS = (1 << 63) - 1
 
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
-    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
     groups = view.groups
-    longest_note, most = groups.settings.offset_metadata_max_bytes, view.limits[offset_commit.API_KEY]
-    commit = read(request.payload, view.topics, longest_note, groups.wall_ms(), most)
+    max_metadata_bytes, max_elements = groups.settings.offset_metadata_max_bytes, view.limits[offset_commit.API_KEY]
+    commit = read(request.payload, view.topics, max_metadata_bytes, groups.wall_ms(), max_elements)
     if commit is None:
         return False
     groups.commit(commit, partial(_answer, request, commit))
@@ -40,7 +40,7 @@ def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> 
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Every partition is judged by itself, then the rest is stored together."""
+    """Check each partition independently, then store the offsets of all valid partitions together."""
     errors: dict[tuple[int, int], ErrorCode] = {}
     places: dict[tuple[int, int], Place] = {}
     offsets: dict[Place, Committed] = {}
@@ -48,21 +48,23 @@ async def handle(request: Any, call: GroupCall) -> Any:
     pause = Pause()
     for t, topic in enumerate(request.topics):
         known = call.topic_by_id(topic.topic_id) if call.version >= FIRST_BY_ID else call.topic(topic.name)
-        for p, one in enumerate(topic.partitions):
+        for p, partition in enumerate(topic.partitions):
             await pause.after()
-            error = _refusal(one, known, call)
+            error = _refusal(partition, known, call)
             if error is not ErrorCode.NONE:
                 errors[t, p] = error
                 continue
             assert known is not None
-            place = (known.name, one.partition_index)
+            place = (known.name, partition.partition_index)
             places[t, p] = place
-            offsets[place] = _committed(one, request, now_ms)
+            offsets[place] = _committed(partition, request, now_ms)
     if call.version == 0 and not may_be_in_tree(request.group_id):
         outcome = ErrorCode.INVALID_GROUP_ID
     elif call.version == 0:
-        gone = await call.view.tree.write(request.group_id, {place: one.offset for place, one in offsets.items()})
-        errors |= {at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for at, place in places.items() if place[0] in gone}
+        missing = await call.view.tree.write(
+            request.group_id, {place: committed.offset for place, committed in offsets.items()}
+        )
+        errors |= {at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for at, place in places.items() if place[0] in missing}
         outcome = ErrorCode.NONE
     else:
         commit = Commit(
@@ -75,36 +77,38 @@ async def handle(request: Any, call: GroupCall) -> Any:
         )
         outcome = await answered(lambda then: call.view.groups.commit(commit, then))
     make = offset_commit.Response
-    answer = make()
+    response = make()
     for t, topic in enumerate(request.topics):
-        told = [
+        results = [
             make.OffsetCommitResponsePartition(
-                partition_index=one.partition_index, error_code=errors.get((t, p), outcome)
+                partition_index=partition.partition_index, error_code=errors.get((t, p), outcome)
             )
-            for p, one in enumerate(topic.partitions)
+            for p, partition in enumerate(topic.partitions)
         ]
-        answer.topics.append(make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=told))
-        await pause.after(1 + len(told))
-    return answer
+        response.topics.append(
+            make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results)
+        )
+        await pause.after(1 + len(results))
+    return response
 
 
-def _refusal(one: Any, known: Any, call: GroupCall) -> ErrorCode:
+def _refusal(partition: Any, known: Any, call: GroupCall) -> ErrorCode:
     if known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= FIRST_BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not 0 <= one.partition_index < known.count:
+    if not 0 <= partition.partition_index < known.count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(one.committed_metadata or "") > call.view.groups.settings.offset_metadata_max_bytes:
+    if len(partition.committed_metadata or "") > call.view.groups.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def _committed(one: Any, request: Any, now_ms: int) -> Committed:
-    time_ms = one.commit_timestamp if one.commit_timestamp != DEFAULT_TIME else now_ms
+def _committed(partition: Any, request: Any, now_ms: int) -> Committed:
+    time_ms = partition.commit_timestamp if partition.commit_timestamp != DEFAULT_TIME else now_ms
     kept_ms = request.retention_time_ms
     return Committed(
-        one.committed_offset,
-        one.committed_leader_epoch,
-        one.committed_metadata or "",
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
         time_ms,
         min(now_ms + kept_ms, LATEST_MS) if kept_ms >= 0 else NO_EXPIRY,
     )

@@ -1,4 +1,4 @@
-"""OffsetDelete (47): a group's committed offsets are forgotten. Executed by the coordinator, in its loop."""
+"""OffsetDelete (47): deletes committed offsets of a group. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def _delete(group_id: str, places: list[Place], call: GroupCall) -> Outcom
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Offsets of topics that a member subscribes to stay. A part of a large request is forgotten at a time."""
+    """Delete the offsets, except those of topics to which a member subscribes. A large request is executed in parts."""
     places: list[Place] = []
     pause = Pause()
     for topic in request.topics:
@@ -31,20 +31,20 @@ async def handle(request: Any, call: GroupCall) -> Any:
         await pause.after(1 + len(topic.partitions))
     results: dict[Place, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):
-        error, of_some = await _delete(request.group_id, places[first : first + AT_ONCE], call)
+        error, part = await _delete(request.group_id, places[first : first + AT_ONCE], call)
         if error is not ErrorCode.NONE:
             return Response(error_code=error)
-        results |= of_some
+        results |= part
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answer = Response()
+    response = Response()
     for topic in request.topics:
-        told = [
+        partitions = [
             Response.OffsetDeleteResponsePartition(
-                partition_index=one.partition_index,
-                error_code=results.get((topic.name, one.partition_index), unknown),
+                partition_index=partition.partition_index,
+                error_code=results.get((topic.name, partition.partition_index), unknown),
             )
-            for one in topic.partitions
+            for partition in topic.partitions
         ]
-        answer.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=told))
-        await pause.after(1 + len(told))
-    return answer
+        response.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        await pause.after(1 + len(partitions))
+    return response

@@ -1,6 +1,6 @@
-"""OffsetFetch (9): a group's committed offsets. Executed by the coordinator, in its loop.
+"""OffsetFetch (9): returns the committed offsets of groups. Executed by the coordinator, in its loop.
 
-Version 0 reads the metadata tree; 1 and later what is in `__consumer_offsets`.
+Version 0 reads the metadata tree; versions 1 and later return the offsets in `__consumer_offsets`.
 """
 
 from collections.abc import Iterable
@@ -21,43 +21,43 @@ Response = offset_fetch.Response
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """What is not committed is answered with -1."""
+    """Return the offsets; -1 for partitions without a committed offset."""
     pause = Pause()
     if call.version >= FIRST_WITH_GROUPS:
-        asked: dict[str, Any] = {}
-        for (
-            one
-        ) in request.groups:  # a group is answered once: an answer may be a thousand times as large as its request
-            asked.setdefault(one.group_id, one)
-        return Response(groups=[await _group(one, call, pause) async for one in pause.between(asked.values())])
+        # A group is answered once: the response may be a thousand times as large as its request.
+        groups: dict[str, Any] = {}
+        for group in request.groups:
+            groups.setdefault(group.group_id, group)
+        return Response(groups=[await _group(group, call, pause) async for group in pause.between(groups.values())])
     if call.version == 0:
         return Response(topics=await _from_tree(request, call, pause))
     error, offsets = call.view.groups.fetch(request.group_id)
-    wanted = _wanted(request.topics, offsets)
-    late = error if call.version < FIRST_WITH_ERROR else ErrorCode.NONE  # an error of the whole came with version 2
-    if error is not ErrorCode.NONE and not late:
+    requested = _requested(request.topics, offsets)
+    # Before version 2, the response has no error code of its own: each partition contains it.
+    partition_error = error if call.version < FIRST_WITH_ERROR else ErrorCode.NONE
+    if error is not ErrorCode.NONE and not partition_error:
         return Response(error_code=error)
-    answer = Response()
+    response = Response()
     make = Response.OffsetFetchResponsePartition
-    for name, partitions in wanted:
-        told = [_partition(make, p, offsets.get(name, p), late) async for p in pause.between(partitions)]
-        answer.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=told))
-    return answer
+    for name, partitions in requested:
+        rows = [_partition(make, p, offsets.get(name, p), partition_error) async for p in pause.between(partitions)]
+        response.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=rows))
+    return response
 
 
 def _partition(make: Any, partition: int, committed: Committed | None, error: ErrorCode = ErrorCode.NONE) -> Any:
-    found = committed or NOTHING
+    offset = committed or NOTHING
     return make(
         partition_index=partition,
-        committed_offset=found.offset,
-        committed_leader_epoch=found.leader_epoch,
-        metadata=found.metadata,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
         error_code=error,
     )
 
 
-def _wanted(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> list[tuple[str, list[int]]]:
-    """The topics and partitions asked for; all that are committed if none are named."""
+def _requested(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> list[tuple[str, list[int]]]:
+    """The requested topics and partitions; all with a committed offset if none are named."""
     if topics is not None:
         return [(topic.name, list(topic.partition_indexes)) for topic in topics]
     everything: dict[str, list[int]] = {}
@@ -66,19 +66,19 @@ def _wanted(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> list[
     return list(everything.items())
 
 
-async def _group(asked: Any, call: GroupCall, pause: Pause) -> Any:
+async def _group(group: Any, call: GroupCall, pause: Pause) -> Any:
     make = Response.OffsetFetchResponseGroup
-    error, offsets = call.view.groups.fetch(asked.group_id, asked.member_id, asked.member_epoch)
+    error, offsets = call.view.groups.fetch(group.group_id, group.member_id, group.member_epoch)
     if error is not ErrorCode.NONE:
-        return make(group_id=asked.group_id, error_code=error)
-    answer = make(group_id=asked.group_id)
+        return make(group_id=group.group_id, error_code=error)
+    response = make(group_id=group.group_id)
     partition = Response.OffsetFetchResponsePartitions
-    if call.version < FIRST_BY_ID or asked.topics is None:
-        for name, partitions in _wanted(asked.topics, offsets):
+    if call.version < FIRST_BY_ID or group.topics is None:
+        for name, partitions in _requested(group.topics, offsets):
             topic = call.topic(name)
             if call.version >= FIRST_BY_ID and topic is None:
-                continue  # it was deleted, and has no id any more
-            answer.topics.append(
+                continue  # a deleted topic has no id any more
+            response.topics.append(
                 Response.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=topic.topic_id if topic is not None else bytes(16),
@@ -87,32 +87,32 @@ async def _group(asked: Any, call: GroupCall, pause: Pause) -> Any:
                     ],
                 )
             )
-        return answer
-    for one in asked.topics:
-        topic = call.topic_by_id(one.topic_id)
-        told = []
-        async for p in pause.between(one.partition_indexes):
+        return response
+    for requested in group.topics:
+        topic = call.topic_by_id(requested.topic_id)
+        rows = []
+        async for p in pause.between(requested.partition_indexes):
             if topic is None:
-                told.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
+                rows.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                told.append(_partition(partition, p, offsets.get(topic.name, p)))
-        answer.topics.append(Response.OffsetFetchResponseTopics(topic_id=one.topic_id, partitions=told))
-    return answer
+                rows.append(_partition(partition, p, offsets.get(topic.name, p)))
+        response.topics.append(Response.OffsetFetchResponseTopics(topic_id=requested.topic_id, partitions=rows))
+    return response
 
 
 async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
     places: list[Place] = [(topic.name, p) for topic in request.topics for p in topic.partition_indexes]
-    found = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
+    offsets = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
     make = Response.OffsetFetchResponseTopic
-    answer = []
+    topics = []
     for topic in request.topics:
-        told = []
+        rows = []
         async for p in pause.between(topic.partition_indexes):
             known = call.topic(topic.name)
-            there = known is not None and 0 <= p < known.count
-            offset = found.get((topic.name, p))
-            error = ErrorCode.NONE if there and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            exists = known is not None and 0 <= p < known.count
+            offset = offsets.get((topic.name, p))
+            error = ErrorCode.NONE if exists and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             committed = None if offset is None else Committed(offset)
-            told.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
-        answer.append(make(name=topic.name, partitions=told))
-    return answer
+            rows.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
+        topics.append(make(name=topic.name, partitions=rows))
+    return topics

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch (23): where an epoch ends in this leader's log. Executed by an off-loop thread of the worker: it
-may read a file.
+"""OffsetForLeaderEpoch (23): returns the end offset of a leader epoch in this leader's log. Executed by an off-loop thread of
+the worker, because it may read a file.
 
-The slot knows the newest epochs; older ones are read from the partition's leader-epoch-checkpoint, which has all of them.
-Epochs whose records are all gone are not known any more, from the moment when the log start offset moves.
+The slot contains the newest epochs. Older ones are read from the partition's leader-epoch-checkpoint, which contains all
+epochs. Epochs whose records are all deleted are unknown as soon as the log start offset has moved.
 """
 
 from pathlib import Path
@@ -21,30 +21,31 @@ STEP = 50
 
 
 def handle(request: Any, call: Call) -> Steps:
-    """Answer every partition on its own, a few at a step."""
+    """Handle each partition independently, a few per step."""
     make = offset_for_leader_epoch.Response
     topics = []
     pace = Pace(STEP)
     for topic in request.topics:
         partitions = []
-        for one in topic.partitions:
+        for partition in topic.partitions:
             if pace.over():
                 yield
-            partitions.append(_partition(topic.topic, one, call))
+            partitions.append(_partition(topic.topic, partition, call))
         topics.append(make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
     return make(topics=topics)
 
 
-def _partition(name: str, one: Any, call: Call) -> Any:
-    answer = offset_for_leader_epoch.Response.EpochEndOffset(partition=one.partition)
-    error, _, state = leader_state(call, name, one.partition, one.current_leader_epoch)
+def _partition(name: str, requested: Any, call: Call) -> Any:
+    number = requested.partition
+    answer = offset_for_leader_epoch.Response.EpochEndOffset(partition=number)
+    error, _, state = leader_state(call, name, number, requested.current_leader_epoch)
     if error:
         answer.error_code = error
         return answer
     epochs = state["epochs"]
     log_start = state["log_start_offset"]
-    if epochs and one.leader_epoch < epochs[0][0] and epochs[0][1] > log_start:
-        path = Path(call.view.log_dirs[state["log_dir"]], f"{name}-{one.partition}", file_names.LEADER_EPOCH_CHECKPOINT)
+    if epochs and requested.leader_epoch < epochs[0][0] and epochs[0][1] > log_start:
+        path = Path(call.view.log_dirs[state["log_dir"]], f"{name}-{number}", file_names.LEADER_EPOCH_CHECKPOINT)
         try:
             epochs = read_leader_epochs(path)
         except (OSError, CorruptCheckpointError):
@@ -52,21 +53,21 @@ def _partition(name: str, one: Any, call: Call) -> Any:
             return answer
     epochs = epochs_from(epochs, log_start)
     if not epochs or epochs[-1][0] < state["leader_epoch"]:
-        epochs = [*epochs, (state["leader_epoch"], state["log_end_offset"])]  # led, and nothing written yet
-    answer.leader_epoch, answer.end_offset = end_offset(epochs, one.leader_epoch, state["log_end_offset"])
+        epochs = [*epochs, (state["leader_epoch"], state["log_end_offset"])]  # nothing was written in it yet
+    answer.leader_epoch, answer.end_offset = end_offset(epochs, requested.leader_epoch, state["log_end_offset"])
     return answer
 
 
-def end_offset(epochs: list[tuple[int, int]], asked: int, log_end_offset: int) -> tuple[int, int]:
-    """(epoch, end offset) of the largest epoch that is not above `asked`; (-1, -1) when that is not known (KIP-279).
+def end_offset(epochs: list[tuple[int, int]], requested: int, log_end_offset: int) -> tuple[int, int]:
+    """(epoch, end offset) of the largest epoch that is not above `requested`; (-1, -1) if it is unknown (KIP-279).
 
-    An epoch older than all that are known ends, as far as this log tells, where the first of these begins.
+    For an epoch older than all known ones, the end offset is the start offset of the first known epoch.
 
     :param epochs: (epoch, start offset), ascending.
     """
-    if not epochs or asked == UNDEFINED or asked > epochs[-1][0]:
+    if not epochs or requested == UNDEFINED or requested > epochs[-1][0]:
         return UNDEFINED, UNDEFINED
-    if asked == epochs[-1][0]:
-        return asked, log_end_offset
-    following = next(start for epoch, start in epochs if epoch > asked)
-    return max((epoch for epoch, _ in epochs if epoch <= asked), default=asked), following
+    if requested == epochs[-1][0]:
+        return requested, log_end_offset
+    next_start = next(start for epoch, start in epochs if epoch > requested)
+    return max((epoch for epoch, _ in epochs if epoch <= requested), default=requested), next_start

@@ -1,4 +1,4 @@
-"""A partition for a request that reads its log: the slot's state, or Kafka's error code."""
+"""Finds the partition for a request that reads its log: the slot's state, or Kafka's error code."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from odradek.protocol.errors import ErrorCode
 
 
 def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tuple[ErrorCode, int, dict[str, Any]]:
-    """(error, slot, its description) of a partition that this broker must lead, at the leader epoch the client knows.
+    """(error, slot, the slot's description) of a partition; an error if this broker does not lead it in the client's epoch.
 
-    :param leader_epoch: -1 when the client does not say.
+    :param leader_epoch: the leader epoch that the client knows; -1 if the request does not contain it.
     """
     topic = call.view.topics.get(name)
     slot = topic.slot(partition) if topic is not None else -1

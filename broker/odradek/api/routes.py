@@ -1,4 +1,4 @@
-"""How a worker forwards what the coordinator serves: the table of APIs, as the native request path asks it."""
+"""The routes of requests that workers forward to the coordinator: the table of APIs in the form that the native path needs."""
 
 from odradek._ext.net.forwarding import Route
 from odradek.api.answer_errors import error_position
@@ -8,9 +8,9 @@ OFFSET_COMMIT = 8
 
 
 def follows(key: int, version: int) -> bool:
-    """Whether a request need not wait until those of its kind before it, of the same connection, are answered.
+    """Whether a request may be forwarded before earlier requests of its kind, of the same connection, are answered.
 
-    So it is with commits to `__consumer_offsets`: they are appended, and answered, in the order in which they come.
+    This holds for commits to `__consumer_offsets`, because they are appended and answered in the order of arrival.
     """
     return key == OFFSET_COMMIT and version > 0
 
@@ -21,4 +21,4 @@ ROUTES = {
     if row.where in (Where.COORDINATOR, Where.GROUPS)
     for version in range(row.min_version, row.max_version + 1)
 }
-"""By API key and version."""
+"""The routes by API key and version."""

@@ -1,16 +1,16 @@
-"""Work that is done in steps, so that others have their turn between two of them: a generator that yields after each step."""
+"""Work in steps: a generator that yields after each step, so that other work has its turn in between."""
 
 from collections.abc import Callable, Generator
 from typing import Any
 
 Steps = Generator[None, None, Any]
-"""What a handler returns that works in steps; the generator returns the response."""
+"""The result of a handler that works in steps; the generator returns the response."""
 
 
 class Pace:
-    """Says when a step has done enough.
+    """Determines when a step has done enough work.
 
-    :param enough: how much makes a step.
+    :param enough: the amount of work in a step.
     """
 
     def __init__(self, enough: int) -> None:
@@ -18,7 +18,7 @@ class Pace:
         self._done = 0
 
     def over(self, done: int = 1) -> bool:
-        """Count what was done. Returns whether the step is to end here."""
+        """Count work that was done. Returns whether the step must end here."""
         self._done += done
         if self._done < self._enough:
             return False
@@ -27,14 +27,14 @@ class Pace:
 
 
 def never() -> bool:
-    """For work that nobody cancels."""
+    """The default `cancelled`: the work is never cancelled."""
     return False
 
 
 class Stepwise:
-    """The work of a generator, step by step; what it returns becomes `result`.
+    """Executes the steps of a generator; its return value becomes `result`.
 
-    :param cancelled: asked before each step; once it returns True the generator is closed, and `result` stays None.
+    :param cancelled: called before each step; when it returns True, the generator is closed, and `result` stays None.
     """
 
     def __init__(self, steps: Steps, cancelled: Callable[[], bool] = never) -> None:
@@ -43,7 +43,7 @@ class Stepwise:
         self.result: Any = None
 
     def step(self) -> bool:
-        """Do the next step. Returns whether there is another one. Raises what the generator raises."""
+        """Execute the next step. Returns whether there is another one. Raises what the generator raises."""
         if self.cancelled():
             self._steps.close()
             return False
@@ -55,7 +55,7 @@ class Stepwise:
         return True
 
     def finish(self) -> Any:
-        """Do all steps that are left. Returns `result`."""
+        """Execute all remaining steps. Returns `result`."""
         while self.step():
             pass
         return self.result

@@ -1,4 +1,6 @@
-"""SyncGroup (14): a member of a classic group gets its assignment; the leader brings all. In the coordinator's loop."""
+"""SyncGroup (14): returns the assignment of a member of a classic group; the group leader sends all assignments. Executed in
+the coordinator's loop.
+"""
 
 from functools import partial
 from typing import Any
@@ -13,16 +15,16 @@ FIRST_WITH_PROTOCOL = 5
 
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
-    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
     read = read_sync(request.payload)
     if read is None:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id, kind, name, assignments = read
 
-    def synced(told: SyncResult) -> None:
+    def synced(result: SyncResult) -> None:
         answer_encoded(
-            request, "SyncGroup", sync_response, version, correlation_id, told.error, told.protocol_type,
-            told.protocol_name, told.assignment,
+            request, "SyncGroup", sync_response, version, correlation_id, result.error, result.protocol_type,
+            result.protocol_name, result.assignment,
         )  # fmt: skip
 
     if version >= FIRST_WITH_PROTOCOL and (kind is None or name is None):
@@ -34,21 +36,21 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Answered when the leader's assignment is stored."""
+    """Return the member's assignment; the response is sent when the leader's assignments are stored."""
     if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return _response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(
         request.member_id,
         request.generation_id,
-        {one.member_id: bytes(one.assignment) for one in request.assignments},
+        {member.member_id: bytes(member.assignment) for member in request.assignments},
         request.group_instance_id,
         request.protocol_type,
         request.protocol_name,
     )
-    asked = [partial(call.view.groups.sync, request.group_id, sync)]
-    del request, sync  # who waits keeps nothing that the group does not
+    verbs = [partial(call.view.groups.sync, request.group_id, sync)]
+    del request, sync  # a waiting request keeps nothing in memory that the group does not keep
     call.park()
-    return _response(await answered(asked.pop()))
+    return _response(await answered(verbs.pop()))
 
 
 def _response(synced: SyncResult) -> Any:

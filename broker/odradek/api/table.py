@@ -1,7 +1,7 @@
-"""The one table of the APIs this broker serves. ApiVersions, dispatch, routing and the docs derive from it.
+"""The table of the APIs that this broker serves. ApiVersions, dispatch, routing and the docs derive from it.
 
-A row says which versions are served (not which the schemas know), which process executes the request, by which function,
-and the authorisation that the request will need.
+A row contains the served versions (not those that the schemas know), the process and the function that execute the request, and
+the authorization that the request will need.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,26 +13,27 @@ from odradek.config.broker_config import BrokerConfig
 
 
 class Where(Enum):
-    """Which process executes a request."""
+    """The process that executes a request."""
 
     NATIVE = "worker, native"  # Produce and Fetch: broker/odradek/_ext/api/produce.pyx, fetch.pyx
     WORKER = "worker"
     COORDINATOR = "coordinator"
-    GROUPS = "coordinator, groups"  # in its loop; COORDINATOR is in its controller thread
+    GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its controller thread
 
 
 class ApiRow(NamedTuple):
-    """An API as it is served.
+    """A served API.
 
-    :param handler: "module:function"; in a worker called with (request, call), in the coordinator with (request, context).
-    :param at_once: of GROUPS, "module:function" that serves a request's bytes without a task if it can: see `offset_commit`.
-    :param off_loop: it may read from the disk for long: its handler is a generator, whose steps a thread of the worker
-        executes.
-    :param patience_s: how long a worker waits for another process to answer; a JoinGroup waits for other members.
-    :param operation: what a principal must be allowed to do, on what.
-    :param elements: how many elements all arrays of a request together may have; beyond that its connection is closed.
-    :param per_partition: so many more for each partition that the broker may have (odradek.max.partitions): 1 where a request
-        names topics, 2 where it names a topic and a partition.
+    :param handler: "module:function", called with (request, call).
+    :param at_once: only for GROUPS: "module:function" that serves the encoded request without a task if it can; see
+        `offset_commit`.
+    :param off_loop: whether the handler may read from the disk for long. Then it is a generator, whose steps a thread of the
+        worker executes.
+    :param patience_s: how long a worker waits for the coordinator's answer; a JoinGroup waits for other members.
+    :param operation: the operation and the resource for which a principal will need authorization.
+    :param elements: the largest number of elements in all arrays of a request together; above it, the connection is closed.
+    :param per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
+        request names topics, 2 if it names topics and partitions.
     """
 
     key: int
@@ -127,62 +128,64 @@ PRIVATE_APIS = (
     ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
     ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
 )
-"""Served to everybody who knows them, told only to clients of our own: no other client ever meets an unknown key."""
+"""APIs that are served to every client, but that ApiVersions lists only for Odradek's own clients, so that other clients
+receive no unknown API keys."""
 # fmt: on
 BY_KEY = {row.key: row for row in APIS + PRIVATE_APIS}
 API_VERSIONS = 18
 
 
 def limits_of(config: BrokerConfig) -> dict[int, int]:
-    """How many elements all arrays of a request together may have, by API key."""
+    """The largest number of elements in all arrays of a request together, by API key."""
     partitions = config.integer("odradek.max.partitions")
     return {row.key: row.elements + row.per_partition * partitions for row in BY_KEY.values()}
 
 
 def max_request_bytes(config: BrokerConfig) -> int:
-    """Of every request but Produce: SyncGroup brings the assignments of a group, which are stored in one message."""
+    """The largest size of a request other than Produce. It depends on message.max.bytes, because a SyncGroup request contains
+    all assignments of a group, which are stored in one message."""
     return max(MAX_REQUEST_BYTES, config.integer("message.max.bytes") + MESSAGE_OVERHEAD_BYTES)
 
 
 class Handlers:
-    """Functions by API key, each imported when it is asked for first; `import_all` spares the first request that.
+    """Functions by API key. Each is imported at its first use; `import_all` imports all before the first request.
 
     :param named: API keys with "module:function".
     """
 
     def __init__(self, named: Iterable[tuple[int, str]]) -> None:
         self._named = dict(named)
-        self._found: dict[int, Callable[..., Any]] = {}
+        self._imported: dict[int, Callable[..., Any]] = {}
 
     def __contains__(self, key: int) -> bool:
         return key in self._named
 
     def get(self, key: int) -> Callable[..., Any] | None:
-        """The function for an API; None for one that is not among these."""
-        found = self._found.get(key)
-        if found is None and key in self._named:
-            found = self._found[key] = function_named(self._named[key])
-        return found
+        """The function for an API; None if the API is not among these."""
+        function = self._imported.get(key)
+        if function is None and key in self._named:
+            function = self._imported[key] = function_named(self._named[key])
+        return function
 
     def __getitem__(self, key: int) -> Callable[..., Any]:
-        found = self.get(key)
-        if found is None:
+        function = self.get(key)
+        if function is None:
             raise KeyError(key)
-        return found
+        return function
 
     def import_all(self) -> None:
-        """Import what was not asked for yet; from any thread."""
+        """Import all functions; may be called from any thread."""
         for key in self._named:
             self.get(key)
 
 
 def handlers_of(where: Where) -> Handlers:
-    """The handlers of what one kind of process executes."""
+    """The handlers of the APIs that one kind of process executes."""
     return Handlers((row.key, row.handler) for row in BY_KEY.values() if row.where is where)
 
 
 def function_named(text: str) -> Callable[..., Any]:
-    """The function of "module:function"; its module is imported."""
+    """The function that "module:function" names; imports its module."""
     module, _, name = text.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function

@@ -1,36 +1,36 @@
-"""Topic changes of one request in steps, so that other requests have their turn in the controller thread."""
+"""Divides the topic changes of one request into steps, so that other requests have their turn in the controller thread."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-PARTITIONS_AT_A_STEP = 200
+PARTITIONS_PER_STEP = 200
 
 
-class Named(Protocol):
-    """What a request wants done with a topic."""
+class TopicChange(Protocol):
+    """A change of one topic: its creation, its deletion, or new partitions."""
 
     @property
     def name(self) -> str:
-        """Of the topic."""
+        """The name of the topic."""
 
 
-Wish = TypeVar("Wish", bound=Named)
+AnyChange = TypeVar("AnyChange", bound=TopicChange)
 
 
-def in_steps(wishes: Sequence[Wish], cost: Callable[[Wish], int]) -> Iterator[list[Wish]]:
-    """The wishes in parts, of about PARTITIONS_AT_A_STEP partitions each. Those of one name stay together, because the
+def in_steps(changes: Sequence[AnyChange], cost: Callable[[AnyChange], int]) -> Iterator[list[AnyChange]]:
+    """The changes in parts of about PARTITIONS_PER_STEP partitions each. Changes of one topic stay together, because the
     controller refuses topics that are named more than once.
 
-    :param cost: of a wish, in partitions.
+    :param cost: returns the cost of a change, in partitions.
     """
-    of_name: dict[str, list[Wish]] = {}
-    for wish in wishes:
-        of_name.setdefault(wish.name, []).append(wish)
-    part: list[Wish] = []
+    of_name: dict[str, list[AnyChange]] = {}
+    for change in changes:
+        of_name.setdefault(change.name, []).append(change)
+    part: list[AnyChange] = []
     size = 0
     for same in of_name.values():
-        more = sum(cost(wish) for wish in same)
-        if part and size + more > PARTITIONS_AT_A_STEP:
+        more = sum(cost(change) for change in same)
+        if part and size + more > PARTITIONS_PER_STEP:
             yield part
             part, size = [], 0
         part += same

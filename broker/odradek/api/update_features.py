@@ -1,6 +1,7 @@
-"""UpdateFeatures (57): finalised versions of a cluster's features. In the coordinator's controller thread.
+"""UpdateFeatures (57): changes the finalized versions of the cluster's features. Executed in the coordinator's controller
+thread.
 
-There are none here that could be changed (ApiVersions tells none), so every change is refused, in Kafka's way.
+This broker has no features (ApiVersions lists none), so every change is refused with Kafka's errors.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ Response = update_features.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """All changes or none: the first that cannot be made is named."""
+    """Refuse the request with an error that names the first update; succeed if it contains no update."""
     for update in request.feature_updates:
         reason = f"Controller {call.view.config.node_id} does not support this feature."
         if call.version >= WITH_UPGRADE_TYPE:

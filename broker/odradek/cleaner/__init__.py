@@ -1,1 +1,1 @@
-"""What the cleaner does to logs: retention, compaction, checkpoints, and the watch over disk space."""
+"""The periodic work of the cleaner process on logs: retention, compaction, checkpoints, and the watch over disk space."""

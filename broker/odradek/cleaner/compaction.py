@@ -1,13 +1,13 @@
-"""Compaction of the logs with cleanup.policy=compact: which log is next, the threads, the checkpoint of what is compacted.
+"""Compaction of the logs with cleanup.policy=compact: the choice of the next log, the threads, and the cleaner checkpoint.
 
-Runs in the cleaner, in threads of its own (`log.cleaner.threads`): flush, retention and checkpoints are not held up.
-The native pass (`_ext/compaction/compactor.pyx`) works without the GIL; a slot's lock is held for renamings only.
-Rules, names and the file `cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). Within the process
-`_lock` protects who works on what.
+Runs in the cleaner, in separate threads (`log.cleaner.threads`), so that flush, retention and checkpoints are not delayed.
+The native pass (`_ext/compaction/compactor.pyx`) works without the GIL and holds a slot's lock only to rename files. The
+rules, the names and the file `cleaner-offset-checkpoint` are those of Kafka's LogCleaner and LogCleanerManager. Within the
+process, `_lock` protects the choice of logs: each log has at most one thread.
 
-Before a pass replaces the first segment, the log is on the device up to where the pass may reach, and the log's gap
-limit (`_ext/partition/gap_limit.pxd`) says so. Therefore a gap below the limit was made by compaction, and one above it
-by a loss of power.
+Before a pass replaces the first segment, the log is synced up to the end of the pass, and the log's gap limit
+(`_ext/partition/gap_limit.pxd`) is raised to there. Therefore compaction caused every gap below the limit, and a loss of power
+every gap above it.
 """
 
 import errno
@@ -47,26 +47,28 @@ SMALLEST_BUFFER_BYTES = 1 << 16
 LONGEST_WAIT_S = 3600.0
 LOOK_EVERY_S = 0.5
 NO_RATE = 1 << 50
-"""Bytes a second from which on nothing is throttled."""
+"""From this rate on, in bytes per second, nothing is throttled."""
 SYNC_WAIT_S = 10.0
-SYNC_AGAIN_S = 0.02
-ROLLED_EVERY_MS = 60_000
-"""Records that are old when they come would make every look roll the active segment: it rolls one that is this old, or
-as old as max.compaction.lag.ms if that is less."""
+SYNC_RETRY_S = 0.02
+MIN_ROLL_INTERVAL_MS = 60_000
+"""An active segment is rolled for max.compaction.lag.ms only if the segment itself is this old, or as old as that lag if that
+is less. Otherwise records whose timestamps are old when they arrive would cause a roll at every look."""
 MILLION = 1_000_000
 
 
 class Segment(NamedTuple):
-    """Of a log: where it begins, and the bytes of its `.log`."""
+    """A segment of a log. :param size: bytes of its `.log` file."""
 
     base_offset: int
     size: int
 
 
 class LogToClean(NamedTuple):
-    """A log that may be compacted: records from `first_dirty_offset` to before `first_uncleanable_offset` are new to it.
+    """A log that may be compacted. Its records from `first_dirty_offset` to before `first_uncleanable_offset` are dirty.
 
-    :param ratio: dirty bytes / (dirty and clean ones); `overdue`: max.compaction.lag.ms has passed.
+    :param ratio: dirty bytes / (dirty bytes + clean bytes).
+    :param overdue: whether max.compaction.lag.ms has passed for a dirty record.
+    :param due: whether the log must be compacted now: it is overdue, or the ratio exceeds min.cleanable.dirty.ratio.
     """
 
     slot: int
@@ -77,12 +79,12 @@ class LogToClean(NamedTuple):
     first_uncleanable_offset: int
     ratio: float
     overdue: bool
-    wanted: bool
+    due: bool
 
 
 @dataclass
-class _Seen:
-    """What a partition's directory held when its slot had this generation."""
+class _Listing:
+    """The content of a partition's directory when its slot had this generation."""
 
     incarnation: int
     generation: int
@@ -92,7 +94,7 @@ class _Seen:
 
 
 class Throttle:
-    """At most `bytes_per_second`, over all threads. A wait ends early when `stopping` is set."""
+    """Limits the I/O of all threads together to `bytes_per_second`. A wait ends early when `stopping` is set."""
 
     def __init__(self, bytes_per_second: float, stopping: threading.Event) -> None:
         self._rate = bytes_per_second
@@ -101,9 +103,9 @@ class Throttle:
         self._free_at = 0.0
 
     def __call__(self, count: int, look: Callable[[], None]) -> None:
-        """Take `count` bytes; returns when they are due.
+        """Account for `count` bytes; returns when the rate allows them.
 
-        :param look: called every half second of the wait; the wait ends with what it raises.
+        :param look: called every half second during the wait; an exception that it raises ends the wait.
         """
         if self._rate >= NO_RATE:
             return
@@ -116,7 +118,7 @@ class Throttle:
 
 
 class CompactionSettings(NamedTuple):
-    """What `log.cleaner.*` says of the threads and their memory. As a text: the settings by their names."""
+    """The settings `log.cleaner.*` of the threads and their memory. str() returns them with their names."""
 
     enabled: bool
     threads: int
@@ -137,7 +139,7 @@ class CompactionSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CompactionSettings":
-        """Those of a configuration."""
+        """The settings of a configuration."""
         return cls(
             bool(config["log.cleaner.enable"]),
             config.integer("log.cleaner.threads"),
@@ -150,7 +152,7 @@ class CompactionSettings(NamedTuple):
 
 
 class Compaction:
-    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+    """The compaction of a cleaner process. :param log_dirs: paths in the order of the shared table's log directories."""
 
     def __init__(self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
         self._shm = shm
@@ -166,7 +168,7 @@ class Compaction:
         self._throttle = Throttle(self.settings.bytes_a_second, self._stopping)
         self._lock = threading.Lock()
         self._swap_lock = threading.Lock()
-        self._seen: dict[int, _Seen] = {}
+        self._listings: dict[int, _Listing] = {}
         self._busy: set[int] = set()
         self._uncleanable: dict[int, int] = {}  # slot: incarnation
         self._compactors: list[Compactor] = []
@@ -176,7 +178,7 @@ class Compaction:
     # -- threads --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, unless log.cleaner.enable or log.cleaner.threads say no."""
+        """Start the threads, unless log.cleaner.enable is false or log.cleaner.threads is 0."""
         if not self._enabled or self._thread_count == 0:
             return
         for number in range(self._thread_count):
@@ -185,7 +187,7 @@ class Compaction:
             thread.start()
 
     def stop(self) -> None:
-        """End the passes under way, soon and with nothing half done; returns when they have ended."""
+        """Abort the passes under way, leaving each log consistent; returns when all threads have ended."""
         self._stopping.set()
         for compactor in list(self._compactors):
             compactor.abort()
@@ -193,7 +195,7 @@ class Compaction:
             thread.join()
 
     def make_compactor(self) -> Compactor:
-        """What one thread works with. Raises ValueError, MemoryError: the map cannot be made."""
+        """The compactor of one thread. Raises ValueError or MemoryError if its map cannot be allocated."""
         threads = max(self._thread_count, 1)
         compactor = Compactor(
             min(self._map_bytes // threads, LARGEST_MAP_BYTES),
@@ -216,14 +218,15 @@ class Compaction:
                 if compactor is None:
                     compactor = self.make_compactor()
                 busy = self.run_once(compactor)
-            except Exception:  # a cleaner's pass: one of the three borders
+            except Exception:  # a pass must not end its thread
                 log.exception("compaction failed; retrying in %g s", self._backoff_s)
                 busy = False
             if not busy:
                 self._stopping.wait(self._backoff_s)
 
     def run_once(self, compactor: Compactor, now_ms: int | None = None) -> bool:
-        """Compact the log that needs it most; whether there was one. :param now_ms: wall clock; None: the present."""
+        """Compact the log that needs it most. Returns whether a log was due. :param now_ms: wall clock; None for the
+        present."""
         now_ms = time.time_ns() // MILLION if now_ms is None else now_ms
         chosen = self.choose(now_ms)
         if chosen is None:
@@ -265,9 +268,9 @@ class Compaction:
         return True
 
     def _make_durable(self, chosen: LogToClean) -> None:
-        """Sync the log as far as the pass may reach, then raise its gap limit to there.
+        """Sync the log up to the end of the pass, then raise its gap limit to there.
 
-        :raises CompactionAborted: the partition was deleted, or other processes sync the log all the time.
+        :raises CompactionAborted: the partition was deleted, or other processes sync the log continuously.
         :raises SlotChanged: the partition was deleted, or its log truncated.
         :raises OSError: a file could not be written or synced.
         """
@@ -280,7 +283,7 @@ class Compaction:
             if facts["synced_base"] >= chosen.first_uncleanable_offset:
                 break
             synced = flushing.flush(chosen.slot, whole=True, turn=self._swap_lock)
-            if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_AGAIN_S)):
+            if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_RETRY_S)):
                 raise CompactionAborted("other processes sync the log")
         slot_upkeep.raise_gap_limit(
             chosen.slot,
@@ -297,8 +300,8 @@ class Compaction:
 
     @property
     def uncleanable(self) -> int:
-        """How many logs could not be compacted and are left alone."""
-        return len(self._uncleanable)  # without the lock, which a thread holds while it waits for a slow device
+        """The number of logs that could not be compacted and are skipped until the cleaner restarts."""
+        return len(self._uncleanable)  # without the lock, because a thread may hold it while it waits for a slow device
 
     # -- the checkpoint -------------------------------------------------------------------------------------------
 
@@ -314,17 +317,17 @@ class Compaction:
             return {}
 
     def _note(self, chosen: LogToClean, offset: int) -> None:
-        """Make durable up to where a log is compacted, unless it was deleted meanwhile; lines of partitions that do not
-        exist any more are removed. Raises OSError."""
+        """Write to the cleaner checkpoint up to where a log is compacted, unless it was deleted meanwhile. Removes the lines of
+        partitions that do not exist any more. Raises OSError."""
         path = self._path(chosen.log_dir)
         with alone(self._log_dirs[chosen.log_dir]):
             facts = slot_upkeep.compaction_facts(chosen.slot)
             if facts is None or facts["incarnation"] != chosen.incarnation:
-                return  # a line of a deleted partition would be taken for one of the next of that name
+                return  # the line of a deleted partition would apply to the next partition of that name
             try:
                 before = read_offset_checkpoint(path)
             except CorruptCheckpointError:
-                before = {}  # logged when it was read to choose
+                before = {}  # already logged by `_read`
             present = {(topic, partition) for topic, partition, _ in slots.in_use()}
             after = {key: value for key, value in before.items() if key in present}
             after |= {chosen.partition: min(offset, facts["gap_limit"])}
@@ -335,30 +338,31 @@ class Compaction:
     # -- the choice -----------------------------------------------------------------------------------------------
 
     def choose(self, now_ms: int) -> LogToClean | None:
-        """The log with the largest share of dirty bytes, of those that are due; it is taken until the pass has ended."""
+        """The due log with the largest share of dirty bytes; it is marked busy until its pass has ended. None if no log is
+        due."""
         with self._lock:
             checkpoints: dict[int, dict[Partition, int]] = {}
             best: LogToClean | None = None
             for slot in range(self._shm.slots_used):
                 facts = slot_upkeep.compaction_facts(slot)
                 if facts is None or not facts["compact"] or self._shm.log_dir_offline(facts["log_dir"]):
-                    self._seen.pop(slot, None)
+                    self._listings.pop(slot, None)
                     continue
                 if slot in self._busy or self._uncleanable.get(slot) == facts["incarnation"]:
                     continue
                 if facts["log_dir"] not in checkpoints:
                     checkpoints[facts["log_dir"]] = self._read(facts["log_dir"])
                 try:
-                    found = self._judge(slot, facts, checkpoints[facts["log_dir"]], now_ms)
+                    candidate = self._judge(slot, facts, checkpoints[facts["log_dir"]], now_ms)
                 except (FileNotFoundError, NotADirectoryError):
-                    continue  # deleted, truncated or removed meanwhile: the next look sees it
+                    continue  # the log was deleted or truncated meanwhile: the next look handles it
                 except OSError as error:
                     log.error(
                         "compaction skips %s-%d, which it cannot read: %s", facts["topic"], facts["partition"], error
                     )
                     continue
-                if found is not None and found.wanted and (best is None or found.ratio > best.ratio):
-                    best = found
+                if candidate is not None and candidate.due and (best is None or candidate.ratio > best.ratio):
+                    best = candidate
             if best is not None:
                 self._busy.add(best.slot)
             return best
@@ -369,7 +373,7 @@ class Compaction:
         key = (facts["topic"], facts["partition"])
         start = facts["log_start_offset"]
         if facts["gap_limit"] == ANY_GAP:
-            return None  # what is known of its gaps is settled first (odradek.cleaner.gap_limits)
+            return None  # its gap limit must be set first (odradek.cleaner.gap_limits)
         facts = self._roll_if_overdue(slot, facts, now_ms)
         dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
         if not start <= dirty <= facts["log_end_offset"]:
@@ -377,22 +381,22 @@ class Compaction:
                 log.warning("%s-%d: cleaner checkpoint %d is outside the log [%d, %d); compacting from the log start",
                             *key, dirty, start, facts["log_end_offset"])  # fmt: skip
             dirty = start
-        seen = self._look(slot, facts)
+        listing = self._list(slot, facts)
         directory = self._directory(facts)
-        closed = [segment for segment in seen.segments if segment.base_offset < facts["segment_base"]]
+        closed = [segment for segment in listing.segments if segment.base_offset < facts["segment_base"]]
         if not closed:
             return None  # the active segment alone: nothing to compact yet
         ends = [segment.base_offset for segment in closed[1:]] + [facts["segment_base"]]
-        # Segments with dirty records, the one that holds the first among them.
+        # Segments with dirty records, including the segment that contains the first one.
         fresh = [segment for segment, end in zip(closed, ends, strict=True) if end > dirty]
         uncleanable = min(facts["last_stable_offset"], facts["segment_base"])
         if facts["min_compaction_lag_ms"] > 0:
             youngest = now_ms - facts["min_compaction_lag_ms"]
             for segment in fresh:
-                if _largest_timestamp(directory, segment.base_offset, seen) > youngest:
+                if _largest_timestamp(directory, segment.base_offset, listing) > youngest:
                     uncleanable = min(uncleanable, segment.base_offset)
                     break
-        # Whole segments only: the one that holds the offset is left.
+        # Whole segments only: the segment that contains the offset is not compacted.
         uncleanable = max(uncleanable, dirty)
         border = next((segment.base_offset for segment, end in zip(closed, ends, strict=True) if end > uncleanable),
                       facts["segment_base"])  # fmt: skip
@@ -403,18 +407,18 @@ class Compaction:
         overdue = False
         if facts["max_compaction_lag_ms"] < now_ms:
             limit = now_ms - facts["max_compaction_lag_ms"]
-            overdue = any(0 < _first_timestamp(directory, one.base_offset, seen) < limit for one in fresh)
+            overdue = any(0 < _first_timestamp(directory, segment.base_offset, listing) < limit for segment in fresh)
         ratio = dirty_bytes / (dirty_bytes + clean_bytes)
-        wanted = overdue or ratio > facts["min_cleanable_dirty_millionths"] / MILLION
-        return LogToClean(slot, facts["incarnation"], key, facts["log_dir"], dirty, border, ratio, overdue, wanted)
+        due = overdue or ratio > facts["min_cleanable_dirty_millionths"] / MILLION
+        return LogToClean(slot, facts["incarnation"], key, facts["log_dir"], dirty, border, ratio, overdue, due)
 
     def _roll_if_overdue(self, slot: int, facts: dict[str, Any], now_ms: int) -> dict[str, Any]:
-        """Roll an active segment whose first record has waited longer than max.compaction.lag.ms, whether or not more come; the
-        slot's facts afterwards."""
+        """Roll an active segment whose first record is older than max.compaction.lag.ms, even if no more records arrive.
+        Returns the slot's facts afterwards."""
         lag_ms = facts["max_compaction_lag_ms"]
         created_ms = facts["created_ms"]
         first_ms = facts["first_timestamp"] if facts["first_timestamp"] >= 0 else created_ms
-        if facts["size"] == 0 or now_ms - first_ms <= lag_ms or now_ms - created_ms < min(lag_ms, ROLLED_EVERY_MS):
+        if facts["size"] == 0 or now_ms - first_ms <= lag_ms or now_ms - created_ms < min(lag_ms, MIN_ROLL_INTERVAL_MS):
             return facts
         with self._swap_lock:
             take_lane()
@@ -425,9 +429,9 @@ class Compaction:
     def _directory(self, facts: dict[str, Any]) -> Path:
         return self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
 
-    def _look(self, slot: int, facts: dict[str, Any]) -> _Seen:
-        """The directory's segments, from before if the generation is the same. Raises OSError."""
-        known = self._seen.get(slot)
+    def _list(self, slot: int, facts: dict[str, Any]) -> _Listing:
+        """The directory's segments; the former listing if the generation is still the same. Raises OSError."""
+        known = self._listings.get(slot)
         if known and known.generation == facts["generation"] and known.incarnation == facts["incarnation"]:
             return known
         segments = []
@@ -436,39 +440,39 @@ class Compaction:
                 parsed = file_names.parse_segment_file_name(entry.name)
                 if parsed is not None and parsed.kind == file_names.LOG and not parsed.state:
                     segments.append(Segment(parsed.base_offset, entry.stat().st_size))
-        found = _Seen(facts["incarnation"], facts["generation"], sorted(segments))
-        self._seen[slot] = found
-        return found
+        listing = _Listing(facts["incarnation"], facts["generation"], sorted(segments))
+        self._listings[slot] = listing
+        return listing
 
 
-def _largest_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
-    """Of a closed segment, from its time index; where that is empty, when the file was last written."""
-    if base_offset not in seen.largest_timestamps:
+def _largest_timestamp(directory: Path, base_offset: int, listing: _Listing) -> int:
+    """The largest timestamp of a closed segment, from its time index; if that is empty, the file's modification time."""
+    if base_offset not in listing.largest_timestamps:
         content = (directory / file_names.segment_file_name(base_offset, file_names.TIME_INDEX)).read_bytes()
         if len(content) >= TIME_ENTRY.size:
-            found = int(TIME_ENTRY.unpack_from(content, len(content) // TIME_ENTRY.size * TIME_ENTRY.size - 12)[0])
+            timestamp = int(TIME_ENTRY.unpack_from(content, len(content) // TIME_ENTRY.size * TIME_ENTRY.size - 12)[0])
         else:
             path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
-            found = path.stat().st_mtime_ns // MILLION
-        seen.largest_timestamps[base_offset] = found
-    return seen.largest_timestamps[base_offset]
+            timestamp = path.stat().st_mtime_ns // MILLION
+        listing.largest_timestamps[base_offset] = timestamp
+    return listing.largest_timestamps[base_offset]
 
 
-def _first_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
-    """The largest timestamp of a segment's first batch, as Kafka counts it; where it has none, when the file was last
-    written; -1 where the segment is empty."""
-    if base_offset not in seen.first_timestamps:
+def _first_timestamp(directory: Path, base_offset: int, listing: _Listing) -> int:
+    """The largest timestamp of a segment's first batch, as in Kafka; if it has none, the file's modification time; -1 if the
+    segment is empty."""
+    if base_offset not in listing.first_timestamps:
         with (directory / file_names.segment_file_name(base_offset, file_names.LOG)).open("rb") as file:
             head = file.read(MAX_TIMESTAMP_AT + 8)
-        found = -1
+        timestamp = -1
         if len(head) == MAX_TIMESTAMP_AT + 8:
-            at = MAX_TIMESTAMP_AT if head[16] == 2 else 18  # a message of format v1 has its own
-            found = int.from_bytes(head[at : at + 8], "big", signed=True) if head[16] else -1
-            if found < 0:
+            at = MAX_TIMESTAMP_AT if head[16] == 2 else 18  # the timestamp of a message of format v1
+            timestamp = int.from_bytes(head[at : at + 8], "big", signed=True) if head[16] else -1
+            if timestamp < 0:
                 path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
-                found = path.stat().st_mtime_ns // MILLION
-        seen.first_timestamps[base_offset] = found
-    return seen.first_timestamps[base_offset]
+                timestamp = path.stat().st_mtime_ns // MILLION
+        listing.first_timestamps[base_offset] = timestamp
+    return listing.first_timestamps[base_offset]
 
 
 def _report(name: str, result: PassResult, seconds: float) -> None:

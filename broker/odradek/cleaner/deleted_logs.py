@@ -1,4 +1,4 @@
-"""Removal of deleted partitions' directories, `log.segment.delete.delay.ms` after the deletion. Run by the cleaner."""
+"""Removes the directories of deleted partitions, `log.segment.delete.delay.ms` after the deletion. Runs in the cleaner."""
 
 import logging
 import shutil
@@ -15,13 +15,13 @@ log = logging.getLogger("odradek.cleaner")
 
 
 class DeletedLogs:
-    """One a cleaner.
+    """The directories of deleted partitions, as a cleaner process sees them.
 
     The delay counts from the moment when this cleaner first saw the directory, by the monotonic clock: a step of the wall clock
     neither keeps the disk full nor removes a directory early.
 
-    :param log_dirs: paths in the order in which the supervisor announced them.
-    :param clock: monotonic ms.
+    :param log_dirs: paths in the order of the shared table's log directories.
+    :param clock: monotonic time in ms.
     """
 
     def __init__(
@@ -36,21 +36,21 @@ class DeletedLogs:
         self._seen: dict[Path, int] = {}
 
     def remove(self, delay_ms: int) -> None:
-        """Remove directories of partitions that were deleted `delay_ms` ago, so that reads under way can finish; at once where
-        the log directory is low on room or full.
+        """Remove the directories of partitions that were deleted at least `delay_ms` ago; the delay lets reads under way
+        finish. Without delay if the log directory is low on space or full.
 
-        A directory that cannot be removed is tried again by the next call, with a line in the log.
+        A directory that cannot be removed is logged, and the next call tries again.
         """
-        found: dict[Path, int] = {}
+        first_seen: dict[Path, int] = {}
         due: list[Path] = []
         for number, log_dir in enumerate(self._log_dirs):
             wait_ms = delay_ms if self._shm.disk(number)[0] == DiskState.DISK_ROOMY else 0
             for path in sorted(log_dir.glob("*-delete")):
                 if parse_directory_name(path.name).fate == "delete":
-                    found[path] = self._seen.get(path, self._clock())
-                    if self._clock() - found[path] >= wait_ms:
+                    first_seen[path] = self._seen.get(path, self._clock())
+                    if self._clock() - first_seen[path] >= wait_ms:
                         due.append(path)
-        self._seen = found
+        self._seen = first_seen
         for path in due:
             self._remove(path)
         if due:

@@ -1,9 +1,10 @@
-"""A Python class of the operator that deletes segments besides retention by time and size (docs/policies.md).
+"""The deletion policy: a Python class of the operator that deletes segments, in addition to retention by time and size
+(docs/policies.md).
 
-Runs in the cleaner, in a thread of its own, which asks the class about one log after the other. The cleaner's own thread hands
-over the logs and takes the answers, and never waits: a class that is slow, raises or hangs delays only what it would delete
-itself. It cannot delete what must stay: an answer is a number of the oldest segments, cut down to closed segments below the
-high watermark, and is carried out by the removal of retention, which checks that under the slot's lock.
+Runs in the cleaner, in a separate thread, which calls the class for one log after the other. The cleaner's main thread
+submits the logs and collects the answers, and never waits: a class that is slow, raises or hangs delays only its own
+deletions. It cannot delete records that must stay: its answer is a number of the oldest segments, limited to closed segments
+below the high watermark, and retention carries it out, which checks this again under the slot's lock.
 """
 
 import logging
@@ -20,16 +21,16 @@ log = logging.getLogger("odradek.cleaner.retention")
 
 KEY = "odradek.segment.deletion.policy.class.name"
 PATIENCE_S = 30.0
-MOST_STUCK = 3
-"""So many threads may be stuck in the class at once; with more the class is not asked any more."""
+MAX_STUCK = 3
+"""The number of threads that may hang in the class; when it is reached, the class is not called until one of them returns."""
 
 
 class SegmentOfLog(Protocol):
-    """A segment as the class sees it. `size` and `largest_timestamp_ms` read the disk when they are first asked for.
+    """A segment as the class sees it. `size` and `largest_timestamp_ms` read the disk at their first use.
 
-    `base_offset`: of its first record; `end_offset`: of the first record behind it. `size`: bytes of its log file.
-    `largest_timestamp_ms`: of its records, or when the file was last written where they have none. `is_active`: whether it
-    is the one that is written to, which is never deleted by the class.
+    `base_offset`: the offset of its first record. `end_offset`: the offset after its last record. `size`: bytes of its log
+    file. `largest_timestamp_ms`: the largest timestamp of its records, or the file's modification time if they have none.
+    `is_active`: whether it is the segment that is written to; the class cannot delete it.
     """
 
     @property
@@ -44,10 +45,11 @@ class SegmentOfLog(Protocol):
     def is_active(self) -> bool: ...
 
 
-class LogToJudge(NamedTuple):
-    """A log with cleanup.policy=delete. :param segments: all of it, the oldest first.
+class LogView(NamedTuple):
+    """A log with cleanup.policy=delete.
 
-    :param settings: of its topic: those that concern retention, by their names, as numbers, booleans or a tuple of words.
+    :param segments: all segments, oldest first.
+    :param settings: the topic's settings of retention, by name, as numbers, booleans or a tuple of words.
     """
 
     topic: str
@@ -60,21 +62,21 @@ class LogToJudge(NamedTuple):
 
 
 class DeletionPolicy(Protocol):
-    """What the class has. It is made without arguments; `configure` need not be there."""
+    """The interface of the class. It is instantiated without arguments; `configure` is optional."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Called once, with the broker's settings that somebody set, passwords left out."""
+        """Called once, with the broker's settings that were set explicitly, without passwords."""
 
-    def deletable(self, log: LogToJudge) -> int:
-        """How many of the oldest segments may be deleted; 0 for none."""
+    def deletable(self, log: LogView) -> int:
+        """Returns how many of the oldest segments the broker deletes; 0 for none."""
 
 
 class Question(NamedTuple):
-    """A log to ask about. :param most: how many of its segments may be deleted at the most."""
+    """A log for which the class is called. :param most: the largest number of its segments that may be deleted."""
 
     slot: int
     incarnation: int
-    log: LogToJudge
+    log: LogView
     most: int
 
     @property
@@ -83,7 +85,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The class deletes the segments of a log before that at `keep`."""
+    """The decision of the class: delete the segments of a log before the segment with base offset `keep`."""
 
     slot: int
     incarnation: int
@@ -91,16 +93,17 @@ class Answer(NamedTuple):
 
 
 def load_policy(config: BrokerConfig) -> DeletionPolicy | None:
-    """An object of the class that the configuration names; None if it names none. Raises ConfigError."""
+    """An instance of the configured class; None if no class is configured. Raises ConfigError."""
     policy: DeletionPolicy | None = make_plugin(config, KEY, "deletable", "log")
     return policy
 
 
 class PolicyThread:
-    """Asks the class. All methods are called by the cleaner's own thread; `_lock` protects what the two share.
+    """Calls the class in a thread. All public methods are called by the cleaner's main thread; `_lock` protects the shared
+    state.
 
-    :param clock: seconds, monotonic. :param patience_s: how long one call may take before the class is asked about other logs
-        in another thread.
+    :param clock: monotonic time in seconds.
+    :param patience_s: how long one call may take; after that, another thread calls the class for the other logs.
     """
 
     def __init__(
@@ -113,37 +116,39 @@ class PolicyThread:
         self._lock = threading.Condition()
         self._waiting: deque[Question] = deque()
         self._answers: list[Answer] = []
-        self._asked: dict[int, tuple[Question, float]] = {}  # by the number of the thread: what it asks, and since when
+        self._running: dict[int, tuple[Question, float]] = {}  # by number of the thread: its question, and since when
         self._stuck: dict[int, Question] = {}
         self._threads = 0
         self._current = -1
         self._failures = 0
-        self._tells_suspended = True
+        self._log_suspension = True
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Ask about these logs, instead of those of an earlier call that still wait."""
+        """Submit these logs. They replace the waiting logs of an earlier call."""
         with self._lock:
             if self._failures > 1:
                 log.error("the deletion policy %s failed for %d more logs", self._name, self._failures - 1)
             self._failures = 0
             stuck = {(question.slot, question.incarnation) for question in self._stuck.values()}
-            self._waiting = deque(one for one in questions if (one.slot, one.incarnation) not in stuck)
+            self._waiting = deque(
+                question for question in questions if (question.slot, question.incarnation) not in stuck
+            )
             self._lock.notify_all()
         self._start_thread()
 
     def answers(self) -> list[Answer]:
-        """The answers since the last call that delete something."""
+        """The answers since the last call that delete segments."""
         with self._lock:
-            found, self._answers = self._answers, []
-        return found
+            answers, self._answers = self._answers, []
+        return answers
 
     def look(self) -> None:
-        """Give up a call that takes too long: its answer will not count, and another thread goes on with the other logs."""
+        """Abandon a call that takes too long: its answer is ignored, and another thread continues with the other logs."""
         with self._lock:
-            asked = self._asked.get(self._current)
-            if asked is None or self._clock() - asked[1] < self._patience_s:
+            running = self._running.get(self._current)
+            if running is None or self._clock() - running[1] < self._patience_s:
                 return
-            question = asked[0]
+            question = running[0]
             self._stuck[self._current] = question
             self._current = -1
             log.warning(
@@ -156,9 +161,9 @@ class PolicyThread:
         with self._lock:
             if self._current >= 0 or not self._waiting:
                 return
-            if len(self._stuck) >= MOST_STUCK:
-                if self._tells_suspended:
-                    self._tells_suspended = False
+            if len(self._stuck) >= MAX_STUCK:
+                if self._log_suspension:
+                    self._log_suspension = False
                     log.error(
                         "%d calls of the deletion policy %s hang: the broker does not call it until one of them returns",
                         len(self._stuck), self._name,
@@ -169,7 +174,7 @@ class PolicyThread:
         threading.Thread(target=self._run, args=(number,), name=f"deletion-policy-{number}", daemon=True).start()
 
     def _run(self, number: int) -> None:
-        """Ask about what waits, until this thread is given up."""
+        """Call the class for the waiting logs, until this thread is abandoned."""
         while True:
             with self._lock:
                 while not self._waiting and self._current == number:
@@ -177,12 +182,12 @@ class PolicyThread:
                 if self._current != number:
                     return
                 question = self._waiting.popleft()
-                self._asked[number] = (question, self._clock())
+                self._running[number] = (question, self._clock())
             keep = self._judge(question)
             with self._lock:
-                del self._asked[number]
+                del self._running[number]
                 if self._stuck.pop(number, None) is not None:
-                    self._tells_suspended = True
+                    self._log_suspension = True
                     log.info(
                         "the delayed call of the deletion policy %s for %s has returned", self._name, question.name
                     )
@@ -190,7 +195,7 @@ class PolicyThread:
                     self._answers.append(Answer(question.slot, question.incarnation, keep))
 
     def _judge(self, question: Question) -> int:
-        """The base offset of the first segment that stays, or -1: nothing is deleted."""
+        """The base offset of the first segment that stays; -1 if nothing is deleted."""
         try:
             count = self._policy.deletable(question.log)
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -198,8 +203,8 @@ class PolicyThread:
             count = min(count, question.most)
             return question.log.segments[count].base_offset if count else -1
         except FileNotFoundError:
-            return -1  # a segment was removed while the class looked at it: the next pass asks again
-        except Exception:  # it is the operator's code
+            return -1  # a segment was removed during the call: the next pass calls the class again
+        except Exception:  # the class is the operator's code
             with self._lock:
                 self._failures += 1
                 is_first = self._failures == 1

@@ -1,9 +1,10 @@
-"""Room on the file systems of the log directories: the marks, the state that follows, the reserve. Run by the cleaner.
+"""Watches the free space on the file systems of the log directories: the marks, the resulting state, the reserve. Runs in the
+cleaner.
 
-A full disk is a state of a log directory, not a failure of it (docs/decisions/0011). The cleaner looks once a second, and at
-once when a write of any process found no room; it alone takes the state back, by the words of the shared header that the
-data path reads. Whatever else goes wrong with a directory (it is gone, another one lies in its place, it cannot be read)
-takes it offline.
+A full disk is a state of a log directory, not a failure (docs/decisions/0011). The cleaner checks once a second, and
+immediately when a write of any process found no space. Only the cleaner ends the state, through words of the shared header
+that the data path reads. Any other problem with a directory (it was removed, it was replaced by another one, it cannot be
+read) takes it offline.
 """
 
 import errno
@@ -26,15 +27,15 @@ log = logging.getLogger("odradek.disks")
 LOOK_EVERY_MS = 1000
 HASTEN_LOW_EVERY_MS, HASTEN_FULL_EVERY_MS = 10_000, 2_000
 HOLD_MS = 5000
-"""How long a directory stays full after a write found no room while the file system says that there is some (a quota)."""
+"""How long a directory stays full after a write found no space although the file system reports free space (a quota)."""
 FEWEST_FILES = 64
-"""With fewer free inodes no segment can be rolled: that is full as well."""
+"""With fewer free inodes, segments cannot be rolled, so the directory counts as full."""
 LEAVE_FULL, LEAVE_LOW = 1.25, 1.1
-"""A state is left only with so much more room than the mark below which it was entered."""
+"""A state ends only when the free space exceeds its mark by this factor."""
 
 
 class Marks(NamedTuple):
-    """The marks as configured: each is the smaller one of a number of bytes and a share of the file system."""
+    """The configured marks: each is the smaller one of a number of bytes and a percentage of the file system."""
 
     soft_bytes: int
     soft_percent: float
@@ -44,7 +45,7 @@ class Marks(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "Marks":
-        """From the broker's configuration."""
+        """The marks of the broker's configuration."""
         return cls(
             config.integer("odradek.log.dir.soft.free.bytes"),
             float(str(config["odradek.log.dir.soft.free.percent"])),
@@ -54,22 +55,23 @@ class Marks(NamedTuple):
         )
 
     def soft(self, total: int) -> int:
-        """Bytes free below which a file system of `total` bytes is low."""
+        """The free bytes below which a file system of `total` bytes is low on space."""
         return max(self.hard(total), min(self.soft_bytes, int(total * self.soft_percent / 100)))
 
     def hard(self, total: int) -> int:
-        """Bytes free below which it is full."""
+        """The free bytes below which a file system of `total` bytes is full."""
         return min(self.hard_bytes, int(total * self.hard_percent / 100))
 
     def reserve(self, total: int) -> int:
-        """Bytes kept for what must go on: no more than the hard mark, so that a small disk is not filled by them."""
+        """The bytes reserved for work that must continue on a full disk: at most the hard mark, so that the reserve does not
+        fill a small disk."""
         return min(self.reserve_bytes, self.hard(total))
 
 
 def judge(before: DiskState, free: int, soft: int, hard: int) -> DiskState:
-    """The state of a file system with `free` bytes, of which the reserve is not one.
+    """The state of a file system with `free` bytes, without the reserve.
 
-    :param before: the present state; leaving it takes more room than entering it, so that it does not flap.
+    :param before: the present state. Leaving it requires more space than entering it, so that the state does not flap.
     """
     if free < hard or (before == DiskState.DISK_FULL and free < hard * LEAVE_FULL):
         return DiskState.DISK_FULL
@@ -79,21 +81,21 @@ def judge(before: DiskState, free: int, soft: int, hard: int) -> DiskState:
 
 
 class Reserve:
-    """The reserve file of one directory: blocks that are given back to the file system when it is full."""
+    """The reserve file of one directory: its blocks are released when the file system is full."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / RESERVE
 
     def present(self, size: int) -> bool:
-        """Whether it is there with all of its blocks. Raises OSError."""
+        """Whether the file exists with all its blocks. Raises OSError."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return False
-        return found.st_size == size and found.st_blocks * 512 >= size
+        return status.st_size == size and status.st_blocks * 512 >= size
 
     def make(self, size: int) -> bool:
-        """Take the blocks; False if there is no room for them. Raises OSError for anything else."""
+        """Allocate the blocks. Returns False if there is no space for them. Raises OSError for any other failure."""
         descriptor = -1
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -110,16 +112,16 @@ class Reserve:
         return True
 
     def release(self) -> None:
-        """Give the blocks back. Raises OSError."""
+        """Remove the file and so release its blocks. Raises OSError."""
         self.path.unlink(missing_ok=True)
 
 
 class DiskSpace:
-    """All log directories of the broker, as its cleaner looks at them.
+    """The disk space of all log directories, as the cleaner sees it.
 
-    :param hasten: deletes now what may be deleted anyway. Called when a look finds a directory low or full, and again every
-        ten seconds while it is low, every two seconds while it is full.
-    :param clock: seconds, monotonic.
+    :param hasten: deletes now what may be deleted anyway. Called when a look finds a directory low or full, then every ten
+        seconds while one is low and every two seconds while one is full.
+    :param clock: monotonic time in seconds.
     """
 
     def __init__(
@@ -137,21 +139,22 @@ class DiskSpace:
         self._hasten = hasten
         self._clock = clock
         self.short = False
-        """Whether the last look found a directory low on room or full."""
-        self._told_offline: set[int] = set()
+        """Whether the last look found a directory low on space or full."""
+        self._logged_offline: set[int] = set()
         self._hasten_from = 0.0
         self._worse = False
         self._hold_until = [0.0] * len(self._paths)
-        self._told = [DiskState.DISK_ROOMY] * len(self._paths)
+        self._logged_state = [DiskState.DISK_ROOMY] * len(self._paths)
 
     def urgent(self) -> bool:
         """Whether a look cannot wait until it is due: a write found no room, or a directory failed."""
         return bool(self._shm.log_dir_found_full) or any(
-            self._shm.log_dir_offline(number) and number not in self._told_offline for number in range(len(self._paths))
+            self._shm.log_dir_offline(number) and number not in self._logged_offline
+            for number in range(len(self._paths))
         )
 
     def look(self) -> None:
-        """Bring every directory's state to what its file system says, and the partitions of failed ones offline."""
+        """Update the state of every directory from its file system, and take the partitions of failed directories offline."""
         refused = self._shm.take_log_dirs_found_full()
         short: list[int] = []
         for number, path in enumerate(self._paths):
@@ -163,13 +166,13 @@ class DiskSpace:
                     short.append(number)
             except OSError as error:
                 log.error("cannot check the free space of log directory %s: %s", path, error)
-                if error.errno in NO_ROOM:  # what gives room back may itself need some: the next look tries again
+                if error.errno in NO_ROOM:  # releasing space may itself need some: the next look tries again
                     _, free, total = self._shm.disk(number)[:3]
                     self._shm.set_disk(number, DiskState.DISK_FULL, free, total)
                     short.append(number)
                 else:
                     self._shm.set_log_dir_offline(number)
-        self._tell_offline()
+        self._handle_offline()
         self.short = bool(short)
         if short and (self._clock() >= self._hasten_from or self._worse):
             full = any(self._shm.disk(number)[0] == DiskState.DISK_FULL for number in short)
@@ -178,14 +181,14 @@ class DiskSpace:
         self._worse = False
 
     def _check_place(self, number: int) -> None:
-        """The path must still lead to the directory that was opened at the start. Raises OSError."""
-        opened, found = os.fstat(self._shm.log_dir_fd(number)), self._paths[number].stat()
-        if (opened.st_dev, opened.st_ino) != (found.st_dev, found.st_ino):
+        """Check that the path still leads to the directory that was opened at the start. Raises OSError."""
+        opened, present = os.fstat(self._shm.log_dir_fd(number)), self._paths[number].stat()
+        if (opened.st_dev, opened.st_ino) != (present.st_dev, present.st_ino):
             raise OSError(errno.ENOTDIR, "the path no longer leads to the directory that was opened at the start")
 
     def _look_at(self, number: int, refused: bool) -> DiskState:
-        found = os.statvfs(self._paths[number])
-        total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        space = os.statvfs(self._paths[number])
+        total, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
         soft, hard, size = self._marks.soft(total), self._marks.hard(total), self._marks.reserve(total)
         reserve = self._reserves[number]
         kept = reserve.present(size)
@@ -193,20 +196,20 @@ class DiskSpace:
         if refused:
             self._hold_until[number] = self._clock() + HOLD_MS / 1000
         state = judge(before, free if kept else free - size, soft, hard)
-        if self._clock() < self._hold_until[number] or (found.f_files and found.f_favail < FEWEST_FILES):
+        if self._clock() < self._hold_until[number] or (space.f_files and space.f_favail < FEWEST_FILES):
             state = DiskState.DISK_FULL
         if state == DiskState.DISK_FULL:
             reserve.release()
         elif not kept and not reserve.make(size):
             state = DiskState.DISK_FULL
         self._shm.set_disk(number, state, free, total)
-        if state != self._told[number]:
-            self._worse |= state > self._told[number]
-            self._told[number] = state
-            self._tell(number, state, free, total, soft, hard + size)
+        if state != self._logged_state[number]:
+            self._worse |= state > self._logged_state[number]
+            self._logged_state[number] = state
+            self._log_state(number, state, free, total, soft, hard + size)
         return state
 
-    def _tell(self, number: int, state: DiskState, free: int, total: int, soft: int, hard: int) -> None:
+    def _log_state(self, number: int, state: DiskState, free: int, total: int, soft: int, hard: int) -> None:
         path, room = self._paths[number], f"{free:,} of {total:,} bytes are free"
         if state == DiskState.DISK_FULL:
             log.error(
@@ -226,11 +229,12 @@ class DiskSpace:
         else:
             log.info("log directory %s has enough space again (%s)", path, room)
 
-    def _tell_offline(self) -> None:
+    def _handle_offline(self) -> None:
+        """Take the partitions of directories that went offline out of service, and log this once for each directory."""
         for number, path in enumerate(self._paths):
-            if self._shm.log_dir_offline(number) and number not in self._told_offline:
+            if self._shm.log_dir_offline(number) and number not in self._logged_offline:
                 count = slot_life.fail_log_dir(number)
-                self._told_offline.add(number)
+                self._logged_offline.add(number)
                 log.error(
                     "log directory %s is offline with its %d partitions: repair it, then restart the broker",
                     path,

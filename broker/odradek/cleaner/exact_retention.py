@@ -1,7 +1,7 @@
-"""Where a log begins by odradek.retention.exact: at the first record within retention.ms, which may be inside a segment.
+"""Finds the log start offset for odradek.retention.exact: the first record within retention.ms, which may be inside a segment.
 
-Runs in the cleaner's passes of retention, without a lock: the caller looks at the slot's generation afterwards. See
-docs/policies.md for the definition, `_ext/storage/young_records.pyx` for the search.
+Runs in the cleaner's retention passes, without a lock: the caller checks the slot's generation afterwards. docs/policies.md
+defines the rule, `_ext/storage/young_records.pyx` contains the search.
 """
 
 import os
@@ -19,7 +19,7 @@ INDEX_ENTRY_BYTES = 8
 
 
 class DatedSegment(Protocol):
-    """A segment; `newest_ms` is the largest timestamp of its records, -1 where they have none."""
+    """A segment; `newest_ms` is the largest timestamp of its records, -1 if they have none."""
 
     base_offset: int
 
@@ -38,24 +38,24 @@ def first_young_offset(
     limit_ms: int,
     beat: Callable[[], None],
 ) -> int | None:
-    """The offset from which on records stay, of a log's segments; None if all of their records are older than `limit_ms`.
+    """The offset of the first record that retention keeps; None if all records of the segments are older than `limit_ms`.
 
-    :param facts: the slot's; the last segment may be the active one.
-    :param beat: called from time to time.
-    :raises OSError: a file could not be read. :raises ValueError: a segment holds no sound batches where it should.
+    :param facts: the slot's facts; the last segment may be the active one.
+    :param beat: called regularly during the search.
+    :raises OSError: a file could not be read. :raises ValueError: a segment contains a corrupt batch.
     """
     limit_ms = max(limit_ms, 0)
     for segment in segments:
         if segment.size == 0 or segment.largest_timestamp_ms < limit_ms:
             continue
-        if segment.newest_ms < 0:  # none of its records has a timestamp: they are as young as the file
+        if segment.newest_ms < 0:  # none of its records has a timestamp: the file's modification time counts
             return max(segment.base_offset, int(facts["log_start_offset"]))
         try:
-            found = _first_in(directory, segment.base_offset, facts, limit_ms, beat)
+            offset = _first_in(directory, segment.base_offset, facts, limit_ms, beat)
         except CorruptLogError as error:
             raise ValueError(str(error)) from error
-        if found is not None:
-            return found
+        if offset is not None:
+            return offset
     return None
 
 
@@ -77,8 +77,8 @@ def _first_in(
             size = os.fstat(log_fd).st_size
             entries = os.fstat(index_fd).st_size // INDEX_ENTRY_BYTES
             time_entries = os.fstat(time_fd).st_size // TIME_ENTRY.size
-        found: int | None = first_young(
+        offset: int | None = first_young(
             log_fd, index_fd, entries, time_fd, time_entries, base_offset, size, limit_ms,
             facts["log_start_offset"], find_in_compressed, beat,
         )  # fmt: skip
-        return found
+        return offset

@@ -1,10 +1,9 @@
-"""What a start could not know of the gaps in logs, settled once the logs are open.
+"""Sets the gap limits that a start could not know, once the logs are open.
 
-Runs in the cleaner. A log that Kafka compacted, or this broker before it kept gap limits
-(`_ext/partition/gap_limit.pxd`), has no limit: a start takes every gap in it, wherever it is. Here it gets one, its
-present end, as soon as all before is on the device: gaps that appear behind it later are damage. And a line of
-`cleaner-offset-checkpoint` that is beyond a log's limit speaks of records that were lost, so it is lowered before the
-log grows past it.
+Runs in the cleaner. A log that was compacted by Kafka, or by this broker before it kept gap limits
+(`_ext/partition/gap_limit.pxd`), has no limit: a start accepts every gap in it. Here the log gets one, its present end, as soon
+as everything before is on the device; gaps that appear later after this limit are damage. A line of `cleaner-offset-checkpoint`
+beyond a log's limit is about records that were lost, so it is lowered before the log grows past it.
 """
 
 import logging
@@ -25,15 +24,15 @@ log = logging.getLogger("odradek.cleaner")
 
 
 class GapLimits:
-    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+    """Sets gap limits for a cleaner process. :param log_dirs: paths in the order of the shared table's log directories."""
 
     def __init__(self, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
         self._shm = shm
         self._log_dirs = [Path(path) for path in log_dirs]
 
     def run(self) -> None:
-        """Give a limit to every log that has none, and lower the cleaner's offsets; what fails is tried again by the
-        next pass."""
+        """Set a limit for every log that has none, and lower the offsets in the cleaner checkpoints. The next pass retries what
+        fails."""
         offline = self._shm.log_dir_offline
         unknown = [slot for slot in slot_upkeep.of_unknown_gap_limit() if not offline(slots.log_dir_of(slot))]
         for slot, error in flushing.flush_many(unknown, whole=True, beat=self._shm.beat):

@@ -1,9 +1,9 @@
-"""Trims the leader-epoch checkpoints of logs whose beginning moved: epochs that have no record any more leave the file.
+"""Trims the leader-epoch checkpoints of logs whose log start offset moved: removes epochs that have no records any more.
 
-Runs in the cleaner. Whoever asks the slot for epochs leaves out at once what lies before the log start offset, and so does a
-start with what it reads; the file follows here. It is made and synced without the slot's lock and takes the place of the former
-one under it, unless the log was cut or an epoch began meanwhile. A crash leaves one of the two, and perhaps a `.trim`, which
-the next trimming overwrites.
+Runs in the cleaner. Readers of the slot's epochs already ignore epochs before the log start offset, and so does a start; this
+module updates the file. The new file is written and synced without the slot's lock and renamed into place under it [R 3.4],
+unless the log was truncated or an epoch began meanwhile. After a crash, the file is the old or the new one; a `.trim` file
+may be left, which the next trimming overwrites.
 """
 
 import logging
@@ -18,12 +18,12 @@ from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
 
 log = logging.getLogger("odradek.cleaner")
 
-LOOKED_AT_ONCE = 500
-FRESH = LEADER_EPOCH_CHECKPOINT + ".trim"
+LOGS_PER_PASS = 500
+NEW_FILE = LEADER_EPOCH_CHECKPOINT + ".trim"
 
 
 class LeaderEpochs:
-    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+    """Trims the files for a cleaner process. :param log_dirs: paths in the order of the shared table's log directories."""
 
     def __init__(self, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
         self._shm = shm
@@ -31,18 +31,18 @@ class LeaderEpochs:
         self._seen: list[int] = []
 
     def run(self) -> None:
-        """Look at the logs that changed since they were seen last, some hundreds a call."""
+        """Trim the files of logs that changed since the last call, at most `LOGS_PER_PASS` per call."""
         generations = native.generations()
         if generations == self._seen:
             return
         self._seen += [-1] * (len(generations) - len(self._seen))
-        room = LOOKED_AT_ONCE
+        room = LOGS_PER_PASS
         for slot, generation in enumerate(generations):
             if generation == self._seen[slot]:
                 continue
             if generation >= 0:
                 if room == 0:
-                    return  # the next pass goes on
+                    return  # the next pass continues
                 room -= 1
                 self._look(slot)
                 self._shm.beat()
@@ -53,21 +53,21 @@ class LeaderEpochs:
         if facts is None or facts["epoch_count"] < 2 or self._shm.log_dir_offline(facts["log_dir"]):
             return
         directory = self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
-        fresh = directory / FRESH
+        new_file = directory / NEW_FILE
         try:
             epochs = read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT)
             kept = epochs_from(epochs, facts["log_start_offset"])
             if len(kept) == len(epochs):
                 return
-            write_leader_epochs(fresh, kept)
-            told = native.put_epochs(
+            write_leader_epochs(new_file, kept)
+            result = native.put_epochs(
                 slot,
-                FRESH.encode(),
+                NEW_FILE.encode(),
                 incarnation=facts["incarnation"],
                 generation=facts["generation"],
                 epoch_count=facts["epoch_count"],
             )
-            if told == "ok":
+            if result == "ok":
                 log.info(
                     "%s: removed %d leader epochs that end before offset %d",
                     directory.name,
@@ -75,9 +75,9 @@ class LeaderEpochs:
                     kept[0][1],
                 )
             else:
-                fresh.unlink(missing_ok=True)
+                new_file.unlink(missing_ok=True)
         except FileNotFoundError:
-            return  # deleted meanwhile
+            return  # the partition was deleted meanwhile
         except (OSError, CorruptCheckpointError) as error:
             log.error("%s: cannot remove obsolete epochs from leader-epoch-checkpoint: %s", directory.name, error)
             if isinstance(error, OSError):

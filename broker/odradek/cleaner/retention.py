@@ -1,9 +1,9 @@
-"""Retention: which of the oldest segments are removed, by time, by size, by log start offset and by a class of the operator.
+"""Retention: removes the oldest segments by time, by size, by log start offset, and by the operator's deletion policy.
 
-Runs in the cleaner. A log start offset is raised and made durable before a file is renamed (`<file>.deleted`, under the
-slot's lock), and a renamed file stays for file.delete.delay.ms: a reader that has it open finishes, one that comes later
-receives OFFSET_OUT_OF_RANGE. What a cleaner that died left half done is finished by whoever takes the slot's lock next; its
-renamed files are found by its successor, which looks through every directory once.
+Runs in the cleaner. The log start offset is raised and made durable before a file is renamed (`<file>.deleted`, under the
+slot's lock). A renamed file stays for file.delete.delay.ms: a reader that has it open can finish, later readers receive
+OFFSET_OUT_OF_RANGE. If the cleaner dies during a removal, the next process that takes the slot's lock completes it. The
+successor of the cleaner lists every directory once and so finds the renamed files.
 """
 
 import errno
@@ -28,8 +28,8 @@ from odradek.storage.file_names import DELETED, LOG, parse_segment_file_name
 
 log = logging.getLogger("odradek.cleaner.retention")
 
-SEGMENTS_A_LOCK = 16
-LOOKED_THROUGH_AT_ONCE = 500
+SEGMENTS_PER_LOCK = 16
+LISTINGS_PER_PASS = 500
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -38,12 +38,12 @@ def _name(facts: Facts) -> str:
 
 
 @dataclass(slots=True)
-class _Listed:
-    """What a partition's directory held when its slot had this generation. One is kept of each log."""
+class _Listing:
+    """The content of a partition's directory when its slot had this generation. One is kept for each log."""
 
     generation: int
     bases: tuple[int, ...]
-    aside: dict[str, int] | None  # renamed files, if any: when they were first seen, by the monotonic clock
+    aside: dict[str, int] | None  # renamed files, if any, with the monotonic time when they were first seen
 
 
 @dataclass
@@ -52,17 +52,17 @@ class _Removal:
     incarnation: int
     log_dir: int
     bases: list[int]
-    """Of the segments that go, ascending, and of the first one that stays."""
+    """The base offsets of the removed segments, ascending, and of the first one that stays."""
     sizes: list[int]
-    """Bytes of the `.log` of those that go."""
+    """The bytes of the `.log` files of the removed segments."""
 
 
 class Retention:
-    """One a cleaner.
+    """The retention of a cleaner process.
 
-    :param log_dirs: paths in the order in which the supervisor announced them.
-    :param policy: asks the class of the operator that deletes segments, too.
-    :param clock: monotonic ms, for file.delete.delay.ms: a step of the wall clock neither shortens nor prolongs the delay.
+    :param log_dirs: paths in the order of the shared table's log directories.
+    :param policy: calls the operator's deletion policy; None if none is configured.
+    :param clock: monotonic time in ms, for file.delete.delay.ms: a step of the wall clock does not change the delay.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Retention:
         self._clock = clock
         self._log_dirs = [Path(path) for path in log_dirs]
         self._policy = policy
-        self._listed: dict[int, _Listed] = {}
+        self._listed: dict[int, _Listing] = {}
         self._generations: list[int] = []
         self.removed_segments = self.removed_bytes = self.deleted_files = 0
 
     def run(self, now_ms: int | None = None) -> None:
-        """Take out of every log what has expired, then delete files that were taken out before.
+        """Remove the expired segments of every log, then delete files whose delay is over.
 
-        :param now_ms: wall clock; None: the present.
+        :param now_ms: wall clock; None for the present.
         """
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         removals = []
@@ -103,7 +103,7 @@ class Retention:
         self.remove_files()
 
     def follow_policy(self) -> None:
-        """Take out of the logs what the class of the operator has answered since the last call."""
+        """Remove the segments that the deletion policy has chosen since the last call."""
         if self._policy is None:
             return
         self._policy.look()
@@ -124,23 +124,25 @@ class Retention:
         """Make the log start offsets durable, then rename the files."""
         if not removals:
             return
-        lasting = self._make_durable({removal.log_dir for removal in removals})
+        durable = self._make_durable({removal.log_dir for removal in removals})
         for removal in removals:
-            if removal.log_dir in lasting:
+            if removal.log_dir in durable:
                 self._remove(removal)
             self._shm.beat()
 
     def _directory(self, facts: Facts) -> str:
-        # not a Path: each puts its parts into the process's table of strings, which ten thousand logs make a megabyte larger
+        # Not a Path: a Path interns its parts, which for ten thousand logs would take a megabyte more.
         return f"{self._log_dirs[facts['log_dir']]}/{_name(facts)}"
 
-    def _list(self, slot: int, facts: Facts) -> _Listed:
-        """The directory's content, from before if the slot's generation is still the same. Raises OSError."""
+    def _list(self, slot: int, facts: Facts) -> _Listing:
+        """The directory's content; the former listing if the slot's generation is still the same. Raises OSError."""
         known = self._listed.get(slot)
         if known is not None and known.generation == facts["generation"]:
             return known
         if known is None:
-            native.settle_intent(slot)  # of a cleaner that died: what it renamed is to be seen now
+            native.settle_intent(
+                slot
+            )  # complete the removal of a cleaner that died, so that this listing has its files
         bases: list[int] = []
         aside: dict[str, int] = {}
         seen = (known.aside if known is not None else None) or {}
@@ -153,14 +155,14 @@ class Retention:
                     aside[entry.path] = seen.get(entry.path, self._clock())
                 elif parsed.kind == LOG and not parsed.state:
                     bases.append(parsed.base_offset)
-        found = self._listed[slot] = _Listed(facts["generation"], tuple(sorted(bases)), aside or None)
-        return found
+        listing = self._listed[slot] = _Listing(facts["generation"], tuple(sorted(bases)), aside or None)
+        return listing
 
     def _segments(self, slot: int, facts: Facts) -> list[Segment]:
-        """All of the log, ascending, the active one last; empty if the log has changed meanwhile. Raises OSError."""
+        """All segments of the log, ascending, the active one last; empty if the log changed meanwhile. Raises OSError."""
         bases = [base for base in self._list(slot, facts).bases if base <= facts["segment_base"]]
         if not bases or bases[-1] != facts["segment_base"]:
-            return []  # the next pass sees it
+            return []  # the next pass handles the log
         directory = self._directory(facts)
         ends = [*bases[1:], facts["log_end_offset"]]
         return [
@@ -169,10 +171,12 @@ class Retention:
         ]
 
     def _plan(self, slot: int, now_ms: int, questions: list[Question]) -> _Removal | None:
-        """Decide, roll an active segment that is removed, raise the log start offset; what is to be removed, perhaps nothing,
-        once that is durable.
+        """Apply the rules to a log, roll an active segment that must be removed, and raise the log start offset. Returns the
+        removal, which may be empty, to be carried out when the log start offset is durable.
 
-        :param questions: takes what the policy is asked about the log. :raises ValueError: a segment is damaged.
+        :param questions: receives the question about the log for the deletion policy.
+        :raises OSError: a file could not be read.
+        :raises ValueError: a segment is corrupt.
         """
         facts = native.facts(slot)
         if facts is None or self._shm.log_dir_offline(facts["log_dir"]):
@@ -186,7 +190,7 @@ class Retention:
                 return None
             raise
         if first_offset >= 0 and self._has_changed(slot, facts):
-            return None  # what was read may not belong together
+            return None  # the offset may come from files of different generations
         if self._policy is not None and segments:
             question = question_about(slot, facts, segments[count:])
             if question is not None:
@@ -194,25 +198,26 @@ class Retention:
         if count and count == len(segments):
             end = facts["log_end_offset"]
             rolled = native.roll(slot, facts["segment_base"], end, incarnation=facts["incarnation"]) == "ok"
-            count -= not rolled  # somebody appended: it has not expired after all
+            count -= not rolled  # another process appended meanwhile, so the active segment has not expired
         keep = segments[count - 1].end_offset if count else -1
         return self._advance(slot, facts, segments[:count], keep, max(keep, first_offset), why)
 
     def _first_young(self, facts: Facts, segments: Sequence[Segment], now_ms: int) -> int:
-        """The offset at which the log begins by odradek.retention.exact, of the segments that stay; -1 if that says nothing."""
+        """The log start offset by odradek.retention.exact, within the segments that stay; -1 if the setting is off or no
+        record is young enough."""
         if not (facts["exact"] and facts["delete"] and facts["retention_ms"] >= 0 and segments):
             return -1
         limit_ms = now_ms - facts["retention_ms"]
-        found = first_young_offset(self._directory(facts), segments, facts, limit_ms, self._shm.beat)
-        return -1 if found is None else min(found, facts["high_watermark"])
+        offset = first_young_offset(self._directory(facts), segments, facts, limit_ms, self._shm.beat)
+        return -1 if offset is None else min(offset, facts["high_watermark"])
 
     def _has_changed(self, slot: int, facts: Facts) -> bool:
-        """Whether the log was deleted, compacted, cut or rolled meanwhile."""
+        """Whether the log was deleted, compacted, truncated or rolled meanwhile."""
         newer = native.facts(slot)
         return newer is None or newer["generation"] != facts["generation"]
 
     def _plan_answer(self, answer: Answer) -> _Removal | None:
-        """As `_plan`, for what a policy deletes. Raises OSError."""
+        """Like `_plan`, for segments that the deletion policy chose. Raises OSError."""
         facts = native.facts(answer.slot)
         if facts is None or facts["incarnation"] != answer.incarnation or self._shm.log_dir_offline(facts["log_dir"]):
             return None
@@ -220,15 +225,16 @@ class Retention:
         leading = [segment for segment in segments if segment.base_offset < answer.keep]
         is_prefix = bool(leading) and leading[-1].end_offset == answer.keep and not leading[-1].is_active
         if not is_prefix or answer.keep > facts["high_watermark"]:
-            return None  # the log has changed since it was judged: the next pass asks again
+            return None  # the log changed since the policy was called: the next pass calls it again
         return self._advance(answer.slot, facts, leading, answer.keep, answer.keep, KEY)
 
     def _advance(
         self, slot: int, facts: Facts, removed: Sequence[Segment], keep: int, log_start: int, why: str
     ) -> _Removal | None:
-        """Raise the log start offset; what is to be removed once that is durable. None if there is nothing to do.
+        """Raise the log start offset. Returns the removal to carry out when it is durable; None if there is nothing to do.
 
-        :param removed: segments, the oldest first, `keep`: where the first that stays begins. Raises OSError.
+        :param removed: the segments to remove, oldest first. :param keep: the base offset of the first segment that stays.
+        :raises OSError: a file could not be read.
         """
         if not removed and log_start <= facts["log_start_offset"]:
             return None
@@ -248,9 +254,9 @@ class Retention:
         return _Removal(slot, facts["incarnation"], facts["log_dir"], bases, sizes)
 
     def _make_durable(self, numbers: set[int]) -> set[int]:
-        """Log start offsets first: with the files gone a start must not take an older one for the truth. The log directories
-        (of those with these numbers) in which segments may go now."""
-        lasting = set()
+        """Write the log start offsets of the log directories with these numbers, before files are renamed: after the removal, a
+        start must not use an older log start offset. Returns the directories in which segments may be removed now."""
+        durable = set()
         for number in sorted(numbers):
             try:
                 write_log_starts(self._shm, self._log_dirs, only=number)
@@ -258,29 +264,30 @@ class Retention:
                 log.error("cannot write the log start offsets of %s: %s", self._log_dirs[number], error)
                 if not isinstance(error, OSError) or error.errno not in FULL:
                     continue
-                # Only removal makes room, and a log whose oldest segments are gone says itself where it begins.
-            lasting.add(number)
+                # The disk is full, and only a removal frees space. A start takes the base of the first segment, which is
+                # larger.
+            durable.add(number)
         native.meet_fault(FaultPoint.REMOVE_LOG_START_DURABLE)
-        return lasting
+        return durable
 
     def _remove(self, removal: _Removal) -> None:
-        """Rename the files, some segments under each hold of the lock, oldest first."""
-        for first in range(0, len(removal.bases) - 1, SEGMENTS_A_LOCK):
-            last = min(first + SEGMENTS_A_LOCK, len(removal.bases) - 1)
+        """Rename the files, oldest first, `SEGMENTS_PER_LOCK` segments each time the lock is held."""
+        for first in range(0, len(removal.bases) - 1, SEGMENTS_PER_LOCK):
+            last = min(first + SEGMENTS_PER_LOCK, len(removal.bases) - 1)
             try:
-                told = native.remove_before(removal.slot, removal.bases[last], incarnation=removal.incarnation)
+                result = native.remove_before(removal.slot, removal.bases[last], incarnation=removal.incarnation)
             except OSError as error:
                 log.error("cannot remove segments of slot %d: %s; retrying at the next check", removal.slot, error)
                 return
-            if told != "ok":
-                log.info("segments of slot %d are kept until the next check: the log is %s", removal.slot, told)
+            if result != "ok":
+                log.info("segments of slot %d are kept until the next check: the log is %s", removal.slot, result)
                 return
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])
 
     def remove_files(self) -> None:
-        """Delete files that were renamed to `.deleted` (by retention, compaction or a start) file.delete.delay.ms after this
-        cleaner first saw them, or at once where the log directory is low on room or full.
+        """Delete the files that were renamed to `.deleted` by retention, compaction or a start: file.delete.delay.ms after this
+        cleaner first saw them, or without delay if the log directory is low on space or full.
         """
         generations = native.generations()
         if generations == self._generations and not any(listed.aside for listed in self._listed.values()):
@@ -294,7 +301,7 @@ class Retention:
 
     def _remove_files(self, generations: list[int]) -> None:
         disks = [self._shm.disk(number)[0] for number in range(len(self._log_dirs))]
-        room = LOOKED_THROUGH_AT_ONCE if all(disk == DiskState.DISK_ROOMY for disk in disks) else len(generations)
+        room = LISTINGS_PER_PASS if all(disk == DiskState.DISK_ROOMY for disk in disks) else len(generations)
         for slot, generation in enumerate(generations):
             listed = self._listed.get(slot)
             if generation < 0:
@@ -308,7 +315,7 @@ class Retention:
             if listed is None or listed.generation != facts["generation"]:
                 room -= 1
                 if room < 0:
-                    return  # the next pass goes on
+                    return  # the next pass continues
             try:
                 delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
                 self._remove_aside(self._list(slot, facts), delay_ms)
@@ -319,12 +326,12 @@ class Retention:
             self._shm.beat()
         self._generations = generations
 
-    def _remove_aside(self, listed: _Listed, delay_ms: int | None) -> None:
+    def _remove_aside(self, listed: _Listing, delay_ms: int | None) -> None:
         aside, now_ms = listed.aside or {}, self._clock()
         for path, since_ms in list(aside.items()):
             if delay_ms is not None and now_ms - since_ms < delay_ms:
                 continue
-            Path(path).unlink(missing_ok=True)  # it may have gone with its directory
+            Path(path).unlink(missing_ok=True)  # the whole directory may have been removed
             native.meet_fault(FaultPoint.REMOVE_FILE_UNLINKED)
             self.deleted_files += 1
             del aside[path]

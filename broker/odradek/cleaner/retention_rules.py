@@ -1,6 +1,6 @@
-"""The rules of retention: what a segment is to them, which of the oldest ones expire, what a deletion policy is asked.
+"""The rules of retention: which of the oldest segments expire, and the question for the deletion policy.
 
-Used in the cleaner. The rules read files, and change nothing.
+Used in the cleaner. The rules read files and change nothing.
 """
 
 import os
@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from odradek.cleaner.deletion_policy import LogToJudge, Question
+from odradek.cleaner.deletion_policy import LogView, Question
 from odradek.storage.file_names import LOG, TIME_INDEX, segment_file_name
 from odradek.storage.indexes import TIME_ENTRY
 
@@ -17,10 +17,10 @@ Facts = dict[str, Any]
 
 
 class Segment:
-    """A segment as retention sees it; size and time of one that nobody appends to are read when they are first asked for.
+    """A segment as retention sees it. Size and timestamp of a closed segment are read from disk at their first use.
 
-    :param end_offset: where the next segment begins, or the log ends.
-    :param active: the slot's facts if it is the active segment.
+    :param end_offset: the base offset of the next segment, or the log end offset.
+    :param active: the slot's facts if it is the active segment, else None.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Segment:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of its log. Raises OSError."""
+        """Bytes of its log file. Raises OSError."""
         return int(self._active["size"]) if self._active is not None else Path(self._log).stat().st_size
 
     @cached_property
     def newest_ms(self) -> int:
-        """The largest timestamp of its records, -1 where they have none. Raises OSError."""
+        """The largest timestamp of its records; -1 if they have none. Raises OSError."""
         return int(self._active["max_timestamp"]) if self._active is not None else self._last_time_entry()
 
     @cached_property
     def largest_timestamp_ms(self) -> int:
-        """Of its records; where these have none, when the file was last written. Raises OSError."""
+        """The largest timestamp of its records, or the file's modification time if they have none. Raises OSError."""
         return self.newest_ms if self.newest_ms >= 0 else Path(self._log).stat().st_mtime_ns // 1_000_000
 
     def _last_time_entry(self) -> int:
@@ -65,12 +65,13 @@ class Segment:
 
 
 def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int, str]:
-    """How many of the oldest segments are removed, and why, for the log. Kafka's rules, with one exception: an active segment
-    with all of its records below the log start offset is removed too; Kafka keeps it until it is rolled.
+    """How many of the oldest segments expire, and the reasons as text for a log line. These are Kafka's rules, with one
+    exception: an active segment whose records are all below the log start offset expires, too; Kafka keeps it until it is
+    rolled.
 
-    An empty active segment is never removed, nor is a record that is not committed.
+    An empty active segment never expires, and no segment with uncommitted records.
 
-    :param segments: all of the log, ascending; the last one is the active one.
+    :param segments: all segments of the log, ascending; the last one is the active segment.
     :raises OSError: a file could not be read.
     """
 
@@ -111,13 +112,13 @@ def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int
 
 
 def question_about(slot: int, facts: Facts, segments: Sequence[Segment]) -> Question | None:
-    """What a deletion policy is asked about a log; None if it may delete nothing there."""
+    """The question about a log for the deletion policy; None if the policy may delete nothing there."""
     most = 0
     while most < len(segments) - 1 and segments[most].end_offset <= facts["high_watermark"]:
         most += 1
     if not facts["delete"] or most == 0:
         return None
-    judged = LogToJudge(
+    view = LogView(
         facts["topic"],
         facts["partition"],
         tuple(segments),
@@ -135,4 +136,4 @@ def question_about(slot: int, facts: Facts, segments: Sequence[Segment]) -> Ques
             "delete.retention.ms": facts["delete_retention_ms"],
         },
     )
-    return Question(slot, facts["incarnation"], judged, most)
+    return Question(slot, facts["incarnation"], view, most)

@@ -1,6 +1,7 @@
-"""The ordered stop of the logs: sync what is not on the device, write snapshots and checkpoints, leave the clean mark.
+"""The ordered stop of the logs: sync unsynced data, write snapshots and checkpoints, then the clean-shutdown markers.
 
-Runs in the cleaner once nobody appends any more. If it dies in the middle the mark is missing and the next start recovers.
+Runs in the cleaner when no process can append any more. If it dies in the middle, markers are missing and the next start
+recovers the logs.
 """
 
 import logging
@@ -19,8 +20,9 @@ log = logging.getLogger("odradek.storage")
 
 
 def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
-    """Leave every log directory that is in use in the state of an ordered stop; one that fails is left to be recovered."""
-    # A log that failed or was not loaded is not known to be in order: the next start has to look at it.
+    """Close all logs and mark every online log directory as cleanly shut down; a directory that fails gets no marker, so the
+    next start recovers it."""
+    # A log that failed or was not loaded is not known to be intact, so the next start must examine it.
     failed = {log_dir for _, _, log_dir in slots.not_online()}
     for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
         log.error("cannot close the log of slot %d cleanly: %s; the next start recovers its log directory", slot, error)

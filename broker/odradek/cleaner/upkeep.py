@@ -1,4 +1,5 @@
-"""The cleaner's passes over the shared table: flush, checkpoints, retention, deleted directories, idle producers, the arena."""
+"""The cleaner's periodic passes: flush, checkpoints, retention, directories of deleted partitions, idle producers, the
+arena."""
 
 import logging
 import time
@@ -22,7 +23,7 @@ log = logging.getLogger("odradek.cleaner")
 
 
 class Pass(NamedTuple):
-    """Something to be done every `every_ms`, and `first_ms` after the start for the first time."""
+    """A periodic task: `action` runs first `first_ms` after the start, then every `every_ms`."""
 
     name: str
     every_ms: int
@@ -46,8 +47,8 @@ GAP_LIMITS_EVERY_MS = 60_000
 def passes(
     config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention, deleted: DeletedLogs
 ) -> list[Pass]:
-    """All of them, but for the watch over the disks."""
-    # Kafka's default never looks at flush.ms at all; here a flush.ms that is set is kept, to the second, from the start on.
+    """All passes of the cleaner, except for the watch over the disks."""
+    # With Kafka's default, flush.ms is never checked. Here a flush.ms that is set is kept, to the second, from the start on.
     flush_every = min(config.integer("log.flush.scheduler.interval.ms"), FLUSH_EVERY_MS)
 
     def delayed(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
@@ -95,32 +96,32 @@ def flush_due(shm: SharedMemory) -> None:
 
 
 def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) -> None:
-    """Sync these logs; one that fails keeps none of the others waiting."""
+    """Sync these logs; the failure of one does not affect the others."""
     for slot, error in flushing.flush_many(due, whole=whole, beat=shm.beat):
         log.error("cannot sync the log of slot %d: %s", slot, error)
 
 
 def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
-    """Sync what was rolled since, so that recovery after a crash reads little, then write the checkpoints."""
+    """Sync segments that were rolled since the last flush, so that a recovery reads little, then write the checkpoints."""
     publish_snapshots(shm)
     flush_each(shm, flushing.rolled_since_flush(), whole=True)
     write_checkpoints(shm, log_dirs)
 
 
 def make_room(config: BrokerConfig, deleted: DeletedLogs, retention: Retention) -> None:
-    """Delete now what would be deleted later in the log directories that are low on room or full."""
+    """Delete now what would be deleted later, in the log directories that are low on space or full."""
     deleted.remove(config.integer("log.segment.delete.delay.ms"))
     retention.run()
 
 
 def publish_snapshots(shm: SharedMemory) -> None:
-    """Sync the producer snapshots that were written since, and give them their names."""
+    """Sync the new producer snapshots and rename them to their final names."""
     for slot, error in snapshot_publishing.publish(shm.beat).items():
         log.error("cannot sync and rename the producer snapshot of slot %d: %s; retrying in the next pass", slot, error)
 
 
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:
-    """Forget idempotent producers of which the broker has not heard for `after_ms`."""
+    """Expire the idempotent producers that sent nothing for `after_ms`."""
     forgotten = _forget(shm, after_ms)
     if forgotten:
         log.info("expired %d producers that were idle for more than %d s", forgotten, after_ms // 1000)
@@ -137,18 +138,18 @@ def _forget(shm: SharedMemory, after_ms: int, *, early: bool = False) -> int:
 
 
 def keep_arena(shm: SharedMemory, expiration_ms: int) -> None:
-    """Give back memory that no partition names, count the producers of each client again after a death, and if the memory for
-    producers is nearly full, forget silent ones early."""
-    given = slot_upkeep.reclaim_arena()
-    if given:
-        log.info("freed %d KiB of producer state of deleted partitions or dead processes", given)
+    """Free memory of the arena that no partition uses, count the producers of each client again after a death, and expire idle
+    producers early if the memory for producers is nearly full."""
+    freed_kib = slot_upkeep.reclaim_arena()
+    if freed_kib:
+        log.info("freed %d KiB of producer state of deleted partitions or dead processes", freed_kib)
     owner_counts.count_again()
     relieve_arena(shm, expiration_ms)
 
 
 def relieve_arena(shm: SharedMemory, expiration_ms: int) -> None:
-    """While more than three quarters of the memory for producers are taken: forget those silent for half of
-    `expiration_ms`, a quarter, and so on, but none that was heard of in the last 15 minutes."""
+    """While more than three quarters of the memory for producers are used: expire the producers that are idle for half of
+    `expiration_ms`, then a quarter, and so on, but none that sent anything in the last 15 minutes."""
     state = shm.producer_state
     if state["used_bytes"] <= NEARLY_FULL * state["max_bytes"]:
         return

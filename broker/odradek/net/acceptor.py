@@ -1,7 +1,7 @@
-"""Accepts connections and hands each to the worker that has the fewest. Runs in the supervisor, on its loop.
+"""Accepts connections and hands each one to the worker with the fewest connections. Runs in the supervisor, on its loop.
 
-Nothing is read from a socket before it is handed over. A worker that is dead at that moment does no harm: what is still in
-its channel once it was reaped is taken back and handed over again, to its successor or to others.
+Nothing is read from a socket before it is handed over. No socket is lost if the worker is dead at that moment: sockets that are
+still in its channel after it was reaped are taken back and handed over again, to its successor or to other workers.
 """
 
 import errno
@@ -16,15 +16,15 @@ from odradek.net.limits import ConnectionLimits, canonical_address
 
 log = logging.getLogger("odradek.connections")
 
-ACCEPTS_A_WAKE = 64
+ACCEPTS_PER_WAKE = 64
 BACKLOG = 256
-TOLD_KEPT = 1000
-_OWN_MISTAKES = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
+REASONS_KEPT = 1000
+_PROGRAM_ERRORS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class _Waiting:
-    """An accepted socket that no worker has been given yet."""
+    """An accepted socket that has not been handed to a worker yet."""
 
     __slots__ = ("connection_id", "listener_index", "peer", "socket")
 
@@ -36,8 +36,10 @@ class _Waiting:
 
 
 class Acceptor:
-    """:param channels: for each worker's place, both ends of its channel.
-    :param ready: whether the worker of that ordinal takes connections now; while none does, any may be given some.
+    """Accepts connections, applies the connection limits, and hands sockets to workers.
+
+    :param channels: for each worker's place, both ends of its channel.
+    :param ready: returns whether the worker of that ordinal serves now. While no worker serves, sockets go to any channel.
     """
 
     def __init__(
@@ -57,8 +59,8 @@ class Acceptor:
         self._next_id = 1
         self._worker_of: dict[int, int] = {}
         self._waiting: deque[_Waiting] = deque()
-        self._told: set[str] = set()
-        self._told_full = False
+        self._logged_reasons: set[str] = set()
+        self._logged_full = False
         self._closing = False
 
     def publish_limit(self) -> None:
@@ -67,15 +69,16 @@ class Acceptor:
 
     @property
     def waiting(self) -> int:
-        """How many sockets no channel had room for."""
+        """The number of accepted sockets that wait for room in a channel."""
         return len(self._waiting)
 
     @property
     def may_accept(self) -> bool:
-        """False while as many wait as may, or as many are open as may be: what comes stays in the listener's backlog."""
+        """False while `BACKLOG` sockets wait for a channel, or while max.connections is reached: then new connections stay in
+        the listener's backlog."""
         if self.limits.full:
-            if not self._told_full:
-                self._told_full = True
+            if not self._logged_full:
+                self._logged_full = True
                 count("connections_full")
                 log.warning(
                     "max.connections=%d is reached: new connections wait in the backlog until others close",
@@ -83,12 +86,13 @@ class Acceptor:
                 )
             return False
         if len(self.limits) < self.limits.total * 0.9:
-            self._told_full = False
+            self._logged_full = False
         return len(self._waiting) < BACKLOG
 
     def accept(self, listening: socket.socket, listener_index: int) -> bool:
-        """Accept what waits on a listener; False when the system has no room for more and accepting should pause."""
-        for _ in range(ACCEPTS_A_WAKE):
+        """Accept the connections that wait on a listener. Returns False if the system has no resources for more, and accepting
+        should pause."""
+        for _ in range(ACCEPTS_PER_WAKE):
             if not self.may_accept:
                 break
             try:
@@ -96,12 +100,12 @@ class Acceptor:
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno in _OWN_MISTAKES:
+                if error.errno in _PROGRAM_ERRORS:
                     raise
                 if error.errno in _NO_ROOM:
                     log.warning("cannot accept connections: %s; retrying after a pause", error.strerror)
                     return False
-                continue  # what befell that one connection before it was accepted
+                continue  # that connection failed before it was accepted
             self._take(sock, address[0], address[1], listener_index)
         self.hand_over()
         return True
@@ -112,10 +116,10 @@ class Acceptor:
         if reason is not None:
             self.refused += 1
             count("connections_refused")
-            if reason not in self._told:
-                if len(self._told) >= TOLD_KEPT:
-                    self._told.clear()
-                self._told.add(reason)
+            if reason not in self._logged_reasons:
+                if len(self._logged_reasons) >= REASONS_KEPT:
+                    self._logged_reasons.clear()
+                self._logged_reasons.add(reason)
                 log.warning("refusing connections: %s", reason)
             sock.close()
             return
@@ -135,18 +139,19 @@ class Acceptor:
         self._waiting.append(_Waiting(sock, connection_id, listener_index, peer))
 
     def hand_over(self) -> None:
-        """Hand over what waits, as far as the channels take it."""
+        """Hand over the waiting sockets until no channel has room."""
         while self._waiting:
-            ordinal = self._give(self._waiting[0])
+            ordinal = self._send(self._waiting[0])
             if ordinal is None:
                 return
-            given = self._waiting.popleft()
-            self._worker_of[given.connection_id] = ordinal
+            sent = self._waiting.popleft()
+            self._worker_of[sent.connection_id] = ordinal
             self.handed[ordinal] += 1
-            given.socket.close()
+            sent.socket.close()
 
-    def _give(self, one: _Waiting) -> int | None:
-        """Which worker's channel took it: of those that serve, the one with the fewest connections and room."""
+    def _send(self, waiting: _Waiting) -> int | None:
+        """Send a socket to the serving worker with the fewest connections whose channel has room; if no worker serves, to any
+        worker. Returns its ordinal, or None if no channel has room."""
         ordinals = sorted(range(len(self._senders)), key=self.handed.__getitem__)
         none_ready = True
         for must_be_ready in (True, False):
@@ -155,19 +160,21 @@ class Acceptor:
                     if not self._ready(ordinal):
                         continue
                     none_ready = False
-                if self._senders[ordinal].send(one.socket.fileno(), one.connection_id, one.listener_index, one.peer):
+                if self._senders[ordinal].send(
+                    waiting.socket.fileno(), waiting.connection_id, waiting.listener_index, waiting.peer
+                ):
                     return ordinal
             if not none_ready:
                 return None
         return None
 
     def read_closed(self, ordinal: int) -> None:
-        """Take from a worker which connections it has closed."""
+        """Read from a worker's channel which connections it has closed."""
         for connection_id in self._senders[ordinal].closed():
             self._forget(connection_id)
 
     def worker_died(self, ordinal: int) -> None:
-        """After it was reaped: its connections died with it; those it had not received yet are handed over again."""
+        """Forget the connections of a worker that was reaped, and hand over again those that it had not received yet."""
         self.read_closed(ordinal)
         receiver = Receiver(self._workers_ends[ordinal].fileno())
         while taken_back := receiver.receive():
@@ -191,9 +198,9 @@ class Acceptor:
             self.handed[ordinal] -= 1
 
     def close(self) -> None:
-        """Drop what was not handed over, and hand over nothing more."""
+        """Close the sockets that were not handed over, and hand over no more."""
         self._closing = True
-        for one in self._waiting:
-            self.limits.closed(one.connection_id)
-            one.socket.close()
+        for waiting in self._waiting:
+            self.limits.closed(waiting.connection_id)
+            waiting.socket.close()
         self._waiting.clear()

@@ -1,12 +1,13 @@
-"""Requests that the coordinator serves: the worker's side of the Unix stream between them.
+"""Forwards requests to the coordinator: the worker's side of the Unix stream between them.
 
-A worker owns one `ForwardClient` on its event loop, which is all the protection it needs. The supervisor keeps the
-listening socket, so that a worker can connect while there is no coordinator: what it sends then waits in the socket
-for the successor. The promise: a request is sent at most once. One that was not yet sent waits, bounded in time,
-count and bytes; of one that was sent on a stream that broke nobody knows what became, and its caller is told so.
+A worker owns one `ForwardClient` and uses it only on its event loop, which protects it. The supervisor keeps the listening
+socket, so a worker can connect while no coordinator runs; the requests that it sends then wait in the socket for the
+successor. A request is sent at most once. A request that was not sent yet waits; the wait is limited in time, in the number
+of requests and in bytes. If the stream breaks, it is unknown whether the requests already sent were executed; their callers
+get ConnectionLost.
 
-What each request passes is native (`_ext/net/forwarding.pyx`): the queue, the table of those without an answer, the
-frames, and the answers' way into the responses of clients' connections. Here is what is rare: the stream, the timer,
+The path of every request is native (`_ext/net/forwarding.pyx`): the queue, the table of unanswered requests, the frames, and
+the copying of answers into the responses of clients' connections. This module contains the rare parts: the stream, the timer,
 and the errors.
 """
 
@@ -30,15 +31,16 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class ForwardError(Exception):
-    """A request that got no answer."""
+    """A forwarded request got no answer."""
 
 
 class ConnectionLost(ForwardError):
-    """The request was sent and the stream broke: whether it was carried out is not known. Never sent again."""
+    """The stream broke after the request was sent. It is unknown whether the request was executed; it is never sent again."""
 
 
 class DeadlinePassed(ForwardError):
-    """No answer in time; ``sent`` tells whether the request may have been, or may yet be, carried out."""
+    """No answer arrived before the deadline. If ``sent`` is true, the request may have been executed or may still be
+    executed."""
 
     def __init__(self, sent: bool) -> None:
         super().__init__("the coordinator did not answer in time" if sent else "the coordinator could not be reached")
@@ -46,22 +48,23 @@ class DeadlinePassed(ForwardError):
 
 
 class QueueFull(ForwardError):
-    """Too many requests, or bytes of them, wait to be sent already; this one was not taken."""
+    """The limit of queued requests or of their bytes is reached; the request was not queued."""
 
 
 Callback = Callable[[ForwardReply | ForwardError], None]
 
 
 class ForwardClient(ForwardTable, asyncio.Protocol):
-    """A process's way to the coordinator.
+    """A process's connection to the coordinator.
 
-    Clients' requests come by `RequestHandler`, natively; an answer that cannot be had costs the client's connection.
+    `RequestHandler` forwards clients' requests natively. If no answer can be obtained for one, the client's connection is
+    closed.
 
-    :param loop: the loop that calls back; all methods are called on it.
-    :param path: of the coordinator's Unix socket (a text that begins with NUL for an abstract one).
-    :param settled: called after callbacks were called, once for all of one read, expiry or loss.
-    :param close_ended: called with connections whose requests waited long for the coordinator: close those that their
-        clients have ended.
+    :param loop: the event loop; all methods and callbacks are called on it.
+    :param path: the path of the coordinator's Unix socket (it begins with NUL for an abstract socket).
+    :param settled: called once after all callbacks of one read, expiry or loss of the stream.
+    :param close_ended: called with connections whose requests waited long for the coordinator; closes those whose clients have
+        disconnected.
     """
 
     def __init__(
@@ -96,30 +99,30 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
     ) -> None:
         """Forward a request.
 
-        :param payload: the request with its header; kept until sent.
-        :param deadline: in the loop's time; `loop.time() + DEFAULT_TIMEOUT_S` if the request says nothing.
-        :param callback: called once on the loop, never inside this call: with a ForwardReply, or with ConnectionLost or
-            DeadlinePassed. Not called after `cancel` or `close`.
-        :raises QueueFull: at the bounds; the callback is not called then.
+        :param payload: the request with its header; kept until it is sent.
+        :param deadline: in the loop's time; use `loop.time() + DEFAULT_TIMEOUT_S` if the request contains no timeout.
+        :param callback: called once on the loop, never inside this call, with a ForwardReply, ConnectionLost or DeadlinePassed.
+            Not called after `cancel` or `close`.
+        :raises QueueFull: a limit of the queue is reached; the callback is not called then.
         """
         if not self.put(kind, encode_context(context), context.connection_id, deadline, payload, callback):
             raise QueueFull(f"{self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
 
     def describe(self, connection: Any, client_id: bytes | None) -> bytes:
-        """As `ForwardTable` says."""
+        """See `ForwardTable`."""
         return encode_context(context_of(connection, client_id))
 
     def replied(self, callback: Callback, status: int, metadata_version: int, payload: bytes) -> None:
-        """As `ForwardTable` says."""
+        """See `ForwardTable`."""
         callback(ForwardReply(Status(status), metadata_version, payload))
 
     def connect(self) -> None:
-        """Connect now unless that is done or under way; otherwise the first request does."""
+        """Connect now, unless the client is connected or connecting. Without this call, the first request connects."""
         if self._transport is None and self._connecting is None and self._retry is None and not self._closed:
             self._connecting = self._loop.create_task(self._connect())
 
     def close(self) -> None:
-        """Let go of everything; no callback is called any more."""
+        """Close the stream and forget all requests; no callback is called afterwards."""
         self._closed = True
         self.forget_all()
         if self._expiry is not None:
@@ -149,18 +152,18 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self.connect()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what has waited."""
+        """Send the waiting requests."""
         self._transport = cast(asyncio.Transport, transport)
         self.opened(self._transport.write)
 
     def protocol_error(self, error: Exception) -> None:
-        """As `ForwardTable` says."""
+        """See `ForwardTable`."""
         log.error("the coordinator sent a malformed frame: %s; closing the stream", error)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """What was sent is lost; what was not waits for the next connection."""
+        """Fail the requests that were sent; the others wait for the next connection."""
         self._transport = None
         if self.has_answered:
             self._retry_s = FIRST_RETRY_S
@@ -170,20 +173,20 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         reason = error or "the coordinator closed it"
         if sent:
             log.warning("lost the connection to the coordinator: %s; %d unanswered requests fail", reason, len(sent))
-        else:  # also in every ordered stop
+        else:  # this happens in every ordered stop, too
             log.info("lost the connection to the coordinator: %s; no request was waiting for a response", reason)
-        for one in sent:
-            self.fail(one, ConnectionLost("the coordinator ended before it answered"))
+        for request in sent:
+            self.fail(request, ConnectionLost("the coordinator ended before it answered"))
         self._settled()
         if self._transport is None and self._retry is None and self._connecting is None:
             self._connect_later()
 
     def close_ended(self, connections: list[Any]) -> None:
-        """As `ForwardTable` says."""
+        """See `ForwardTable`."""
         self._close_ended(connections)
 
     def expire_at(self, when: float) -> None:
-        """One timer for all: it is set to the first deadline there was, and looks around when it fires."""
+        """Set the one timer of all requests to the first deadline; when it fires, it fails the overdue requests."""
         if self._expiry is not None:
             self._expiry.cancel()
         self.expires_at = when
@@ -193,8 +196,8 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._expiry = None
         self.expires_at = inf
         now = self._loop.time()
-        for one in self.due(now):
-            self.fail(one, DeadlinePassed(one.sent))
+        for request in self.due(now):
+            self.fail(request, DeadlinePassed(request.sent))
         if self.waiting:
             first = max(self.next_deadline(), now + EXPIRY_STEP_S)
             if first < self.expires_at:
@@ -203,7 +206,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
 
 
 def context_of(connection: Any, client_id: bytes | None) -> ForwardContext:
-    """Where the requests of a client's connection come from."""
+    """The context of requests that come from a client's connection."""
     return ForwardContext(
         connection_id=connection.connection_id,
         listener=connection.listener_index,

@@ -1,7 +1,7 @@
-"""Requests that workers forward: the coordinator's side of the Unix streams.
+"""Serves the requests that workers forward: the coordinator's side of the Unix streams.
 
-The coordinator owns one `ForwardServer` on its event loop, which is all the protection it needs. What each request passes is
-native (`_ext/net/arrivals.pyx`): frames in, answers out, and what is served at once.
+The coordinator owns one `ForwardServer` and uses it only on its event loop, which protects it. The path of every request is
+native (`_ext/net/arrivals.pyx`): reading frames, sending answers, and requests that are served without a task.
 """
 
 import asyncio
@@ -33,13 +33,14 @@ def _nothing() -> None:
 
 
 class ForwardServer(InFlight):
-    """The coordinator's end: a task for each request, cancelled when its connection or its worker is gone.
+    """The coordinator's end of the streams. Each request has a task, which is cancelled when its connection or its worker ends.
 
-    :param handler: answers a request, and may park it; what it raises becomes Status.FAILED, with a line in the log.
-    :param at_once: asked first: serves a request without a task if it can, and says whether it did. It may `answer` it
-        later; a client that goes away does not cancel it.
+    :param handler: answers a request, and may park it. An exception becomes Status.FAILED and is logged.
+    :param at_once: called first; serves a request without a task if it can, and returns whether it did. It may call `answer`
+        later. A client that disconnects does not cancel such a request.
     :param end_of_read: called when all requests of one read of a stream were handed over.
-    :param max_bytes_in_flight: of all requests under way that are not parked; beyond it no stream is read.
+    :param max_bytes_in_flight: the limit of the bytes of all requests that are in flight and not parked; above it, no stream is
+        read.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class ForwardServer(InFlight):
         return _Stream(self, self._handler, self._at_once, self._end_of_read, self._streams)
 
     async def stop(self, timeout_s: float) -> None:
-        """Accept and read no more, let requests under way finish for that long, then close."""
+        """Stop accepting and reading, wait up to `timeout_s` for the requests in flight, then close all streams."""
         if self._server is not None:
             self._server.close()
         for stream in self._streams:
@@ -83,11 +84,11 @@ class ForwardServer(InFlight):
             stream.close()
 
     def idle(self) -> None:
-        """As `InFlight` says."""
+        """See `InFlight`."""
         self._idle.set()
 
     def crowded(self, over: bool) -> None:
-        """Read no stream until there is less under way."""
+        """Stop reading all streams while too many bytes are in flight (`over`), else continue."""
         if over or (self._server is not None and self._server.is_serving()):
             for stream in self._streams:
                 stream.pause(over)
@@ -132,7 +133,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
             task.cancel()
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading."""
+        """Pause or resume reading."""
         if self._transport is None or self._transport.is_closing() or paused == self._paused:
             return
         self._paused = paused
@@ -142,16 +143,16 @@ class _Stream(ArrivalStream, asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """End it now."""
+        """Abort the stream."""
         if self._transport is not None:
             self._transport.abort()
 
     def flush_soon(self) -> None:
-        """As `ArrivalStream` says."""
+        """See `ArrivalStream`."""
         self._loop.call_soon(self.flush)
 
     def begin_task(self, arrival: Arrival) -> None:
-        """As `ArrivalStream` says."""
+        """See `ArrivalStream`."""
         task = self._loop.create_task(self._serve(arrival))
         self._tasks[task] = arrival
         self.task_began(arrival.connection_id)
@@ -172,7 +173,8 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         arrival.answer(payload, metadata_version, status)
 
     def cancel(self, connection_id: int) -> None:
-        """As `ArrivalStream` says. What clients send without waiting for the response, at their end, goes on."""
+        """See `ArrivalStream`. Requests whose client does not wait for the response, because it is closing, are not
+        cancelled."""
         for task, arrival in list(self._tasks.items()):
             if arrival.connection_id == connection_id and not arrival.unawaited:
                 task.cancel()

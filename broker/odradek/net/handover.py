@@ -1,9 +1,9 @@
-"""The channel on which the acceptor hands sockets to a worker: SOCK_SEQPACKET, descriptors by SCM_RIGHTS.
+"""The channel on which the acceptor hands sockets to a worker: SOCK_SEQPACKET, with descriptors passed by SCM_RIGHTS.
 
-The supervisor makes a pair for each worker's place; both ends outlive the worker, so that a socket handed to one that died
-stays in the channel. A message to the worker is the connection's id (8 bytes, little-endian), the listener's index (2) and
-the peer's "host:port" as text, with one descriptor. In the other direction a message is the ids, 8 bytes each, of
-connections that the worker has closed.
+The supervisor creates a socket pair for each worker's place. Both ends outlive the worker, so a socket that was handed to a
+dead worker stays in the channel. A message to the worker contains the connection's id (8 bytes, little-endian), the
+listener's index (2 bytes) and the peer's "host:port" as text, with one descriptor. A message in the other direction contains
+the ids, 8 bytes each, of connections that the worker has closed.
 """
 
 import array
@@ -20,7 +20,7 @@ log = logging.getLogger("odradek.connections")
 
 _HEAD = struct.Struct("<QH")
 _ID = struct.Struct("<Q")
-_IDS_A_DATAGRAM = 500
+_IDS_PER_MESSAGE = 500
 
 
 class ChannelClosed(Exception):
@@ -28,7 +28,7 @@ class ChannelClosed(Exception):
 
 
 class HandedOver(NamedTuple):
-    """An accepted socket on its way to a worker."""
+    """An accepted socket that a worker has received."""
 
     fd: int
     connection_id: int
@@ -37,7 +37,7 @@ class HandedOver(NamedTuple):
 
 
 def make_channel() -> tuple[socket.socket, socket.socket]:
-    """(acceptor's end, worker's end), both non-blocking."""
+    """A new channel: (acceptor's end, worker's end), both non-blocking."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     theirs.setblocking(False)
@@ -51,30 +51,30 @@ class Sender:
         self.channel = channel
 
     def send(self, fd: int, connection_id: int, listener_index: int, peer: str) -> bool:
-        """Hand a socket over; False when the channel is full. The caller closes its own `fd` afterwards."""
+        """Send a socket. Returns False if the channel is full. The caller closes its own `fd` afterwards."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
         try:
             self.channel.sendmsg([_HEAD.pack(connection_id, listener_index) + peer.encode()], rights)
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS):  # too many on their way
+            if error.errno in (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS):  # too many descriptors in transit
                 return False
             raise
         return True
 
     def closed(self) -> list[int]:
-        """Ids of the connections that the worker has closed since the last call."""
-        found: list[int] = []
+        """The ids of the connections that the worker has closed since the last call."""
+        closed: list[int] = []
         while True:
             try:
-                data = self.channel.recv(_IDS_A_DATAGRAM * _ID.size)
+                data = self.channel.recv(_IDS_PER_MESSAGE * _ID.size)
             except BlockingIOError:
-                return found
+                return closed
             if not data:
-                return found
+                return closed
             whole = len(data) - len(data) % _ID.size
-            found += [number for (number,) in _ID.iter_unpack(data[:whole])]
+            closed += [number for (number,) in _ID.iter_unpack(data[:whole])]
 
 
 class Receiver:
@@ -92,12 +92,12 @@ class Receiver:
         return self.channel.fileno()
 
     def receive(self, limit: int = 64) -> list[HandedOver]:
-        """The sockets handed over and not yet received, at most `limit`; non-blocking and close-on-exec.
+        """Receive the sockets that wait in the channel, at most `limit`; they are non-blocking and close-on-exec.
 
-        :raises ChannelClosed: there are no more, and there will be none.
+        :raises ChannelClosed: the channel is empty, and the acceptor's end is closed.
         """
-        found: list[HandedOver] = []
-        while len(found) < limit:
+        received: list[HandedOver] = []
+        while len(received) < limit:
             try:
                 data, ancillary, _, _ = self.channel.recvmsg(512, socket.CMSG_SPACE(4))
             except BlockingIOError:
@@ -105,7 +105,7 @@ class Receiver:
             except ConnectionResetError:
                 data = b""
             if not data:
-                if not found:
+                if not received:
                     raise ChannelClosed
                 break
             fds = array.array("i")
@@ -113,7 +113,7 @@ class Receiver:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
             connection_id, listener_index = _HEAD.unpack_from(data)
-            if not fds:  # this process has no descriptor left: the kernel closed the socket on the way
+            if not fds:  # this process has no free descriptor, so the kernel closed the socket
                 log.warning(
                     "lost a connection from %s: no file descriptor is free; raise the limit of open files",
                     data[_HEAD.size :].decode(),
@@ -122,20 +122,20 @@ class Receiver:
                 continue
             os.set_inheritable(fds[0], False)
             os.set_blocking(fds[0], False)
-            found.append(HandedOver(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
-        return found
+            received.append(HandedOver(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
+        return received
 
     def closed(self, connection_ids: Iterable[int]) -> None:
-        """Tell the acceptor which connections are closed; what does not fit now goes with the next call."""
+        """Report closed connections to the acceptor. Ids that do not fit into the channel now are sent by the next call."""
         self._unsent += connection_ids
         while self._unsent:
-            batch = self._unsent[:_IDS_A_DATAGRAM]
+            batch = self._unsent[:_IDS_PER_MESSAGE]
             try:
                 self.channel.send(b"".join(_ID.pack(number) for number in batch))
             except BlockingIOError:
                 return
             except OSError:
-                self._unsent.clear()  # the supervisor is gone, and this process will be in a moment
+                self._unsent.clear()  # the supervisor has ended, and this process will end soon
                 return
             del self._unsent[: len(batch)]
 

@@ -1,6 +1,6 @@
-"""How many connections there may be, in all and from one address; counted by connection, so that no close is counted twice.
+"""The limits of open connections, in total and per address. Connections are counted by id, so no close is counted twice.
 
-The acceptor owns it. A connection counts from its acceptance until its worker says that it is closed, or the worker dies.
+The acceptor owns the counts. A connection counts from its acceptance until its worker reports that it is closed, or dies.
 """
 
 import ipaddress
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 def canonical_address(host: str) -> str:
-    """The address as text, an IPv4 address mapped into IPv6 as the IPv4 one it is."""
+    """The address as text. An IPv4 address mapped into IPv6 becomes the IPv4 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -20,26 +20,27 @@ def canonical_address(host: str) -> str:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """Limits by address from ``max.connections.per.ip.overrides``: "host:count,..."; a name counts for all its addresses.
+    """The limits by address from ``max.connections.per.ip.overrides``: "host:count,...". A host name means all its
+    addresses.
 
-    :raises ValueError: a host that is neither an address nor a name that can be looked up; the message names it.
+    :raises ValueError: a host is neither an address nor a name that can be resolved; the message names it.
     """
     limits: dict[str, int] = {}
     for item in filter(None, text.split(",")):
         host, _, count = item.strip().rpartition(":")
         try:
-            found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+            resolved = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             raise ValueError(
                 f"max.connections.per.ip.overrides: {host!r} is neither an address nor a known host name: {error.strerror}"
             ) from error
-        for *_, address in found:
+        for *_, address in resolved:
             limits[canonical_address(str(address[0]))] = int(count)
     return limits
 
 
 class ConnectionLimits:
-    """:param overrides: limits of single addresses, by their canonical text."""
+    """Counts open connections against the limits. :param overrides: limits of single addresses, by their canonical text."""
 
     def __init__(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
         self.change(total, per_address, overrides)
@@ -47,7 +48,7 @@ class ConnectionLimits:
         self._count: Counter[str] = Counter()
 
     def change(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
-        """Other limits from now on; connections that are open stay."""
+        """Replace the limits. Open connections stay open, even above the new limits."""
         self.total = total
         self._per_address = per_address
         self._overrides = dict(overrides or {})
@@ -57,11 +58,11 @@ class ConnectionLimits:
 
     @property
     def full(self) -> bool:
-        """Whether as many are open in all as may be."""
+        """Whether the total limit is reached."""
         return len(self._address_of) >= self.total
 
     def refusal(self, address: str) -> str | None:
-        """Why one more connection from this canonical address is too many; None if it is not."""
+        """The reason to refuse one more connection from this canonical address; None if it is allowed."""
         limit = self._overrides.get(address, self._per_address)
         if self._count[address] >= limit:
             return f"{address} has reached max.connections.per.ip={limit}"
@@ -73,7 +74,7 @@ class ConnectionLimits:
         self._count[address] += 1
 
     def closed(self, connection_id: int) -> None:
-        """Count it no longer; nothing if it is not counted."""
+        """Stop counting a connection; does nothing if it is not counted."""
         address = self._address_of.pop(connection_id, None)
         if address is None:
             return

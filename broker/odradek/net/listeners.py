@@ -1,4 +1,4 @@
-"""Binding the listening sockets. The supervisor does it before it forks, and closes them first when it stops."""
+"""Binds the listening sockets. The supervisor binds them before it forks, and closes them first when it stops."""
 
 import errno
 import os
@@ -12,25 +12,25 @@ BACKLOG = 4096
 
 
 class BindError(Exception):
-    """A listener cannot be opened; the message names it and says why."""
+    """A listener cannot be opened; the message contains the listener and the reason."""
 
 
 def bind(
     listener: Listener, *, backlog: int = BACKLOG, send_buffer: int = -1, receive_buffer: int = -1
 ) -> socket.socket:
-    """A listening, non-blocking socket for one listener. Buffer sizes in bytes, -1 for the system's.
+    """A listening, non-blocking socket for one listener. Buffer sizes are in bytes; -1 keeps the system's default.
 
-    :raises BindError: the address is in use, is not of this machine, or may not be bound.
+    :raises BindError: the address is in use, does not belong to this machine, or may not be bound.
     """
     host = listener.host
     try:
         if host == "":
             family, address = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", listener.port)
         else:
-            # As bytes: for a str the codec of international names is loaded, with its tables.
+            # As bytes: for a str, Python would load the codec of international names, with its tables.
             name = host.encode() if host.isascii() else host
-            found = socket.getaddrinfo(name, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            family, address = found[0][0], found[0][4]  # type: ignore[assignment]
+            resolved = socket.getaddrinfo(name, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, address = resolved[0][0], resolved[0][4]  # type: ignore[assignment]
     except socket.gaierror as error:
         raise BindError(f"listener {listener}: {host!r} is not an address of this machine: {error.strerror}") from error
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -52,25 +52,26 @@ def bind(
 
 
 def as_bound(listener: Listener, sock: socket.socket) -> Listener:
-    """The listener with the port that was chosen for it."""
+    """The listener with the port to which it is bound."""
     return listener._replace(port=sock.getsockname()[1])
 
 
 def advertised(configured: Sequence[Listener], bound: Sequence[Listener]) -> list[Listener]:
-    """What clients are told of each bound listener: its advertised address; a port 0 there is the one bound."""
+    """The address that clients receive for each bound listener. An advertised port 0 becomes the bound port; an empty host
+    becomes the listener's host or the host name."""
     by_name = {listener.name: listener for listener in configured}
-    told = []
+    addresses = []
     for listener in bound:
-        one = by_name.get(listener.name, listener)
-        host = one.host or listener.host or socket.gethostname()
-        told.append(one._replace(host=host, port=one.port or listener.port))
-    return told
+        address = by_name.get(listener.name, listener)
+        host = address.host or listener.host or socket.gethostname()
+        addresses.append(address._replace(host=host, port=address.port or listener.port))
+    return addresses
 
 
 def listen_unix(directory: Path, name: str, backlog: int = 64) -> socket.socket:
-    """A listening, non-blocking Unix socket that only this user may connect to; what was there of that name is removed.
+    """A listening, non-blocking Unix socket to which only this user may connect. An existing file of that name is removed.
 
-    :raises OSError: it cannot be made there.
+    :raises OSError: the socket cannot be created there.
     """
     (directory / name).unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

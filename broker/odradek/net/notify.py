@@ -1,4 +1,4 @@
-"""What systemd is told (sd_notify): readiness, status, that the watchdog's dog is awake, the end."""
+"""Notifies systemd (sd_notify) of readiness, status, watchdog keep-alives, and the stop."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ LONGEST_WAIT_S = 1.0
 
 
 class Notifier:
-    """Sends to ``NOTIFY_SOCKET``; nothing happens where there is none. Used by the supervisor only."""
+    """Sends to ``NOTIFY_SOCKET``; does nothing if that is not set. Used only by the supervisor."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         variables = os.environ if environment is None else environment
@@ -23,10 +23,10 @@ class Notifier:
         usec = variables.get("WATCHDOG_USEC", "")
         mine = variables.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog_s: float | None = int(usec) / 2_000_000 if usec.isdigit() and int(usec) > 0 and mine else None
-        """How often to send ``WATCHDOG=1``, in seconds; None where no watchdog asks."""
+        """The interval of ``WATCHDOG=1``, in seconds; None if systemd's watchdog is not active for this process."""
 
     def send(self, **fields: object) -> None:
-        """Send ``KEY=value`` lines. A failure is logged and otherwise ignored."""
+        """Send ``KEY=value`` lines. A failure is only logged."""
         if self._socket is None:
             return
         message = "\n".join(f"{name}={value}" for name, value in fields.items())

@@ -221,7 +221,8 @@ class Children:
                 child.pid, child.pidfd = 0, -1
 
     def reset_progress(self) -> None:
-        """Restart the measurement of how long children are stuck: the supervisor itself was suspended, and perhaps they were, too."""
+        """Restart the measurement of how long children are stuck: the supervisor itself was suspended, and perhaps they were,
+        too."""
         now = self.clock()
         for child in self.all:
             child.seen_progress = (child.seen_progress[0], now)
@@ -287,7 +288,8 @@ def close_all_but(keep: Collection[int]) -> None:
 
 @cache
 def resolve(main: str) -> Callable[..., int]:
-    """The function that "module:function" names. Imports its module; called before the fork, so that children share its pages."""
+    """The function that "module:function" names. Imports its module; called before the fork, so that children share its
+    pages."""
     module, _, name = main.partition(":")
     function: Callable[..., int] = getattr(importlib.import_module(module), name)
     return function

@@ -150,8 +150,8 @@ def take_over_settings(context: ProcessContext, compaction: Compaction) -> Compa
 def wait_for_others(context: ProcessContext, parent: int) -> None:
     """Wait until the workers and the coordinator have ended, if the broker stops.
 
-    A signal to the whole process group (Ctrl-C, a service manager) reaches the cleaner at once instead of last. If the supervisor
-    does not begin to stop within `SUPERVISOR_SLOW_MS`, the signal was meant for the cleaner alone.
+    A signal to the whole process group (Ctrl-C, a service manager) reaches the cleaner at once instead of last. If the
+    supervisor does not begin to stop within `SUPERVISOR_SLOW_MS`, the signal was meant for the cleaner alone.
     """
     shm = context.shm
     poll = select.poll()

@@ -1,9 +1,10 @@
-"""The coordinator: the broker's membership in the cluster, the controller if elected, the group coordinator, and the admin APIs.
+"""The coordinator: the broker's membership in the cluster, the controller if elected, the group coordinator, and the admin
+APIs.
 
-What it does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller, makes the
-slots agree with the store, and then executes the requests that workers forward. One controller thread executes them; only this
-thread uses the store and writes the partition table. Requests with many steps take turns, one step at a time. The event loop
-only moves frames and serves groups, and never waits for a disk.
+What it does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller,
+makes the slots agree with the store, and then executes the requests that workers forward. One controller thread executes
+them; only this thread uses the store and writes the partition table. Requests with many steps take turns, one step at a time.
+The event loop only moves frames and serves groups, and never waits for a disk.
 
 What it must not do: serve clients directly, or take part in Produce and Fetch.
 
@@ -212,11 +213,12 @@ class ControllerService:
         return (yield from group_offsets.read_in_steps(self._store, group_id, places))
 
     def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
-        """Store offsets of a group in the metadata tree (OffsetCommit version 0), in steps. Returns the topics that do not exist
-        any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are stored.
+        """Store offsets of a group in the metadata tree (OffsetCommit version 0), in steps. Returns the topics that do not
+        exist any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are
+        stored.
 
-        Each step checks the topics again: the loop's mirror of the topics may be older than this thread's image, and a topic may
-        be deleted and created again between two steps. An offset written after that would belong to the new topic.
+        Each step checks the topics again: the loop's mirror of the topics may be older than this thread's image, and a topic
+        may be deleted and created again between two steps. An offset written after that would belong to the new topic.
         """
         assert self._store is not None and self._view is not None
         missing: set[str] = set()

@@ -1,4 +1,5 @@
-"""Encodes the coordinator's groups for the reporter, in the coordinator's loop. It works in slices, so no heartbeat waits for it."""
+"""Encodes the coordinator's groups for the reporter, in the coordinator's loop. It works in slices, so no heartbeat waits for
+it."""
 
 import asyncio
 import time

@@ -1,8 +1,8 @@
 """Connects the group coordinator to the process: the loop's clock, the partitions of `__consumer_offsets`, and requests.
 
 Used only in the coordinator's event loop, except for reading logs when they are loaded: a separate thread does this and hands
-over the records in pieces. The slots contain which partitions this broker leads, and in which epoch. A change is noticed with the
-metadata version or a wake-up, at the latest when an append is refused.
+over the records in pieces. The slots contain which partitions this broker leads, and in which epoch. A change is noticed with
+the metadata version or a wake-up, at the latest when an append is refused.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class GroupService:
     """The groups of a coordinator process.
 
     :param tree: the offsets in the metadata tree, which requests of version 0 use.
-    :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots is
-        not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
+    :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots
+        is not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
     """
 
     def __init__(
@@ -390,7 +390,8 @@ class GroupService:
         )
 
     def _view_without_topic(self) -> GroupView:
-        """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are served."""
+        """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are
+        served."""
         return GroupView(self._config, self._make(1), self._topics, self._tree, self._limits)
 
     def _make(self, partitions: int) -> GroupCoordinator:

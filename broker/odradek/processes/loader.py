@@ -1,11 +1,16 @@
-"""A loader: fills the partition table when the broker starts, before anything serves.
+"""A loader: fills the partition table when the broker starts, before any process serves.
 
-The first loader reads the metadata store, finds each partition's directory and gives it a slot; then all loaders open
-logs in parallel, each taking the next slot of its log directory that nobody took, after they measured together what there
-is to recover in directories that were not closed in order. Afterwards every slot is ONLINE or OFFLINE (or
-LOADING still, where the disk had no room for what recovery writes: the coordinator tries again) and the loaders end.
-Does not: remove or change directories that belong to no known topic, or write the store beyond the cluster's first
-nodes. A loader that dies is started again and goes on; the log that it was opening is opened by the coordinator, with
+What it does: the first loader reads the metadata store, finds each partition's directory and gives it a slot. In directories
+that were not shut down cleanly, all loaders together measure how much there is to recover. Then they open the logs in
+parallel: each takes the next free slot of its log directory.
+
+What it must not do: remove or change directories that belong to no known topic, or write to the metadata store, except for the
+cluster's first nodes, the ids of topics, the new leader epochs and the machine's boot id.
+
+How it ends: when no slot is left to open. Then every slot is ONLINE or OFFLINE, or still LOADING if the disk had no room for
+what recovery writes; the coordinator retries these.
+
+What its death causes: the supervisor starts it again, and it continues. The coordinator opens the log that it was opening, with
 recovery.
 """
 
@@ -43,7 +48,7 @@ log = logging.getLogger("odradek.loader")
 
 
 def main(context: ProcessContext) -> int:
-    """Load until nothing is left; the exit code, EX_CONFIG if no successor could do better."""
+    """Load until no slot is left. Returns the exit code: EX_CONFIG if a successor would fail for the same reason."""
     shm = context.shm
     table = PartitionTable(shm, context.log_dirs)
     config = context.config
@@ -78,20 +83,20 @@ def _wait_until_begun(context: ProcessContext) -> None:
 
 
 class BegunEpochs:
-    """The leader epochs that this start begins: in the slots at once, in the metadata store by `store`, all in one
-    transaction."""
+    """The leader epochs that this start begins. They are in the slots immediately; `store` writes them to the metadata store,
+    all in one transaction."""
 
     def __init__(self) -> None:
         self.complete = True
-        """Whether all log directories are there. If not, a later start of this boot begins the epochs of the others: what the
-        page cache held of them is lost all the same."""
+        """Whether all log directories are online. If not, a later start of this boot begins new epochs in the missing ones:
+        their content of the page cache is lost, too."""
         self._changes: list[tuple[str, bytes, int]] = []
         self._slots: list[tuple[int, int]] = []
-        # By the former state's id: of thousands of states most are one object.
+        # By id() of the former state: most of thousands of states are the same object.
         self._next: dict[int, tuple[PartitionState, PartitionState, bytes]] = {}
 
     def of(self, state: PartitionState) -> PartitionState:
-        """The state of a partition in the epoch that begins."""
+        """The state of a partition in its new epoch."""
         known = self._next.get(id(state))
         if known is None:
             new = state._replace(leader_epoch=state.leader_epoch + 1)
@@ -99,15 +104,15 @@ class BegunEpochs:
         return known[1]
 
     def note(self, slot: int, name: str, partition: int, state: PartitionState, version: int) -> None:
-        """A slot is in the epoch that follows `state`, which the node says in this version."""
+        """Note that a slot is in the epoch after `state`, which the metadata node contains in this version."""
         _, new, data = self._next[id(state)]
         self._changes.append((znodes.state_path(name, partition), data, version))
         self._slots.append((slot, new.leader_epoch))
 
     def store(self, store: SqliteStore) -> None:
-        """Make them durable, while other loaders open logs already: nobody is served before.
+        """Make the epochs durable, while other loaders already open logs; no client is served before that.
 
-        What is not stored when this process dies, or fails to, the coordinator stores before it serves.
+        If this process dies or fails, the coordinator stores the missing epochs before it serves.
         """
         try:
             if self._changes:
@@ -125,11 +130,14 @@ class BegunEpochs:
 
 
 def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteStore) -> BegunEpochs:
-    """Give a slot to every partition of the store that this broker keeps; the leader epochs that are to be stored.
+    """Give a slot to every partition of the store that this broker keeps. Returns the leader epochs that must be stored.
 
-    A log that was not closed in order may have lost records, with the page cache of a machine that went down, and so
-    has one whose directory is not there: the broker leads it in a new leader epoch, by which clients that had read
-    further notice (KIP-320). Raises StoreError, WrongCluster.
+    A log may have lost records if it was not closed cleanly and the machine lost its page cache, or if its directory is
+    missing. The broker leads such a log in a new leader epoch, by which clients that had read further notice the loss
+    (KIP-320).
+
+    :raises StoreError: the store cannot be read or written.
+    :raises WrongCluster: the store belongs to another cluster.
     """
     began = time.monotonic()
     ensure_cluster_id(store, context.shm.cluster_id or None)
@@ -154,7 +162,7 @@ def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteS
             if name in image.deleting:
                 if log_dir is not None:
                     partitions.discard(topic, partition, log_dir)
-            elif (name, partition) in states:  # else its creation is completed by the coordinator
+            elif (name, partition) in states:  # else the coordinator completes its creation
                 state, version = states[name, partition]
                 lost = log_dir is None and bool(offline)
                 new = state.leader == context.config.node_id and not lost
@@ -183,8 +191,8 @@ def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteS
 
 
 def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
-    """The log directory of every partition directory found, by topic and partition."""
-    found: dict[tuple[str, int], int] = {}
+    """The number of the log directory that contains each partition's directory, by topic and partition."""
+    directories: dict[tuple[str, int], int] = {}
     for index, path in enumerate(context.log_dirs):
         if context.shm.log_dir_offline(index):
             continue
@@ -194,14 +202,14 @@ def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
             except ForeignNameError as error:
                 log.warning("ignoring a directory in %s: %s", path, error)
                 continue
-            if parsed.fate is None and found.setdefault((parsed.topic, parsed.partition), index) != index:
-                first = context.log_dirs[found[parsed.topic, parsed.partition]]
+            if parsed.fate is None and directories.setdefault((parsed.topic, parsed.partition), index) != index:
+                first = context.log_dirs[directories[parsed.topic, parsed.partition]]
                 log.error("%s exists in %s and in %s: ignoring the second one; remove one of them", name, first, path)
-    return found
+    return directories
 
 
 def _names(context: ProcessContext, index: int, path: Path) -> list[str]:
-    """The subdirectories; of a directory that cannot be read none, and it is offline."""
+    """The subdirectories. A directory that cannot be read goes offline, and the result is empty."""
     try:
         return list(_subdirectories(path))
     except OSError as error:
@@ -216,11 +224,11 @@ def _subdirectories(path: Path) -> Iterator[str]:
 
 
 def report_strays(context: ProcessContext, image: ClusterImage, directories: dict[tuple[str, int], int]) -> None:
-    """Tell of directories that belong to no topic of the store; they stay."""
+    """Log a warning for each directory that belongs to no topic of the store. The directories are not changed."""
     strays: Counter[str] = Counter()
     for (name, partition), index in directories.items():
         if name == CLUSTER_METADATA:
-            continue  # of Kafka's controller, kept for the way back to it (docs/adopt.md)
+            continue  # of Kafka's KRaft controller; kept so that Kafka can open the data again (docs/adopt.md)
         topic = image.topics.get(name)
         if topic is None or partition not in topic.assignment.partitions:
             strays[str(context.log_dirs[index] / f"{name}-{partition}")] += 1
@@ -232,7 +240,7 @@ def report_strays(context: ProcessContext, image: ClusterImage, directories: dic
 
 
 class Loading:
-    """Opens logs until none is left, with the offsets of the checkpoint files."""
+    """Opens logs until none is left, using the offsets in the checkpoint files."""
 
     def __init__(self, context: ProcessContext, partitions: LocalPartitions) -> None:
         self._context = context
@@ -243,7 +251,7 @@ class Loading:
         ]
 
     def run(self) -> int:
-        """How many slots were taken."""
+        """Measure and open logs until none is left. Returns the number of slots that this loader took."""
         count, began = 0, time.monotonic()
         for log_dir in self.directories():
             if not self._context.clean[log_dir]:
@@ -259,25 +267,26 @@ class Loading:
         return count
 
     def directories(self) -> list[int]:
-        """The log directories that this loader opens logs in: one, or several if there are fewer loaders than those."""
+        """The numbers of the log directories in which this loader opens logs: one, or several if there are fewer loaders than
+        log directories."""
         directories, loaders = len(self._context.log_dirs), int(str(self._context.notes.get("count", 1)))
         mine = self._context.ordinal
         return list(range(mine, directories, loaders)) if mine < directories else [mine % directories]
 
     def _measure(self, slot: int, log_dir: int) -> None:
-        """Add what is to be recovered to the count, so that the status can say how much is left."""
+        """Add the bytes that must be recovered to the directory's count, so that the status can show how much is left."""
         name, partition, *_ = slots.log_of(slot)
         path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
         points = self._checkpoints[log_dir].recovery_points, self._checkpoints[log_dir].log_start_offsets
         try:
-            size = bytes_to_recover(path, max(one.get((name, partition), 0) for one in points))
+            size = bytes_to_recover(path, max(offsets.get((name, partition), 0) for offsets in points))
         except OSError as error:
             log.warning("cannot measure how much of %s must be recovered: %s; the status omits it", path, error)
             return
         loading.measured(log_dir, size)
 
     def _open(self, slot: int) -> int:
-        """The bytes that had to be cut off."""
+        """Open the log in a slot. Returns the number of bytes that had to be truncated."""
         log_dir = slots.log_dir_of(slot)
         clean = bool(self._context.clean[log_dir])
         return self._partitions.open(slot, self._checkpoints[log_dir], clean=clean, at_start=True)

@@ -91,7 +91,8 @@ class AppendTurn:
 
 @dataclass(slots=True)
 class Unacknowledged:
-    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device as flush.messages requires.
+    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device as flush.messages
+    requires.
 
     :param end: the high watermark that it waits for. :param late: callbacks for `deadline`, which is in the loop's time.
     """
@@ -297,12 +298,12 @@ def call_all(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
 def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]]:
     """The records of the log, from the oldest one to the present log end, in pieces; offsets ascend.
 
-    It reads to the log end and not to the high watermark: a new leader learns the high watermark late, and the former leader may
-    have acknowledged records above it.
+    It reads to the log end and not to the high watermark: a new leader learns the high watermark late, and the former leader
+    may have acknowledged records above it.
 
     :raises LogMoved: a file vanished, or the log's files changed, while the log was read: the result may have gaps.
-    :raises OSError: the log cannot be read, contains a corrupt batch, or ends before the log end: groups built from it would lose
-        committed offsets.
+    :raises OSError: the log cannot be read, contains a corrupt batch, or ends before the log end: groups built from it would
+        lose committed offsets.
     """
     state = slots.describe(slot)
     end = state["log_end_offset"]

@@ -1,16 +1,16 @@
 """The reporter: serves metrics, health and usage over HTTP, and writes the usage spool.
 
-What it does: serves `/metrics`, `/healthz`, `/readyz` and `/usage` in threads, samples the log ends of all partitions for the lag
-in seconds, sums the meter pages, and measures logs. It reads everything from the mapping and /proc, except for the groups: on a
-scrape it requests them from the coordinator, over the socket on which workers forward. If the response does not arrive in time,
-the groups are omitted.
+What it does: serves `/metrics`, `/healthz`, `/readyz` and `/usage` in threads, samples the log ends of all partitions for the
+lag in seconds, sums the meter pages, and measures logs. It reads everything from the mapping and /proc, except for the
+groups: on a scrape it requests them from the coordinator, over the socket on which workers forward. If the response does not
+arrive in time, the groups are omitted.
 
 What it must not do: take a slot's lock, serve Kafka clients, or make any other process wait.
 
 How it ends: on SIGTERM, after the coordinator and before the cleaner.
 
-What its death causes: one scrape fails. Its successor finds the listening socket open and the meter pages unchanged; values that
-are not in the pages are in memory that the supervisor keeps. Only histories (lag in seconds, quantiles) start from zero.
+What its death causes: one scrape fails. Its successor finds the listening socket open and the meter pages unchanged; values
+that are not in the pages are in memory that the supervisor keeps. Only histories (lag in seconds, quantiles) start from zero.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Runs long tasks of an event loop in slices, so that the loop does its other work between them. Used only in the loop's thread."""
+"""Runs long tasks of an event loop in slices, so that the loop does its other work between them. Used only in the loop's
+thread."""
 
 import asyncio
 import logging

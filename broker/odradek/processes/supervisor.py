@@ -1,4 +1,5 @@
-"""The supervisor: creates what the processes share, forks them, accepts connections and hands them over, restarts dead children.
+"""The supervisor: creates what the processes share, forks them, accepts connections and hands them over, restarts dead
+children.
 
 What it must not do: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. So nothing
 that it supervises can break it.
@@ -8,10 +9,10 @@ How it ends: SIGTERM, SIGINT or SIGHUP stop the broker in order. If the start fa
 What its death causes: every child receives SIGTERM (PDEATHSIG) and stops. The locks of the log directories last until the last
 child has ended.
 
-What the death of a child causes: a child that is killed, exits or raises is restarted alone. After SIGSEGV, SIGBUS, SIGABRT or
-SIGILL the shared memory cannot be trusted: the supervisor kills and reaps all children, creates a new mapping, and builds the
-state from the logs. The supervisor itself survives this, because it reads only the process table from the mapping: the listening
-sockets, the locks and systemd's watchdog stay.
+What the death of a child causes: a child that is killed, exits or raises is restarted alone. After SIGSEGV, SIGBUS, SIGABRT
+or SIGILL the shared memory cannot be trusted: the supervisor kills and reaps all children, creates a new mapping, and builds
+the state from the logs. The supervisor itself survives this, because it reads only the process table from the mapping: the
+listening sockets, the locks and systemd's watchdog stay.
 """
 
 import gc
@@ -52,8 +53,8 @@ ACCEPT_PAUSE_S = 0.2
 HAND_OVER_RETRY_S = 0.02
 MAX_RESTARTS_AT_START = 5
 COLLECTIONS = (20_000, 20, 10)
-"""Thresholds of Python's garbage collector in children. A large response consists of some 100,000 objects, none of them garbage;
-with Python's default thresholds, most of the time for such a response would be spent on examining them."""
+"""Thresholds of Python's garbage collector in children. A large response consists of some 100,000 objects, none of them
+garbage; with Python's default thresholds, most of the time for such a response would be spent on examining them."""
 LOADING_REPORT_EVERY_S = 5.0
 PID_FILE_RETRY_S = 10.0
 
@@ -412,10 +413,10 @@ class Supervisor:
     def _start_all(self) -> None:
         """Start all stages but the last, one after another, until all their processes serve or a stop signal arrives.
 
-        Modules are imported in this process, so that children share their pages, and so that a restarted child runs the same build
-        even if another version was installed meanwhile. The imports run while loaders work, so the start does not wait for them.
-        The loaders' modules are imported before the loaders' fork, all others before the fork of the first lasting process: each
-        import after a fork leaves both sides with copies of pages.
+        Modules are imported in this process, so that children share their pages, and so that a restarted child runs the same
+        build even if another version was installed meanwhile. The imports run while loaders work, so the start does not wait
+        for them. The loaders' modules are imported before the loaders' fork, all others before the fork of the first lasting
+        process: each import after a fork leaves both sides with copies of pages.
         """
         began = self.clock()
         gc.disable()  # each child would reuse memory that a collection freed here, and get a copy of each such page
@@ -440,8 +441,8 @@ class Supervisor:
             self.loop.turn()
 
     def _import_next(self, mains: list[str]) -> None:
-        """Import the modules of `mains`, one in each turn of the loop, which serves the status in between. Removes each from the
-        list."""
+        """Import the modules of `mains`, one in each turn of the loop, which serves the status in between. Removes each from
+        the list."""
         if mains:
             resolve(mains.pop(0))
             self.loop.after(0.0, "import", lambda: self._import_next(mains))
@@ -517,8 +518,8 @@ class Supervisor:
             self._end([child for child in self.children.all if child.row.stop_order == order and child.running])
 
     def _end(self, children: Sequence[Child]) -> None:
-        """Send SIGTERM and wait until the children have ended; send SIGKILL after `odradek.stop.timeout.ms`, or when a further stop
-        signal arrives."""
+        """Send SIGTERM and wait until the children have ended; send SIGKILL after `odradek.stop.timeout.ms`, or when a
+        further stop signal arrives."""
         signals = self.signals.count  # read first: a signal may arrive in reaction to what the children log on SIGTERM
         self.children.signal(children, signal.SIGTERM)
         deadline = self.clock() + self._stop_limit_s

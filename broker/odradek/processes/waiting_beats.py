@@ -1,9 +1,9 @@
 """Reports progress (beats) for a main thread that waits for a disk.
 
-The supervisor kills a process that reports no progress for `odradek.stuck.process.ms`. One sync, rename or deletion on a slow or
-overloaded device can take longer, and a successor would wait for the same device. So a second thread of the process beats while
-the main thread waits. It does not beat while the main thread computes: a pass that computes beats by itself, and the supervisor
-kills a process whose pass does not end, that was stopped, or that keeps the GIL.
+The supervisor kills a process that reports no progress for `odradek.stuck.process.ms`. One sync, rename or deletion on a slow
+or overloaded device can take longer, and a successor would wait for the same device. So a second thread of the process beats
+while the main thread waits. It does not beat while the main thread computes: a pass that computes beats by itself, and the
+supervisor kills a process whose pass does not end, that was stopped, or that keeps the GIL.
 """
 
 import threading

@@ -1,9 +1,15 @@
-"""A worker ("processor" in the documents): serves the connections that the acceptor hands it, on one event loop.
+"""A worker: serves the client connections that the acceptor hands to it, on one event loop.
 
-Does: frames, dispatch; Produce, Fetch, ListOffsets, Metadata and the like in place; everything else goes to the coordinator.
-Must not: write the slots' control fields, create or delete topics, block its loop on a lock or a disk. Any worker appends to
-any partition; a connection belongs to one worker. It ends on SIGTERM after the requests in flight are answered. Its death
-closes its connections, nothing else: whoever next takes a slot's lock that it held finishes its append.
+What it does: reads frames, dispatches requests, and executes Produce, Fetch, ListOffsets, Metadata and the other APIs of
+workers (`odradek/api/table.py`). It forwards all other requests to the coordinator. Any worker may append to any partition; a
+connection belongs to one worker.
+
+What it must not do: write the slots' control fields, create or delete topics, block its loop on a lock or a disk.
+
+How it ends: on SIGTERM, after the requests in flight are answered.
+
+What its death causes: its connections are closed, nothing else. If it held a slot's lock, the next process that takes this lock
+finishes its append.
 """
 
 import asyncio
@@ -56,14 +62,16 @@ TICK_S = 0.5
 SWEEP_EVERY_TICKS = 10
 REFUSALS_EVERY_TICKS = 120
 RETRY_S = 0.0005
-QUICK_TRIES = 3
+QUICK_RETRIES = 3
 STOP_LIMIT_S = 10.0
 
-handlers_of(Where.WORKER).import_all()  # with this module, so in the supervisor: workers share the pages
+handlers_of(
+    Where.WORKER
+).import_all()  # when this module is imported, in the supervisor, so that workers share the pages
 
 
 class Worker:
-    """One a worker process; everything in it is used in the loop's thread."""
+    """The worker process. Everything in it is used only in the loop's thread."""
 
     def __init__(self, context: ProcessContext, loop: asyncio.AbstractEventLoop) -> None:
         config = context.config
@@ -151,7 +159,7 @@ class Worker:
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         self.topics.refresh()
         self.shm.confirm_version(self.topics.version)
         self.loop.add_reader(self.data_loop.fileno(), self._on_data)
@@ -175,14 +183,14 @@ class Worker:
         self._report_closed()
 
     def _on_wake(self) -> None:
-        """A slot that somebody waits for moved, the metadata changed, or a process died."""
+        """A slot that this process waits for changed, the metadata changed, or a process died."""
         self.shm.drain_event()
         try:
             self._take_over_metadata()
             if self._running.changed:
                 self._running.take_over(self._config)
             self._release_removed_files()
-        finally:  # the event is drained: what it announced is not announced again
+        finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
                 self.room.look_at_all()
             self.room.serve()
@@ -205,7 +213,7 @@ class Worker:
         self._report_closed()
 
     def _add(self, item: HandedOver) -> None:
-        """Serve a connection, or close it and report that to the acceptor, which counts it until then."""
+        """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""
         try:
             self.data_loop.add(*item)
         except OSError as error:
@@ -214,13 +222,14 @@ class Worker:
                 item.connection_id, item.peer, error.strerror,
             )  # fmt: skip
             self._closed.append(item.connection_id)
-        except Exception:  # an error of this program: those behind it must be served nevertheless
+        except Exception:  # an internal error: the connections after this one must still be served
             log.exception("cannot serve connection %d from %s: internal error", item.connection_id, item.peer)
             if item.connection_id not in self.data_loop.connections:
                 self._closed.append(item.connection_id)
 
     def _tick(self) -> None:
-        """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the worker."""
+        """Twice a second: report progress and do periodic work. A failure does not stop the ticks: without them the supervisor
+        would kill the worker."""
         self.shm.beat()
         self.data_loop.tick()
         try:
@@ -248,17 +257,21 @@ class Worker:
         self._count()
 
     def _release_removed_files(self) -> None:
-        """Close what is open of removed files; also the connections whose clients do not read what is sent from such a file."""
+        """Close the descriptors of removed files, and the connections whose clients do not read a response that is sent from
+        such a file."""
         if self._removed_files.look() or self._late:
             self._late = self._late_senders.look(int(self.loop.time() * 1000))
             self._report_closed()
 
     def _report_refusals(self) -> None:
-        """Log the producers that found no room, once a minute at the most."""
-        if self._ticks < self._next_refusal_tick or (found := self.handler.producing.responses.take_refusals()) is None:
+        """Log the producers that were refused for lack of memory, at most once a minute."""
+        if self._ticks < self._next_refusal_tick:
+            return
+        refusals = self.handler.producing.responses.take_refusals()
+        if refusals is None:
             return
         self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
-        count, reason, connection_id, client_id = found
+        count, reason, connection_id, client_id = refusals
         connection = self.data_loop.connections.get(connection_id)
         log.warning(
             "refused %d batches of new idempotent producers, the last one from %s (client id %r): %s",
@@ -276,9 +289,9 @@ class Worker:
         self.data_loop.count_connections()
 
     def _file_failed(self, fd: int, number: int) -> None:
-        """A response's file could not be read or sent: whether that is its device's fault."""
+        """A response's file could not be read or sent: report the error to the log directory that contains the file."""
         try:
-            path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115 - no real path
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115 - not a real symlink
         except OSError:
             return
         for index, log_dir in enumerate(self.view.log_dirs):
@@ -287,7 +300,7 @@ class Worker:
                 note_error(index, number)
 
     def _settle(self) -> None:
-        """After responses were completed outside of a turn: send them."""
+        """Send the responses that were completed outside of a turn of the data loop."""
         self.data_loop.flush_dirty()
         self._report_closed()
 
@@ -318,10 +331,10 @@ class Worker:
 
     def _expire(self) -> None:
         self._expiry = None
-        following = self.room.expire()
+        next_deadline_ms = self.room.expire()
         self._settle()
-        if following >= 0:
-            self._deadline_moved(following)
+        if next_deadline_ms >= 0:
+            self._deadline_moved(next_deadline_ms)
 
     def _offload(self, pending: Any) -> None:
         self.appends(pending.step, lambda error: self._offloaded(pending, error))
@@ -347,7 +360,7 @@ class Worker:
             self._offloaded(pending, error)
 
     def _append_failed(self, pending: Any, error: BaseException) -> None:
-        """It costs the connection: whether the records are in the log is not known."""
+        """Close the connection, because it is unknown whether the records are in the log."""
         connection = pending.connection
         log.error(
             "a Produce request of %s failed; its connection is closed",
@@ -370,17 +383,18 @@ class Worker:
         self.conversions(job.step, finished)
 
     def _retry(self, pending: Any) -> None:
-        """Once more at once (most holders are done by then), later a little slower."""
+        """Retry an append whose slot was locked: the first times in the next turn, because most holders have released the
+        lock by then, and after `QUICK_RETRIES` tries with a delay of `RETRY_S`."""
         if not self._retries:
-            if pending.tries < QUICK_TRIES:
+            if pending.tries < QUICK_RETRIES:
                 self.loop.call_soon(self._handle_retries)
             else:
                 self.loop.call_later(RETRY_S, self._handle_retries)
         self._retries.append(pending)
 
     def _handle_retries(self) -> None:
-        """In the order of arrival: a request behind one of its connection that must wait, waits too, and is not executed
-        behind one that failed."""
+        """Retry the requests in the order of arrival. A request waits if an earlier one of its connection must wait, and is not
+        executed if an earlier one failed."""
         retries, self._retries = self._retries, []
         blocked: set[Any] = set()
         failed: set[Any] = set()
@@ -410,7 +424,7 @@ class Worker:
         client_id: bytes | None,
         names: list[str],
         then: Callable[[list[tuple[str, int, str | None]]], None],
-        patience_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         def answered(reply: ForwardReply | ForwardError) -> None:
             outcomes: list[tuple[str, int, str | None]]
@@ -422,7 +436,7 @@ class Worker:
             then(outcomes)
 
         try:
-            deadline = self.loop.time() + patience_s
+            deadline = self.loop.time() + timeout_s
             self.forward.send(
                 encode_names(names), context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
             )
@@ -432,7 +446,7 @@ class Worker:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Take no new requests, answer those in flight (long polls at once), then end."""
+        """Read no new requests, answer those in flight (parked fetches immediately), then end."""
         if self.stopping:
             return
         self.stopping = True
@@ -473,6 +487,6 @@ async def _serve(context: ProcessContext) -> None:
 
 
 def main(context: ProcessContext) -> int:
-    """Serve until SIGTERM; the exit code."""
+    """Serve until SIGTERM. Returns the exit code."""
     uvloop.run(_serve(context))
     return 0

@@ -1,1 +1,1 @@
-"""The shared partition table and the wake-ups between processes."""
+"""The shared partition table, the checkpoints of log directories, and the settings that change at run time."""

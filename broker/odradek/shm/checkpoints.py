@@ -1,10 +1,10 @@
-"""The offset checkpoints of the log directories: four files in Kafka's format, each with a line for each log.
+"""Reads and writes the offset checkpoints of the log directories: four files in Kafka's format, each with one line per log.
 
-`recovery-point-offset-checkpoint`, `replication-offset-checkpoint` and `log-start-offset-checkpoint` are written from
-the slots by the cleaner, at the ordered stop, and (log start offsets) by the coordinator; `cleaner-offset-checkpoint`
-is written by compaction. Each writer holds a lock on the log directory from before it looks at the slots until the file
-is replaced, so that no older state replaces a newer one. A deletion holds it, too, when it removes the lines of the
-deleted partitions, after their slots are deleted and before another topic can have their names.
+The cleaner writes `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` and `log-start-offset-checkpoint` from
+the slots, also at the ordered stop; the coordinator writes log start offsets, too. Compaction writes
+`cleaner-offset-checkpoint`. Each writer holds a lock on the log directory from before it reads the slots until the file is
+replaced, so that an older state never replaces a newer one [R 4.10]. A deletion holds this lock, too, while it removes the
+lines of the deleted partitions, after their slots are deleted and before another topic can have their names.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ ALL_FILES = (
 
 
 class Checkpoints(NamedTuple):
-    """What the files of a log directory say of its logs. `cleaner_offsets` is None if it is not known which were compacted."""
+    """The offsets in the files of a log directory. `cleaner_offsets` is None if it is unknown which logs were compacted."""
 
     recovery_points: Mapping[Partition, int]
     log_start_offsets: Mapping[Partition, int]
@@ -50,7 +50,7 @@ class Checkpoints(NamedTuple):
 
 
 def read_checkpoints(log_dir: Path) -> Checkpoints:
-    """Those of a directory; empty where there is no file.
+    """Read the checkpoints of a directory; a missing file counts as empty.
 
     :raises CorruptCheckpointError: a file does not follow its format.
     """
@@ -62,7 +62,8 @@ def read_checkpoints(log_dir: Path) -> Checkpoints:
 
 
 def checkpoints_to_load_by(log_dir: Path) -> Checkpoints:
-    """The same for opening logs: if a file is damaged, they are recovered from their beginning and may have gaps."""
+    """Read the checkpoints of a directory to open its logs. If a file is corrupt or cannot be read, the result is empty: the
+    logs are recovered from their start, and gaps in them are accepted."""
     try:
         return read_checkpoints(log_dir)
     except (CorruptCheckpointError, OSError) as error:
@@ -74,12 +75,12 @@ def checkpoints_to_load_by(log_dir: Path) -> Checkpoints:
 
 
 def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path], only: int | None = None) -> set[int]:
-    """Recovery points (what is on the device), log start offsets above 0 and high watermarks, a file each a directory.
+    """Write recovery points, log start offsets above 0 and high watermarks: one file of each kind per log directory.
 
-    The directories whose files could not be written: their old files stay; unless only room was missing, such a directory
-    is offline afterwards, as in Kafka.
+    Returns the directories whose files could not be written; their old files stay. Such a directory goes offline, as in Kafka,
+    unless only disk space was missing.
 
-    :param only: of the log directory of this number.
+    :param only: write only the log directory of this number.
     :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
     failed = set()
@@ -126,9 +127,9 @@ def _write_all(number: int, path: Path) -> None:
 
 
 def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | None = None) -> None:
-    """Make the log start offsets above 0 of all logs durable, as the slots have them now; of offline directories none.
+    """Write the present log start offsets above 0 of all logs, durably; offline directories are skipped.
 
-    :param only: of the log directory of this number.
+    :param only: write only the log directory of this number.
     :raises OSError: a file could not be written.
     :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
@@ -156,7 +157,8 @@ def _put_log_starts(path: Path, waiting: set[Partition], lines: CheckpointLines)
 
 
 def _keep(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
-    """Take over what the file says of logs that cannot say it themselves now. Raises OSError, CorruptCheckpointError."""
+    """Copy the lines of logs whose slots have no valid offsets now from the existing file. Raises OSError,
+    CorruptCheckpointError."""
     if waiting:
         before = read_offset_checkpoint(path)
         for topic, partition in sorted(waiting & before.keys()):
@@ -164,12 +166,12 @@ def _keep(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
 
 
 def forget_partitions(shm: SharedMemory, log_dirs: Sequence[Path], deleted: Collection[Partition]) -> None:
-    """Remove the lines of deleted partitions from all files, for good: a later topic of that name has another log.
+    """Remove the lines of deleted partitions from all files: a later topic of that name has another log.
 
-    A file that does not follow its format stays: no start believes a line of it. Nothing is done for directories that
-    are offline, and one that cannot be written is offline afterwards, unless only room was missing.
+    A file that does not follow its format is not changed, because no start uses it. Offline directories are skipped. A
+    directory that cannot be written goes offline, unless only disk space was missing.
 
-    :raises OSError: there was no room to write a file.
+    :raises OSError: there was no disk space to write a file.
     """
     topics = [f"\n{topic} ".encode() for topic in {topic for topic, _ in deleted}]
     no_room = None
@@ -199,7 +201,7 @@ def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes])
         content = path.read_bytes()
     except FileNotFoundError:
         return
-    if not any(topic in content for topic in topics):  # most files of most deletions
+    if not any(topic in content for topic in topics):  # true for most files in most deletions
         return
     try:
         before = read_offset_checkpoint(path)
@@ -215,7 +217,7 @@ def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes])
 
 
 def lower_cleaner_offset(log_dir: Path, partition: Partition, limit: int) -> None:
-    """A log that ends at `limit`, after a truncation, or whose end was lost, is compacted up to there at most.
+    """Lower a log's line in the cleaner checkpoint to `limit`, after the log was truncated there or lost its end.
 
     :raises OSError: the file could not be written. :raises CorruptCheckpointError: it does not follow its format.
     """
@@ -228,7 +230,7 @@ def lower_cleaner_offset(log_dir: Path, partition: Partition, limit: int) -> Non
 
 @contextmanager
 def alone(log_dir: Path) -> Iterator[None]:
-    """No other process writes checkpoints of this directory meanwhile; the death of the holder gives the lock back."""
+    """Hold the lock for writing checkpoints of this directory. The kernel releases it if the holder dies."""
     descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

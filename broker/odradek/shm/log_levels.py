@@ -1,4 +1,4 @@
-"""Levels of the loggers in this process: each process of the broker sets them in its own `logging`."""
+"""Sets the levels of the loggers in this process. Each process of the broker does this in its own `logging` module."""
 
 import logging
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ _WORDS = {number: word for word, number in NUMBERS.items()}
 
 
 def word_of(level: int) -> str:
-    """Kafka's word for a level of `logging`."""
+    """Kafka's name for a level of `logging`."""
     return _WORDS.get(level) or logging.getLevelName(level)
 
 
 def apply_levels(config: BrokerConfig, changed: Mapping[str, str]) -> None:
-    """Set the levels in this process. :param changed: at run time, by logger."""
+    """Set the levels in this process. :param changed: the levels that were changed at run time, by logger."""
     own = configured(config, changed)
     for name in LOGGERS:
         logger = logging.getLogger(None if name == ROOT else name)

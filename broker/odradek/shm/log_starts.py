@@ -1,7 +1,7 @@
-"""Log start offsets moved forward because a client asked (DeleteRecords): first in the slots, then durable, then told.
+"""Moves log start offsets forward for DeleteRecords: first in the slots, then durably, then the client gets the response.
 
-Runs in the coordinator; the slots' locks protect the slots, a lock on each log directory the checkpoint file. What is not
-durable when the broker dies was told to nobody: the log begins where it began before.
+Runs in the coordinator. The slots' locks protect the slots, a lock on each log directory protects the checkpoint file. If the
+broker dies before the offsets are durable, no client has got a response, and the logs begin where they began before [R 4.7].
 """
 
 import logging
@@ -25,8 +25,8 @@ LONGEST_WAIT_MS = 15_000
 NOT_DURABLE = "not durable"
 
 
-class Wish(NamedTuple):
-    """Everything below `offset` (or the high watermark, -1) is to go from the log in a slot."""
+class Deletion(NamedTuple):
+    """A request to delete the records below `offset` from the log in a slot; -1 means the high watermark."""
 
     slot: int
     incarnation: int
@@ -34,28 +34,36 @@ class Wish(NamedTuple):
 
 
 def delete_records(
-    shm: SharedMemory, log_dirs: Sequence[Path], wishes: Sequence[Wish], timeout_ms: int
+    shm: SharedMemory, log_dirs: Sequence[Path], deletions: Sequence[Deletion], timeout_ms: int
 ) -> list[tuple[str, int]]:
-    """(what became of it, log start offset), a wish each: "ok" only once it is durable, else why not ("busy", "stale",
-    "not leader", "offline", "out of range", "not durable").
+    """Raise the log start offsets. Returns (result, log start offset) for each deletion: "ok" if the offset is durable, else
+    the reason ("busy", "stale", "not leader", "offline", "out of range", "not durable").
 
-    :param timeout_ms: how long to wait for locks, all wishes together.
+    :param timeout_ms: how long to wait for locks, for all deletions together.
     """
     until = time.monotonic() + min(max(timeout_ms, 0), LONGEST_WAIT_MS) / 1000
     outcomes = []
-    for wish in wishes:
+    for deletion in deletions:
         left_ms = max(0, int((until - time.monotonic()) * 1000))
         outcomes.append(
             native.advance(
-                wish.slot, wish.offset, incarnation=wish.incarnation, role=Role.ROLE_LEADER, timeout_ms=left_ms
+                deletion.slot,
+                deletion.offset,
+                incarnation=deletion.incarnation,
+                role=Role.ROLE_LEADER,
+                timeout_ms=left_ms,
             )
         )
-    touched = {slots.log_dir_of(wish.slot) for wish, (why, _) in zip(wishes, outcomes, strict=True) if why == "ok"}
-    lasting = {number: _make_durable(shm, log_dirs, number) for number in touched}
+    changed = {
+        slots.log_dir_of(deletion.slot)
+        for deletion, (result, _) in zip(deletions, outcomes, strict=True)
+        if result == "ok"
+    }
+    durable = {number: _make_durable(shm, log_dirs, number) for number in changed}
     native.meet_fault(FaultPoint.REMOVE_LOG_START_DURABLE)
     return [
-        (NOT_DURABLE, -1) if why == "ok" and not lasting[slots.log_dir_of(wish.slot)] else (why, log_start)
-        for wish, (why, log_start) in zip(wishes, outcomes, strict=True)
+        (NOT_DURABLE, -1) if result == "ok" and not durable[slots.log_dir_of(deletion.slot)] else (result, log_start)
+        for deletion, (result, log_start) in zip(deletions, outcomes, strict=True)
     ]
 
 

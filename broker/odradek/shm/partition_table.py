@@ -1,8 +1,8 @@
-"""The shared partition table as the control path uses it: create, open, configure, delete, announce, find.
+"""The shared partition table for the control path: creates, opens, configures, deletes, announces and finds partitions.
 
-One process writes it: the coordinator (the first loader while the broker starts, which has ended by then). A slot's own lock
-protects it against the data path of the other processes. Every verb may be repeated by a successor of a writer that died half
-way; the truth of which partitions there are is in the metadata store.
+One process writes it: the coordinator, or the first loader while the broker starts, which ends before the coordinator starts.
+A slot's lock protects the slot against the data path of other processes. If the writer dies halfway, its successor may repeat
+every method; the metadata store is the authority on which partitions exist.
 """
 
 import logging
@@ -35,7 +35,8 @@ DROPPED = (
 
 
 class SlotsInUse:
-    """(topic, partition) -> slot: an array a topic, because a dictionary of tuples takes 170 bytes a partition."""
+    """The mapping (topic, partition) -> slot, with one array per topic: a dictionary of tuples would take 170 bytes per
+    partition."""
 
     def __init__(self, in_use: Iterable[tuple[str, int, int]]) -> None:
         self._slots: dict[str, array[int]] = {}
@@ -44,25 +45,28 @@ class SlotsInUse:
             self.put(topic, partition, slot)
 
     def get(self, topic: str, partition: int) -> int:
-        """-1 if there is none."""
-        found = self._slots.get(topic)
-        return found[partition] if found is not None and 0 <= partition < len(found) else -1
+        """The slot of a partition; -1 if it has none."""
+        numbers = self._slots.get(topic)
+        return numbers[partition] if numbers is not None and 0 <= partition < len(numbers) else -1
 
     def put(self, topic: str, partition: int, slot: int) -> None:
-        """Note a slot; -1 forgets what is noted of the partition."""
-        found = self._slots.setdefault(topic, array("i"))
-        if partition >= len(found):
-            found.extend([-1] * (partition + 1 - len(found)))
-        self.count += (slot >= 0) - (found[partition] >= 0)
-        found[partition] = slot
-        while found and found[-1] < 0:
-            found.pop()
-        if not found:
+        """Set the slot of a partition; -1 removes the partition."""
+        numbers = self._slots.setdefault(topic, array("i"))
+        if partition >= len(numbers):
+            numbers.extend([-1] * (partition + 1 - len(numbers)))
+        self.count += (slot >= 0) - (numbers[partition] >= 0)
+        numbers[partition] = slot
+        while numbers and numbers[-1] < 0:
+            numbers.pop()
+        if not numbers:
             del self._slots[topic]
 
 
 class PartitionTable:
-    """:param log_dirs: paths of the log directories, in the order in which the supervisor announced them."""
+    """The partition table as one process sees it.
+
+    :param log_dirs: paths of the log directories, in the order in which the supervisor added them to the shared memory.
+    """
 
     def __init__(self, shm: SharedMemory, log_dirs: Sequence[str | os.PathLike[str]]) -> None:
         self.shm = shm
@@ -86,7 +90,7 @@ class PartitionTable:
         internal: bool = False,
         epoch_unstored: bool = False,
     ) -> int:
-        """Give a slot (state LOADING) to a partition; the slot. Raises ValueError when none is free.
+        """Give a slot (in state LOADING) to a partition. Returns the slot. Raises ValueError if no slot is free.
 
         :param epoch_unstored: the metadata store does not have this leader epoch yet.
         """
@@ -108,13 +112,14 @@ class PartitionTable:
         return slot
 
     def _in_use(self) -> SlotsInUse:
-        """All partitions in the table, announced or not; kept up to date by this process, the table's one writer."""
+        """All partitions in the table, announced or not. This process keeps the mapping up to date, as the table's only
+        writer."""
         if self._slots is None:
             self._slots = SlotsInUse(slots.in_use())
         return self._slots
 
     def room(self) -> int:
-        """How many partitions more the table can hold."""
+        """The number of free slots."""
         return self.shm.max_slots - self._in_use().count
 
     def path(self, slot: int) -> Path:
@@ -135,23 +140,25 @@ class PartitionTable:
         is_made: bool = False,
         begin_epoch: Callable[[int], None] | None = None,
     ) -> LoadedLog | None:
-        """Make or load the partition's log and put the slot ONLINE; None if it was open already.
+        """Create or load the partition's log and set the slot ONLINE. Returns None if the slot was ONLINE already, or is
+        DELETED.
 
-        :param log_start_offset: from the log-start-offset checkpoint, 0 without entry.
-        :param recovery_point: from the recovery-point checkpoint, 0 without entry.
-        :param cleaner_offset: from the cleaner's checkpoint, -1 without entry; None: it is not known which logs were compacted.
-        :param clean: whether the log directory was closed in order.
-        :param producers_before_ms: producers of a snapshot of which the broker has not heard since then (wall clock) have
-            expired; None keeps all.
-        :param at_start: whether the broker starts: the bytes recovered are counted in the shared header, and if the memory for
-            producers is short, partitions that have more of them than this one lose some.
-        :param is_made: its directory is known to be there, with the topic's id in it.
+        :param log_start_offset: from the log-start-offset checkpoint; 0 without an entry.
+        :param recovery_point: from the recovery-point checkpoint; 0 without an entry.
+        :param cleaner_offset: from the cleaner checkpoint; -1 without an entry; None if it is unknown which logs were
+            compacted.
+        :param clean: whether the log directory was shut down cleanly.
+        :param producers_before_ms: producers of a snapshot that have sent nothing since this time (wall clock) have expired;
+            None keeps all.
+        :param at_start: whether the broker starts: the recovered bytes are counted in the shared header, and if the memory for
+            producers is short, partitions with more producers than this one lose some.
+        :param is_made: whether its directory is known to exist, with the topic's id in it.
         :param begin_epoch: called before the log is served, if it must be led in a new leader epoch because it lost records or
-            contains batches of a newer epoch than the slot's. It makes the given epoch durable and puts it into the slot. What
-            it raises is raised here, and the slot stays LOADING. None: nobody is served yet, and the slot gets the epoch
+            contains batches of a newer epoch than the slot's. It makes the given epoch durable and puts it into the slot. Its
+            exceptions are raised here, and the slot stays LOADING. None: no client is served yet, and the slot gets the epoch
             marked EPOCH_UNSTORED.
-        :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
-            OFFLINE then, or still LOADING if only room on its disk was missing.
+        :raises OSError: the log cannot be read or written, or has a format that this broker does not open. The slot is OFFLINE
+            then, or still LOADING if only disk space was missing.
         """
         if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
             return None
@@ -195,11 +202,11 @@ class PartitionTable:
         return loaded
 
     def configure(self, slot: int, settings: Mapping[str, int]) -> None:
-        """Take over settings of a topic's new configuration, at once and in all processes."""
+        """Apply the settings of a topic's new configuration, immediately and for all processes."""
         slot_life.configure(slot, settings)
 
     def delete(self, slot: int) -> None:
-        """Take a partition out of service; its directory is renamed, the cleaner removes it later."""
+        """Take a partition out of service and rename its directory, which the cleaner removes later."""
         state = slots.describe(slot)
         if state["state"] in (SlotState.SLOT_FREE, SlotState.SLOT_DELETED):
             return
@@ -209,28 +216,28 @@ class PartitionTable:
         self._in_use().put(state["topic"], state["partition"], -1)
 
     def forget(self, deleted: Collection[tuple[str, int]]) -> None:
-        """Remove deleted partitions from the checkpoints of all log directories, for good. Raises OSError."""
+        """Remove the lines of deleted partitions from the checkpoints of all log directories. Raises OSError."""
         forget_partitions(self.shm, self.log_dirs, deleted)
 
     def announce(self, changed: Iterable[int]) -> int:
-        """Publish what became of these slots to every process; the metadata version that holds it."""
+        """Publish the changes of these slots to every process. Returns the metadata version that contains them."""
         return slot_life.announce(list(changed))
 
     def topics(self) -> dict[bytes, Topic]:
-        """All topics announced so far, by name."""
+        """All announced topics, by name."""
         self.directory.refresh()
         return self.directory.by_name
 
     def find(self, topic: str, partition: int) -> int:
-        """The slot of a partition, announced or not; -1 if there is none."""
+        """The slot of a partition, announced or not; -1 if it has none."""
         return self._in_use().get(topic, partition)
 
 
 def _epoch_to_begin(slot: int, loaded: LoadedLog, lost: bool) -> int | None:
     """The leader epoch that must begin before a loaded log is served; None if the slot's epoch may be used.
 
-    A log that was open before has lost records if it ends before its last commit: this is still known after an attempt that cut
-    the log and failed.
+    A log that was open before has lost records if it ends before its last commit. The slot still contains this commit after an
+    attempt that truncated the log and failed.
     """
     state = slots.describe(slot)
     current: int = state["leader_epoch"]
@@ -242,9 +249,9 @@ def _epoch_to_begin(slot: int, loaded: LoadedLog, lost: bool) -> int | None:
 
 
 def _sync(slot: int, path: str) -> None:
-    """Sync what a recovery found, where flush.messages demands that consumers read only what is on the device.
+    """Sync recovered records if flush.messages requires that consumers read only synced records; the high watermark follows.
 
-    The high watermark follows. What fails here is repeated by the cleaner, unless it was the device that failed.
+    If this fails, the cleaner repeats it, unless the device failed.
     """
     try:
         flushing.flush(slot, True)

@@ -1,12 +1,12 @@
-"""The settings that change while the broker runs, as all its processes see them: a memfd made before the first fork.
+"""The settings that change while the broker runs, shared by all its processes in a memfd that is created before the first fork.
 
-Written by the coordinator's controller thread (and by the first loader, before there is a coordinator) from the metadata
-store; read by every process when it starts and when the version word moved. See docs/decisions/0015-running-configuration.md.
+The coordinator's controller thread writes them from the metadata store; before the coordinator starts, the first loader does.
+Every process reads them when it starts and when the version word has changed. See docs/decisions/0015-running-configuration.md.
 
-Layout: a version word, a word a process that says which version it has taken over, then two copies of (version, length, CRC,
-JSON). A writer fills the older copy, then stores the version, then wakes everyone; a reader takes the newest copy whose CRC
-is right. So a writer that dies half way, or a reader that comes in between, meets the copy before. Words are eight bytes,
-aligned, and have one writer each.
+Layout: a version word, one word per process with the version that it has taken over, then two copies of (version, length, CRC,
+JSON). The writer fills the older copy, then stores the version, then wakes every process; a reader takes the newest copy with a
+correct CRC. So if the writer dies halfway, or a reader comes in between, the reader gets the previous copy. Words have eight
+bytes, are aligned, and have one writer each.
 """
 
 import json
@@ -31,17 +31,18 @@ _WORDS = 1 + _PROCESSES
 _COPIES_AT = 4096
 _HEAD = struct.Struct("<QII")
 LARGEST = COPY_BYTES - _HEAD.size
-"""Bytes that all changed settings together may take as JSON."""
+"""The largest size of all changed settings together as JSON, in bytes."""
 
 Settings = Mapping[str, str]
 
 
 class TooManySettings(Exception):
-    """The settings do not fit into the shared copy."""
+    """The changed settings do not fit into the shared copy."""
 
 
 class Running(NamedTuple):
-    """What was changed at run time: for all brokers, for this one, and the levels of its loggers, which are kept here alone."""
+    """The settings changed at run time: for all brokers, for this broker, and the levels of its loggers, which are stored only
+    here."""
 
     of_all: dict[str, str]
     of_broker: dict[str, str]
@@ -52,7 +53,7 @@ NOTHING = Running({}, {}, {})
 
 
 def encoded(of_all: Settings, of_broker: Settings, loggers: Settings) -> bytes:
-    """As it is shared. Raises TooManySettings."""
+    """Encode the settings for the shared copy. Raises TooManySettings."""
     fields = {"of_all": dict(of_all), "of_broker": dict(of_broker), "loggers": dict(loggers)}
     data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > LARGEST:
@@ -63,9 +64,9 @@ def encoded(of_all: Settings, of_broker: Settings, loggers: Settings) -> bytes:
 
 
 class RunningConfig:
-    """One a broker, made by the supervisor; every process it forks holds the same.
+    """The shared settings of a broker. The supervisor creates it; every process that it forks inherits it.
 
-    Attributes: ``descriptors`` must stay open in a child.
+    The `descriptors` must stay open in a child.
     """
 
     def __init__(self) -> None:
@@ -80,21 +81,22 @@ class RunningConfig:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """What a child must keep open."""
+        """The descriptors that a child must keep open."""
         return self._fd, self._taken_fd
 
     @property
     def version(self) -> int:
-        """The newest version published; 0 if nothing ever was."""
+        """The newest published version; 0 if nothing was published yet."""
         return self._words[0]
 
     @property
     def changed(self) -> bool:
-        """Whether there is a version that this process has not taken over. Costs one read of memory."""
+        """Whether a version exists that this process has not taken over. Costs one read of memory."""
         return self._words[0] != self._seen
 
     def publish(self, of_all: Settings, of_broker: Settings, loggers: Settings) -> int:
-        """Show these settings to every process; the version. The caller wakes them. Raises TooManySettings."""
+        """Publish these settings to every process. Returns their version. The caller must wake the processes. Raises
+        TooManySettings."""
         data = encoded(of_all, of_broker, loggers)
         version = self._words[0] + 1
         head = _HEAD.pack(version, len(data), zlib.crc32(data, version & 0xFFFFFFFF))
@@ -103,8 +105,8 @@ class RunningConfig:
         return version
 
     def read(self) -> tuple[int, Running]:
-        """The newest settings and their version; (0, none) if nothing ever was published."""
-        best, found = 0, NOTHING
+        """The version of the newest settings, and the settings; (0, no settings) if nothing was published yet."""
+        best, settings = 0, NOTHING
         for copy in range(2):
             at = _COPIES_AT + copy * COPY_BYTES
             version, length, crc = _HEAD.unpack(os.pread(self._fd, _HEAD.size, at))
@@ -112,16 +114,18 @@ class RunningConfig:
                 continue
             data = os.pread(self._fd, length, at + _HEAD.size)
             if zlib.crc32(data, version & 0xFFFFFFFF) == crc:
-                best, found = version, Running(**json.loads(data))
-        return best, found
+                best, settings = version, Running(**json.loads(data))
+        return best, settings
 
     def enter(self, index: int) -> None:
-        """Say which place in the shared process table the calling process has; it acts by what its parent had taken over."""
+        """Set the calling process's place in the shared process table. It starts with the version that its parent has taken
+        over."""
         self._index = index
         self._words[1 + index] = self._seen
 
     def take_over(self, config: BrokerConfig) -> bool:
-        """Bring this process's configuration to the newest version, and tell that it is; whether anything was new."""
+        """Update this process's configuration to the newest version, and confirm it. Returns whether there was a new
+        version."""
         if not self.changed:
             return False
         version, running = self.read()
@@ -132,18 +136,19 @@ class RunningConfig:
         return True
 
     def set_levels(self, config: BrokerConfig, changed: Settings) -> None:
-        """Let this process log by these levels. :param changed: by logger, of those whose level was changed at run time."""
+        """Set the log levels of this process. :param changed: the levels that were changed at run time, by logger."""
         if changed != self._levels:
             apply_levels(config, changed)
             self._levels = dict(changed)
 
     def taken(self, version: int) -> None:
-        """This process acts by `version`."""
+        """Confirm that this process uses `version`."""
         self._seen = self._words[1 + self._index] = version
         os.eventfd_write(self._taken_fd, 1)
 
     def wait_until_taken(self, version: int, indexes: Iterable[int], limit_s: float) -> list[int]:
-        """Wait until these processes have taken over a version; those that have not within the time. One caller a broker."""
+        """Wait until these processes have taken over a version. Returns the processes that have not done so within `limit_s`
+        seconds. Only one process of a broker may call this."""
         deadline = time.monotonic() + limit_s
         poll = select.poll()
         poll.register(self._taken_fd, select.POLLIN)

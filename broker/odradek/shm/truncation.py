@@ -1,10 +1,10 @@
-"""The truncation of a follower's log: the log itself, then the checkpoints that speak of what was cut off.
+"""Truncates a follower's log: first the log, then the checkpoints with offsets beyond its new end.
 
-The native verb cuts the log under the slot's lock, and finishes that after a death. It does not write the checkpoints
-of the log directory, in which the recovery point of the log may lie behind its new end: until they are written the slot
-takes no append (`_ext/partition/follower_append.pyx`), because a start would take what is appended up to that point for
-durable. A start that finds the log to end before its recovery point does not believe the point. As Kafka, which writes
-the checkpoint after each truncation.
+No caller yet except tests: replication will use it. The native function truncates the log under the slot's lock, and
+completes this after a death. It does not write the checkpoints of the log directory, in which the recovery point of the log
+may be beyond its new end. Until they are written, the slot accepts no append (`_ext/partition/follower_append.pyx`), because
+a start would take records appended below that point for durable [R 4.10]. A start that finds a log that ends before its
+recovery point ignores the recovery point. Kafka, too, writes the checkpoint after each truncation.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from odradek.shm.checkpoints import lower_cleaner_offset, write_checkpoints
 
 
 def truncate(shm: SharedMemory, log_dirs: Sequence[Path], slot: int, offset: int, *, leader_epoch: int = -1) -> int:
-    """Cut a follower's log to end at `offset`, or where the batch that holds it begins; the log end offset.
+    """Truncate a follower's log to `offset`, or to the base offset of the batch that contains it. Returns the log end offset.
 
-    May be repeated, also where a process died in it: nothing is cut then, and the checkpoints are written.
+    May be repeated, also after a process died in it: then nothing is truncated, and the checkpoints are written.
 
-    :raises SlotChanged: the slot is not a follower's of this leader epoch, or does not reach that far.
-    :raises OSError: a checkpoint could not be written: the slot takes no append until the recovery point is.
+    :raises SlotChanged: the slot is not a follower in this leader epoch, or its log ends before `offset`.
+    :raises OSError: a checkpoint could not be written; the slot accepts no append until the recovery point is written.
     :raises CorruptCheckpointError: a checkpoint does not follow its format.
     """
     slots.truncate(slot, offset, leader_epoch=leader_epoch)

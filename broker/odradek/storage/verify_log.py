@@ -227,7 +227,6 @@ def _walk(
     report.formats, report.codecs, report.gaps_end = check.formats, check.codecs, check.gaps_end
 
 
-
 def _for_recovery(
     kind: int, value: int, offset: int, expected: Expectation, last: bool, report: SegmentReport, end: int
 ) -> bool:

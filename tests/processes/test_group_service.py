@@ -1,4 +1,4 @@
-"""The coordinator's groups over partitions of a mapping: what follows when what a group did cannot be written."""
+"""The coordinator's groups over partitions of a mapping: the consequences of appends that fail."""
 
 import asyncio
 import time
@@ -52,9 +52,7 @@ def new_office(broker, stored=frozenset()):
     )
 
 
-def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_all_is_read_again_once(
-    broker, monkeypatch
-):
+def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_once(broker, monkeypatch):
     slot = broker.create(CONSUMER_OFFSETS)
     append_built, begun = slots.append_built, []
 
@@ -125,9 +123,7 @@ def committed(office):
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_a_topic_deleted_while_its_groups_are_about_to_be_loaded_anew_takes_its_offsets_with_it(
-    broker, monkeypatch, made_again
-):
+def test_offsets_of_a_topic_deleted_before_a_reload_are_removed(broker, monkeypatch, made_again):
     broker.create(CONSUMER_OFFSETS)
     orders = broker.create("orders")
     append_built = slots.append_built
@@ -180,7 +176,7 @@ async def committed_and_gone(broker):
     broker.table.announce([orders])
 
 
-def test_a_coordinator_that_was_not_there_when_a_topic_was_deleted_removes_its_offsets(broker):
+def test_a_coordinator_that_started_after_a_deletion_removes_the_topics_offsets(broker):
     async def run():
         await committed_and_gone(broker)
         after = new_office(broker)
@@ -212,7 +208,7 @@ def test_a_topic_that_has_no_slot_keeps_its_offsets(broker, stored):
     asyncio.run(run())
 
 
-def test_groups_are_not_loaded_before_it_is_known_which_topics_there_are(broker):
+def test_groups_are_not_loaded_before_the_topics_are_known(broker):
     """Else that load would keep the offsets of topics that are no more."""
     broker.create(CONSUMER_OFFSETS)
 
