@@ -15,7 +15,7 @@ from typing import Any
 from odradek.jobs.usage_report.page import text
 from odradek.jobs.usage_report.page.charts import BarChart, Chart, HeatChart, TimeChart, runs, ticks, time_ticks
 from odradek.jobs.usage_report.page.document import Page
-from odradek.jobs.usage_report.page.svg import FORMATS
+from odradek.jobs.usage_report.page.svg_parts import FORMATS
 
 _COLORS = ("#1f6fb5", "#d9772b", "#2c8c62", "#a2559c", "#b59a1c", "#3aa0b4", "#c2474f", "#7c828c")
 _STYLES: dict[str, dict[str, Any]] = {

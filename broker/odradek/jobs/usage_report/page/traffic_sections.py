@@ -84,6 +84,24 @@ def traffic(figures: Figures) -> Section:
     title = "Traffic and its peaks"
     if inside.empty:
         return Section("traffic", title, "", empty="No traffic was counted in this period.")
+    parts: list[tuple] = [(_rates(figures),)]
+    peaks = _peaks(figures, inside)
+    heat = _heat(figures, inside) if len(figures.hours) > 24 else None
+    if heat is None:
+        parts.append((peaks,))
+    elif len(heat.rows) in _AS_HIGH_AS_PEAKS:
+        parts.append((heat, peaks))
+    else:  # side by side with very different heights half of the page would be empty
+        parts += [(heat,), (peaks,)]
+    total = (
+        f"{text.bytes_(inside['bytes_in'].sum())} in and {text.bytes_(inside['bytes_out'].sum())} out, "
+        f"{text.counted(inside['records_in'].sum(), 'record')} in and {text.count(inside['records_out'].sum(), long=True)} out."
+    )
+    return Section("traffic", title, total, tuple(parts), (_days(figures, inside),))
+
+
+def _rates(figures: Figures) -> TimeChart:
+    """Return the chart of bytes in and out over time, with the week before if the period is a week at most."""
     axis, hourly = Hours(figures), figures.hourly
     lines = []
     for color, (name, column) in enumerate((("in", "bytes_in"), ("out", "bytes_out"))):
@@ -92,7 +110,7 @@ def traffic(figures: Figures) -> Section:
         before = axis.line(hourly["hour"], rates, zero=True, shift=WEEK)
         if figures.last - figures.first <= WEEK and any(value is not None for value in before):
             lines.append(Line(f"{name}, a week before", before, "faint", color=color))
-    chart = TimeChart(
+    return TimeChart(
         "traffic",
         f"Bytes per second, mean of each {axis.word}",
         RATE,
@@ -101,6 +119,10 @@ def traffic(figures: Figures) -> Section:
         axis.step,
         gaps=axis.gaps,
     )
+
+
+def _peaks(figures: Figures, inside: pd.DataFrame) -> Table:
+    """Return the table of the busiest hours."""
     moved = inside["bytes_in"] + inside["bytes_out"]
     ranked = busiest(figures)
     mean = moved.sum() / max(1, len(figures.hours) - figures.missing_hours)
@@ -121,26 +143,13 @@ def traffic(figures: Figures) -> Section:
         ("mean", "Times the mean"),
         ("requests", "Requests"),
     )
-    parts: list[tuple] = [(chart,)]
     left_out = len(inside) - len(ranked)
     note = "" if not left_out else (
         f"{text.counted(left_out, 'hour after a gap is', 'hours after a gap are')} not ranked, because "
         f"{'it also contains' if left_out == 1 else 'they also contain'} the counts of the gap. Charts divide these counts by "
         "the whole time since the gap began."
     )  # fmt: skip
-    peaks = Table("peaks", "The busiest hours", columns, rows, note)
-    heat = _heat(figures, inside) if len(figures.hours) > 24 else None
-    if heat is None:
-        parts.append((peaks,))
-    elif len(heat.rows) in _AS_HIGH_AS_PEAKS:
-        parts.append((heat, peaks))
-    else:  # side by side with very different heights half of the page would be empty
-        parts += [(heat,), (peaks,)]
-    total = (
-        f"{text.bytes_(inside['bytes_in'].sum())} in and {text.bytes_(inside['bytes_out'].sum())} out, "
-        f"{text.counted(inside['records_in'].sum(), 'record')} in and {text.count(inside['records_out'].sum(), long=True)} out."
-    )
-    return Section("traffic", title, total, tuple(parts), (_days(figures, inside),))
+    return Table("peaks", "The busiest hours", columns, rows, note)
 
 
 def seconds_of(hours: pd.Series, figures: Figures) -> pd.Series:
@@ -336,36 +345,9 @@ def skew(figures: Figures) -> Section:
         "one busy client can load one worker more than the others."
     )
     parts: list[tuple] = []
-    shares, axis = worker_shares(figures.workers), Hours(figures)
+    shares = worker_shares(figures.workers)
     if len(shares):
-        workers = figures.workers
-        lines = tuple(
-            Line(f"worker {worker}", axis.line(rows["hour"], rows["busy_share"], zero=False))
-            for worker, rows in workers.groupby("worker", sort=True)
-        )[:8]
-        chart = TimeChart(
-            "workers",
-            f"Busy time of each worker, mean of each {axis.word}",
-            SHARE,
-            axis.times,
-            lines,
-            axis.step,
-            gaps=axis.gaps,
-        )
-        rows = tuple(
-            (
-                name_cell(f"worker {int(row.worker)}"),
-                Cell(text.bytes_(row.bytes), int(row.bytes)),
-                Cell(text.percent(row.share), float(row.share), bar=row.share),
-                Cell(text.percent(row.busy_mean), None if pd.isna(row.busy_mean) else float(row.busy_mean)),
-                Cell(text.percent(row.busy_max), None if pd.isna(row.busy_max) else float(row.busy_max)),
-                Cell(text.count(row.connections), int(row.connections)),
-            )
-            for row in shares.itertuples(index=False)
-        )
-        columns = (("worker", "Worker"), ("bytes", "Bytes"), ("share", "Share"), ("busy", "Busy, mean"),
-                   ("busy_max", "Busiest hour"),                    ("connections", "Max. connections"))  # fmt: skip
-        parts += [(chart,), (Table("workers", "Workers", columns, rows),)]
+        parts += [(part,) for part in _workers(figures, shares)]
     skewed = partition_skew(figures.states).head(TOP)
     if len(skewed):
         large = tuple(
@@ -393,6 +375,39 @@ def skew(figures: Figures) -> Section:
         tuple(parts),
         empty="" if parts else "There are no data of workers and topics in this period.",
     )
+
+
+def _workers(figures: Figures, shares: pd.DataFrame) -> tuple[TimeChart, Table]:
+    """Return the chart of the workers' busy time and the table of their shares of the traffic."""
+    axis = Hours(figures)
+    workers = figures.workers
+    lines = tuple(
+        Line(f"worker {worker}", axis.line(rows["hour"], rows["busy_share"], zero=False))
+        for worker, rows in workers.groupby("worker", sort=True)
+    )[:8]
+    chart = TimeChart(
+        "workers",
+        f"Busy time of each worker, mean of each {axis.word}",
+        SHARE,
+        axis.times,
+        lines,
+        axis.step,
+        gaps=axis.gaps,
+    )
+    rows = tuple(
+        (
+            name_cell(f"worker {int(row.worker)}"),
+            Cell(text.bytes_(row.bytes), int(row.bytes)),
+            Cell(text.percent(row.share), float(row.share), bar=row.share),
+            Cell(text.percent(row.busy_mean), None if pd.isna(row.busy_mean) else float(row.busy_mean)),
+            Cell(text.percent(row.busy_max), None if pd.isna(row.busy_max) else float(row.busy_max)),
+            Cell(text.count(row.connections), int(row.connections)),
+        )
+        for row in shares.itertuples(index=False)
+    )
+    columns = (("worker", "Worker"), ("bytes", "Bytes"), ("share", "Share"), ("busy", "Busy, mean"),
+               ("busy_max", "Busiest hour"), ("connections", "Max. connections"))  # fmt: skip
+    return chart, Table("workers", "Workers", columns, rows)
 
 
 def connections(figures: Figures) -> Section:
