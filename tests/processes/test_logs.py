@@ -12,7 +12,7 @@ import pytest
 
 from odradek.config import load
 from odradek.config.errors import ConfigError
-from odradek.config.loggers import LEVELS, LOGGERS, configured, effective
+from odradek.config.loggers import LEVELS, LOGGERS, effective
 from odradek.processes.logs import JSON, TEXT, Formatter
 from odradek.shm.log_levels import NUMBERS, apply_levels
 
@@ -146,8 +146,8 @@ def test_a_logger_without_a_level_has_that_of_its_parent():
 
 def test_levels_of_the_configuration_and_those_changed_since():
     config = load(None, ["log.level=warn", "log.levels=odradek=INFO,odradek.groups=trace"])
-    assert configured(config, {}) == {"root": "WARN", "odradek": "INFO", "odradek.groups": "TRACE"}
-    assert configured(config, {"root": "ERROR", "odradek.groups": "INFO"}) == {
+    assert config.logger_levels({}) == {"root": "WARN", "odradek": "INFO", "odradek.groups": "TRACE"}
+    assert config.logger_levels({"root": "ERROR", "odradek.groups": "INFO"}) == {
         "root": "ERROR", "odradek": "INFO", "odradek.groups": "INFO"
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ import zipfile
 from functools import cache
 from typing import Any
 
-from odradek.protocol.schema import NO_VERSIONS, Versions
+from odradek.protocol.structure import NO_VERSIONS, Versions
 from tests.oracles import kafka_clients_jar
 
 RELEASES = ("3.9.1", "4.3.0")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from odradek.protocol import registry
-from odradek.protocol.schema import Field, Structure
 from odradek.protocol.schemas import consumer_protocol, header
+from odradek.protocol.structure import Field, Structure
 
 RANGES = {
     "int8": (-(2**7), 2**7 - 1),

@@ -20,8 +20,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 
 from odradek.protocol import decode, encode, registry
-from odradek.protocol.schema import Field, Structure
 from odradek.protocol.schemas import consumer_protocol, header
+from odradek.protocol.structure import Field, Structure
 from tests.protocol.messages import of_field
 
 FEW = settings(max_examples=8, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

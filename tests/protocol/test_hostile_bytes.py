@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from odradek.protocol import ProtocolError, decode, encode
-from odradek.protocol.schema import Structure
 from odradek.protocol.schemas import header, metadata, offset_fetch, produce
+from odradek.protocol.structure import Structure
 from tests.protocol.messages import Case, all_cases, cases, message_classes, values
 
 FEW = settings(max_examples=3, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

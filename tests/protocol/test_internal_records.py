@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from odradek.protocol.schema import NEWEST, NO_VERSIONS, Versions
 from odradek.protocol.schemas import cluster_metadata, group_records, transaction_records
+from odradek.protocol.structure import NEWEST, NO_VERSIONS, Versions
 from tests.oracles import jar
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]  # Maven may have to fetch

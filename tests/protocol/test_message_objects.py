@@ -8,8 +8,9 @@ import weakref
 
 import pytest
 
-from odradek.protocol.schema import SchemaError, Versions, message, snake_case
+from odradek.protocol.schema import SchemaError, message
 from odradek.protocol.schemas import fetch, metadata
+from odradek.protocol.structure import Versions, snake_case
 
 
 def test_unset_fields_have_the_defaults_of_the_schema() -> None:

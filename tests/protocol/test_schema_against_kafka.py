@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.protocol import registry
-from odradek.protocol.schema import Structure
 from odradek.protocol.schemas import consumer_protocol, header
+from odradek.protocol.structure import Structure
 from tests.protocol import kafka_definitions as kafka
 
 pytestmark = pytest.mark.timeout(900)  # Maven may have to fetch

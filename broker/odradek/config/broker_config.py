@@ -22,6 +22,7 @@ from odradek.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from odradek.config.loggers import ROOT, parse_levels
 from odradek.config.table import BROKER_KEYS, FREE_PREFIXES, TOPIC_KEYS, broker_key, validate_topic_configs
 
 DEFAULT_NODE_ID = 1
@@ -128,6 +129,12 @@ class BrokerConfig:
         if not isinstance(value, str):
             raise TypeError(f"{name} is not a string: {value!r}")
         return value
+
+    def logger_levels(self, changed: Mapping[str, str]) -> dict[str, str]:
+        """Level by logger, for the loggers with a configured level. :param changed: set at run time, of higher precedence."""
+        entries = self["log.levels"]
+        assert isinstance(entries, tuple)
+        return {ROOT: self.text("log.level")} | parse_levels(entries) | dict(changed)
 
     def is_set(self, name: str) -> bool:
         """True if this key itself (not a synonym) was set anywhere."""

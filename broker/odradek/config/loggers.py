@@ -7,10 +7,6 @@ configuration (`log.level`, `log.levels`) and, until the next start, from the BR
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from odradek.config.broker_config import BrokerConfig
 
 ROOT = "root"
 LOGGERS = {
@@ -45,16 +41,6 @@ def parse_levels(entries: tuple[str, ...]) -> dict[str, str]:
         name, _, level = entry.partition("=")
         levels[name] = level.upper()
     return levels
-
-
-def configured(config: "BrokerConfig", changed: Mapping[str, str]) -> dict[str, str]:
-    """Level by logger, for the loggers with a configured level.
-
-    :param changed: levels set at run time; they take precedence over the configuration.
-    """
-    entries = config["log.levels"]
-    assert isinstance(entries, tuple)
-    return {ROOT: config.text("log.level")} | parse_levels(entries) | dict(changed)
 
 
 def effective(own: Mapping[str, str]) -> dict[str, str]:

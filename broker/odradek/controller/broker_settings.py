@@ -13,7 +13,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import change_text, check_broker_changes, check_group_settings
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
-from odradek.config.loggers import configured, effective
+from odradek.config.loggers import effective
 from odradek.controller.controller import Controller
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
@@ -152,7 +152,7 @@ class BrokerSettings:
 
     def levels(self) -> dict[str, str]:
         """The effective level of every logger."""
-        return effective(configured(self._config, self.levels_changed()))
+        return effective(self._config.logger_levels(self.levels_changed()))
 
     def alter_levels(self, change: Change, validate_only: bool) -> None:
         """Change levels of loggers in all processes until the broker stops. Raises Refusal."""

@@ -6,12 +6,9 @@ Runs once for each structure and version that a process uses; the layout of the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from odradek._ext.protocol.plan import CODES, Plan
-
-if TYPE_CHECKING:
-    from odradek.protocol.schema import Field, Structure, Versions
+from odradek.protocol.structure import Field, Structure, Versions
 
 WITH_LENGTH = frozenset({"string", "bytes", "records"})
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from odradek.config.broker_config import BrokerConfig
-from odradek.config.loggers import LOGGERS, ROOT, configured
+from odradek.config.loggers import LOGGERS, ROOT
 
 TRACE = 5
 NUMBERS = {
@@ -25,7 +25,7 @@ def word_of(level: int) -> str:
 
 def apply_levels(config: BrokerConfig, changed: Mapping[str, str]) -> None:
     """Set the levels in this process. :param changed: the levels that were changed at run time, by logger."""
-    own = configured(config, changed)
+    own = config.logger_levels(changed)
     for name in LOGGERS:
         logger = logging.getLogger(None if name == ROOT else name)
         level = NUMBERS[own[name]] if name in own else logging.NOTSET
