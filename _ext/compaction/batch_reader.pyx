@@ -5,6 +5,7 @@ An invalid batch ends the pass with CorruptSegmentError, a concurrent removal of
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
 from odradek._ext.compaction.compacted_records cimport last_offset_of
@@ -25,12 +26,6 @@ from odradek._ext.storage.log_scan cimport read_at
 from odradek._ext.storage.log_state cimport FILE_LOG
 
 from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError
-
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_links "stat":
-        unsigned long st_nlink
-    int fstat(int fd, stat_links* out)
 
 
 cdef enum:
@@ -78,7 +73,7 @@ cdef class BatchReader:
 
         Call this while the pass waits, so that it does not keep the disk space of a removed segment.
         """
-        cdef stat_links status
+        cdef struct_stat status
         self.log.look()
         if fstat(self.descriptor, &status) == 0 and status.st_nlink == 0:
             self.log.check(ABORTED_SOURCE)

@@ -13,16 +13,16 @@ from libc.stdlib cimport bsearch, malloc, qsort
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from odradek._ext.compaction.compaction_transactions cimport AbortedEntry, free_transactions, init_transactions, sort_aborted
+from odradek._ext.compaction.compaction_transactions cimport free_transactions, init_transactions, sort_aborted
 from odradek._ext.partition.append_files cimport open_directory
 from odradek._ext.partition.producer_entry cimport ProducerEntry, entry_batches, entry_epoch, newest_batch
 from odradek._ext.partition.producer_runs cimport next_producer
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.swapping cimport drop_swaps
-from odradek._ext.records.record_batch cimport load64
 from odradek._ext.shm.layout cimport SLOT_ONLINE, Slot, region, slot_at
 from odradek._ext.shm.locks cimport LANE_SECOND, set_lane, unlock
 from odradek._ext.storage.file_calls cimport file_error, file_open
+from odradek._ext.storage.index_entries cimport TXN_ENTRY_BYTES, AbortedEntry, unpack_txn_entry
 from odradek._ext.storage.log_scan cimport read_at
 from odradek._ext.storage.log_state cimport FILE_TXN_INDEX, append_item, clear_array, free_array
 from odradek._ext.storage.state_files cimport file_name
@@ -196,14 +196,11 @@ cdef class CompactedLog:
                 continue
             content = self.read_index(int(name[:20]), FILE_TXN_INDEX)
             p = content
-            for at in range(0, len(content) - 33, 34):
+            for at in range(0, len(content) - TXN_ENTRY_BYTES + 1, TXN_ENTRY_BYTES):
                 entry = <AbortedEntry*>append_item(&self.transactions.aborted)
                 if entry == NULL:
                     raise MemoryError
-                entry.producer_id = <int64_t>load64(p + at + 2)
-                entry.first_offset = <int64_t>load64(p + at + 10)
-                entry.last_offset = <int64_t>load64(p + at + 18)
-                entry.last_stable_offset = <int64_t>load64(p + at + 26)
+                unpack_txn_entry(p + at, entry)
         sort_aborted(&self.transactions)
 
     cdef bytes read_index(self, int64_t base_offset, int kind):

@@ -12,6 +12,7 @@ from odradek._ext.compaction.compaction_transactions cimport start_transactions,
 from odradek._ext.compaction.offset_map cimport begin_map, close_map, open_map, put_offset
 from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE, BatchInfo
 from odradek._ext.storage.file_calls cimport file_error
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
 from odradek._ext.storage.log_state cimport FILE_INDEX
 from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 
@@ -65,7 +66,7 @@ cdef class KeyMap:
         """The position in the open segment at which the batch with `offset` begins; the segment's start if the index does not
         contain it."""
         cdef FoundBatch batch
-        cdef int64_t base = source.base_offset, entries = source.index_bytes // 8
+        cdef int64_t base = source.base_offset, entries = source.index_bytes // OFFSET_ENTRY_BYTES
         cdef int result, index = self.log.open_file(base, FILE_INDEX)
         with nogil:
             result = find_position(self.reader.descriptor, index, entries, base, self.reader.size, offset, &batch)

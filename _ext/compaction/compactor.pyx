@@ -14,6 +14,7 @@ from collections import namedtuple
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from posix.stat cimport fstatat, struct_stat
 
 from odradek._ext.compaction.batch_reader cimport BatchReader
 from odradek._ext.compaction.compaction_log cimport ABORTED_SOURCE, CompactedLog
@@ -29,13 +30,6 @@ from odradek._ext.storage.file_calls cimport file_sync
 from odradek._ext.storage.log_dirs cimport note_device
 from odradek._ext.storage.log_state cimport FILE_LOG, append_item, clear_array, free_array
 from odradek._ext.storage.state_files cimport file_name
-
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_result "stat":
-        int64_t st_size
-        uint64_t st_ino
-    int fstatat(int directory, const char* path, stat_result* out, int flags)
 
 
 class MapTooSmallError(Exception):
@@ -154,7 +148,7 @@ cdef class Compactor:
         """Whether the segments to replace are those that were read: the same files with the same sizes."""
         cdef ReplacedSegment* item = <ReplacedSegment*>self.replaced.items
         cdef char[64] name
-        cdef stat_result status
+        cdef struct_stat status
         cdef int64_t i
         for i in range(self.replaced.count):
             file_name(name, item[i].base_offset, FILE_LOG, b"")

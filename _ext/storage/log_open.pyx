@@ -9,11 +9,13 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
-from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, O_RDWR, open
+from posix.unistd cimport close
 
 from odradek._ext.records.record_batch cimport BatchInfo, load32, load64
 from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.gap_limit_file cimport fit_gap_limit, read_gap_limit
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from odradek._ext.storage.log_files cimport (
     create_segment,
     creation_time,
@@ -53,21 +55,8 @@ from odradek._ext.storage.recovery cimport complete_epochs, rebuild_indexes, rec
 from odradek._ext.storage.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
 
 
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
-    int O_DIRECTORY
-    int open(const char* path, int flags, ...)
-
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int descriptor)
-
-
 cdef enum:
     TAIL_BYTES = 16384
-    OFFSET_ENTRY_BYTES = 8
-    TIME_ENTRY_BYTES = 12
-    TXN_ENTRY_BYTES = 34
     NOT_SOUND = 1
     LARGEST_LOG = 0x7FFFFFFF
 

@@ -11,13 +11,23 @@ last offset must be above the previous ones.
 """
 
 from libc.errno cimport ENOMEM, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.unistd cimport close
 
-from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, store16, store32, store64
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo
 from odradek._ext.storage.file_calls cimport file_data_sync, file_truncate
+from odradek._ext.storage.index_entries cimport (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    TXN_ENTRY_BYTES,
+    AbortedEntry,
+    pack_offset_entry,
+    pack_time_entry,
+    pack_txn_entry,
+)
 from odradek._ext.storage.log_files cimport file_size, open_file, remove_file, remove_segment_files
 from odradek._ext.storage.log_scan cimport (
     SCAN_BATCH,
@@ -63,17 +73,10 @@ from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 from odradek._ext.storage.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
 
 
-cdef extern from "<unistd.h>" nogil:
-    int close(int descriptor)
-
-
 cdef enum:
     READ_BYTES = 1 << 20
     HEADERS_BYTES = 1 << 16
     PROGRESS_BYTES = 4 << 20        # between two reports of progress
-    OFFSET_ENTRY_BYTES = 8
-    TIME_ENTRY_BYTES = 12
-    TXN_ENTRY_BYTES = 34
     OVERWRITTEN_BYTES = 4096
 
 
@@ -126,22 +129,22 @@ cdef int add_time_entry(Walk* walk, int64_t base_offset) noexcept nogil:
     entry = <uint8_t*>append_item(&walk.times)
     if entry == NULL:
         return -ENOMEM
-    store64(entry, <uint64_t>walk.max_timestamp)
-    store32(entry + 8, <uint32_t>(walk.offset_of_max_timestamp - base_offset))
+    pack_time_entry(entry, walk.max_timestamp, walk.offset_of_max_timestamp - base_offset)
     walk.last_time = walk.max_timestamp
     return 0
 
 
 cdef int add_txn_entry(Walk* walk, LogState* state, const BatchInfo* info, int64_t first_offset) noexcept nogil:
     cdef int64_t open_txn = first_open_txn(state, info.producer_id)
+    cdef AbortedEntry aborted
     cdef uint8_t* entry = <uint8_t*>append_item(&walk.txns)
     if entry == NULL:
         return -ENOMEM
-    store16(entry, 0)
-    store64(entry + 2, <uint64_t>info.producer_id)
-    store64(entry + 10, <uint64_t>first_offset)
-    store64(entry + 18, <uint64_t>info.base_offset)
-    store64(entry + 26, <uint64_t>(open_txn if open_txn >= 0 else info.base_offset + 1))
+    aborted.producer_id = info.producer_id
+    aborted.first_offset = first_offset
+    aborted.last_offset = info.base_offset
+    aborted.last_stable_offset = open_txn if open_txn >= 0 else info.base_offset + 1
+    pack_txn_entry(entry, &aborted)
     return 0
 
 
@@ -182,8 +185,7 @@ cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment
         entry = <uint8_t*>append_item(&walk.index)
         if entry == NULL or add_time_entry(walk, segment.base_offset):
             return -ENOMEM
-        store32(entry, <uint32_t>(last_offset - segment.base_offset))
-        store32(entry + 4, <uint32_t>position)
+        pack_offset_entry(entry, last_offset - segment.base_offset, position)
         walk.last_index_offset = last_offset
         walk.last_index_position = position
     if walk.replay and info.magic == 2:     # older messages have neither leader epochs nor producers
