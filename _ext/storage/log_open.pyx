@@ -25,6 +25,7 @@ from odradek._ext.storage.log_files cimport (
     remove_segment_files,
     settle_files,
 )
+from odradek._ext.storage.log_replay cimport complete_epochs, restore_producers
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 from odradek._ext.storage.log_state cimport (
     ERROR_TOO_LARGE,
@@ -51,7 +52,7 @@ from odradek._ext.storage.log_state cimport (
     first_open_txn,
     prune_producers,
 )
-from odradek._ext.storage.recovery cimport complete_epochs, rebuild_indexes, recover_segments, restore_producers
+from odradek._ext.storage.recovery cimport rebuild_indexes, recover_segments
 from odradek._ext.storage.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
 
 
