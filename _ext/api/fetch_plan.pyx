@@ -11,6 +11,7 @@ import os
 from libc.errno cimport EAGAIN, EBADMSG, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcpy
+from posix.stat cimport fstat, struct_stat
 
 from odradek._ext.api.fetch_context cimport (
     FENCED_LEADER_EPOCH,
@@ -49,16 +50,11 @@ from odradek._ext.shm.layout cimport (
 )
 from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
 from odradek._ext.storage.log_dirs cimport note_device
 from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
-
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_buffer "stat":
-        int64_t st_size
-    int fstat(int fd, stat_buffer* out)
 
 
 LOG = logging.getLogger("odradek.requests")
@@ -95,7 +91,7 @@ def look_up_cold(list jobs):
 
 
 cdef inline int64_t file_bytes(int fd) noexcept nogil:
-    cdef stat_buffer status
+    cdef struct_stat status
     return status.st_size if fstat(fd, &status) == 0 else -1
 
 
@@ -463,7 +459,7 @@ cdef class FetchPlan:
                 else:
                     size = file_bytes(segment.log_fd)
                     index_fd = segment.index()
-                    entries = file_bytes(index_fd) // 8
+                    entries = file_bytes(index_fd) // OFFSET_ENTRY_BYTES
                 with nogil:
                     result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &batch)
                 if result == LOOKUP_FOUND:
@@ -510,7 +506,7 @@ cdef class FetchPlan:
         cdef OpenSegment segment = segments.segment(base)
         cdef FoundBatch batch
         cdef int64_t size = commit.size if base == commit.segment_base else file_bytes(segment.log_fd)
-        cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // 8
+        cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // OFFSET_ENTRY_BYTES
         cdef int index_fd = segment.index(), result
         with nogil:
             result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &batch)

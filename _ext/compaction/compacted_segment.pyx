@@ -1,15 +1,22 @@
 """The segment that compaction writes; see compacted_segment.pxd. No GIL, no lock: only the pass uses these files."""
 
 from libc.errno cimport EIO, ENOMEM, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CREAT, O_RDWR, O_TRUNC
 from posix.unistd cimport close
 
-from odradek._ext.compaction.compaction_transactions cimport AbortedEntry
-from odradek._ext.records.record_batch cimport store16, store32, store64
 from odradek._ext.storage.file_calls cimport file_data_sync, file_open, file_unlink
+from odradek._ext.storage.index_entries cimport (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    TXN_ENTRY_BYTES,
+    AbortedEntry,
+    pack_offset_entry,
+    pack_time_entry,
+    pack_txn_entry,
+)
 from odradek._ext.storage.log_scan cimport read_at, write_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX, append_item
 from odradek._ext.storage.state_files cimport file_name
@@ -39,8 +46,8 @@ cdef enum:
 cdef int init_output(Output* out) noexcept nogil:
     memset(out, 0, sizeof(Output))
     out.descriptor = out.source = -1
-    out.index.item_bytes = 8
-    out.times.item_bytes = 12
+    out.index.item_bytes = OFFSET_ENTRY_BYTES
+    out.times.item_bytes = TIME_ENTRY_BYTES
     out.transactions.item_bytes = sizeof(AbortedEntry)
     out.room = OUTPUT_BYTES
     out.buffer = <uint8_t*>malloc(OUTPUT_BYTES)
@@ -118,8 +125,7 @@ cdef int put_time(Output* out) noexcept nogil:
     entry = <uint8_t*>append_item(&out.times)
     if entry == NULL:
         return -ENOMEM
-    store64(entry, <uint64_t>out.max_timestamp)
-    store32(entry + 8, <uint32_t>(out.max_timestamp_offset - out.base_offset))
+    pack_time_entry(entry, out.max_timestamp, out.max_timestamp_offset - out.base_offset)
     out.timeindexed_timestamp = out.max_timestamp
     return 0
 
@@ -133,8 +139,7 @@ cdef int note_batch(Output* out, int64_t last_offset, int64_t max_timestamp) noe
         entry = <uint8_t*>append_item(&out.index)
         if entry == NULL:
             return -ENOMEM
-        store32(entry, <uint32_t>(last_offset - out.base_offset))
-        store32(entry + 4, <uint32_t>out.position)
+        pack_offset_entry(entry, last_offset - out.base_offset, out.position)
         out.indexed_position = out.position
         return put_time(out)
     return 0
@@ -184,21 +189,18 @@ cdef int finish_output(Output* out, int directory, int* files) noexcept nogil:
     if error == 0:
         error = put_time(out)
     if error == 0:
-        error = write_whole(directory, out.base_offset, FILE_INDEX, out.index.items, <size_t>out.index.count * 8)
+        error = write_whole(directory, out.base_offset, FILE_INDEX, out.index.items, <size_t>out.index.count * OFFSET_ENTRY_BYTES)
     if error == 0:
-        error = write_whole(directory, out.base_offset, FILE_TIME_INDEX, out.times.items, <size_t>out.times.count * 12)
+        error = write_whole(directory, out.base_offset, FILE_TIME_INDEX, out.times.items,
+                            <size_t>out.times.count * TIME_ENTRY_BYTES)
     files[0] = FILE_LOG | FILE_INDEX | FILE_TIME_INDEX
     if error == 0 and out.transactions.count:
-        packed = <uint8_t*>malloc(<size_t>out.transactions.count * 34)
+        packed = <uint8_t*>malloc(<size_t>out.transactions.count * TXN_ENTRY_BYTES)
         if packed == NULL:
             return -ENOMEM
         for i in range(out.transactions.count):
-            store16(packed + i * 34, 0)
-            store64(packed + i * 34 + 2, <uint64_t>entries[i].producer_id)
-            store64(packed + i * 34 + 10, <uint64_t>entries[i].first_offset)
-            store64(packed + i * 34 + 18, <uint64_t>entries[i].last_offset)
-            store64(packed + i * 34 + 26, <uint64_t>entries[i].last_stable_offset)
-        error = write_whole(directory, out.base_offset, FILE_TXN_INDEX, packed, <size_t>out.transactions.count * 34)
+            pack_txn_entry(packed + i * TXN_ENTRY_BYTES, &entries[i])
+        error = write_whole(directory, out.base_offset, FILE_TXN_INDEX, packed, <size_t>out.transactions.count * TXN_ENTRY_BYTES)
         free(packed)
         files[0] |= FILE_TXN_INDEX
     return error

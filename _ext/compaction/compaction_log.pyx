@@ -1,8 +1,7 @@
 """The log that a pass of compaction works on; see `compaction_log.pxd`.
 
-A slot's lock is held to check the log at the beginning of a pass, and to read the producers. Batches are checked as data that a
-disk may have damaged: an invalid batch ends the pass with CorruptSegmentError, a concurrent change of the log with
-CompactionAborted.
+A slot's lock is held to check the log at the beginning of a pass, and to read the producers. A concurrent change of the log ends
+the pass with CompactionAborted.
 """
 
 import os
@@ -10,45 +9,27 @@ from collections import namedtuple
 
 from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t, uint8_t
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport bsearch, malloc, qsort
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from odradek._ext.compaction.compacted_records cimport last_offset_of
-from odradek._ext.compaction.compaction_transactions cimport AbortedEntry, free_transactions, init_transactions, sort_aborted
+from odradek._ext.compaction.compaction_transactions cimport free_transactions, init_transactions, sort_aborted
 from odradek._ext.partition.append_files cimport open_directory
 from odradek._ext.partition.producer_entry cimport ProducerEntry, entry_batches, entry_epoch, newest_batch
 from odradek._ext.partition.producer_runs cimport next_producer
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.swapping cimport drop_swaps
-from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from odradek._ext.records.record_batch cimport (
-    AT_RECORDS,
-    BATCH_HEADER_BYTES,
-    BATCH_OVERHEAD_BYTES,
-    CODEC_ZSTD,
-    ERROR_INVALID_RECORD,
-    crc_matches,
-    load64,
-    parse_batch_header,
-)
 from odradek._ext.shm.layout cimport SLOT_ONLINE, Slot, region, slot_at
 from odradek._ext.shm.locks cimport LANE_SECOND, set_lane, unlock
 from odradek._ext.storage.file_calls cimport file_error, file_open
+from odradek._ext.storage.index_entries cimport TXN_ENTRY_BYTES, AbortedEntry, unpack_txn_entry
 from odradek._ext.storage.log_scan cimport read_at
-from odradek._ext.storage.log_state cimport FILE_TXN_INDEX, append_item
+from odradek._ext.storage.log_state cimport FILE_TXN_INDEX, append_item, clear_array, free_array
 from odradek._ext.storage.state_files cimport file_name
-
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_links "stat":
-        unsigned long st_nlink
-    int fstat(int fd, stat_links* out)
 
 
 cdef enum:
     LOCK_WAIT_MS = 15000
-    LARGEST_OPENED = 0x7FFFFFFF   # most bytes of a decompressed batch: its size was limited when it was appended
 
 REASONS = {
     ABORTED_BUSY: "the slot's lock was not released in time",
@@ -83,21 +64,22 @@ cdef int by_producer(const void* left, const void* right) noexcept nogil:
 
 
 cdef class CompactedLog:
-    """Works on one log at a time. The subclass provides the read buffer and the functions for compressed data."""
+    """Works on one log at a time.
 
-    def __cinit__(self):
+    :param swap_lock: a lock of this process: its compacting threads take the mutexes of slots one after another [R 5].
+    """
+
+    def __cinit__(self, swap_lock):
+        self.swap_lock = swap_lock
         self.directory = -1
         init_transactions(&self.transactions)
         self.producers.item_bytes = sizeof(LastOfProducer)
 
     def __dealloc__(self):
-        free(self.buffer)
         free_transactions(&self.transactions)
         free_array(&self.producers)
 
     cdef int lock(self) noexcept nogil:
-        """Take the slot's lock and check that it still has the log of this pass. Returns 0 with the lock held, or an ABORTED_
-        code without it."""
         cdef Slot* slot = slot_at(self.slot)
         set_lane(LANE_SECOND)
         if wait_slot(self.slot, slot, LOCK_WAIT_MS) != 0:
@@ -110,19 +92,28 @@ cdef class CompactedLog:
             return ABORTED_TRUNCATED
         return 0
 
-    def check(self, int result):
-        """Raise the exception for the result of a step under the lock, unless it is 0."""
+    cdef int check(self, int result) except -1:
         if result > 0:
             raise CompactionAborted(REASONS[result])
         if result == -ENOMEM:
             raise MemoryError
         if result < 0:
             raise file_error(-result, "a file of the log")
+        return 0
 
-    cdef int open_log(self) except -1:
-        """Read the log's state at the beginning of a pass, and remove what an earlier pass left unfinished."""
+    cdef int look(self) except -1:
         cdef Slot* slot = slot_at(self.slot)
+        if self.stop:
+            raise CompactionAborted("the broker stops")
+        if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE:
+            raise CompactionAborted(REASONS[ABORTED_DELETED])
+        return 0
+
+    cdef int begin_pass(self, uint32_t slot_index, uint32_t incarnation) except -1:
+        cdef Slot* slot = slot_at(slot_index)
         cdef int result, directory = -1
+        self.slot = slot_index
+        self.incarnation = incarnation
         with self.swap_lock, nogil:
             result = self.lock()
             if result == 0:
@@ -138,16 +129,10 @@ cdef class CompactedLog:
         self.directory = directory
         return 0
 
-    cdef int close_log(self) except -1:
+    cdef int end_pass(self) except -1:
         if self.directory >= 0:
             close(self.directory)
         self.directory = -1
-        if self.buffer_bytes > self.usual_bytes:
-            free(self.buffer)
-            self.buffer = <uint8_t*>malloc(self.usual_bytes)
-            self.buffer_bytes = self.usual_bytes
-            if self.buffer == NULL:
-                raise MemoryError("no memory for a read buffer")
         return 0
 
     def group(self, sources, int64_t end):
@@ -211,14 +196,11 @@ cdef class CompactedLog:
                 continue
             content = self.read_index(int(name[:20]), FILE_TXN_INDEX)
             p = content
-            for at in range(0, len(content) - 33, 34):
+            for at in range(0, len(content) - TXN_ENTRY_BYTES + 1, TXN_ENTRY_BYTES):
                 entry = <AbortedEntry*>append_item(&self.transactions.aborted)
                 if entry == NULL:
                     raise MemoryError
-                entry.producer_id = <int64_t>load64(p + at + 2)
-                entry.first_offset = <int64_t>load64(p + at + 10)
-                entry.last_offset = <int64_t>load64(p + at + 18)
-                entry.last_stable_offset = <int64_t>load64(p + at + 26)
+                unpack_txn_entry(p + at, entry)
         sort_aborted(&self.transactions)
 
     cdef bytes read_index(self, int64_t base_offset, int kind):
@@ -237,7 +219,6 @@ cdef class CompactedLog:
         return bytes(content[:length])
 
     cdef int read_producers(self) except -1:
-        """Read the last batch, or the epoch, of each active producer at this time."""
         cdef Slot* slot = slot_at(self.slot)
         cdef int result = 1
         cdef int64_t room
@@ -280,91 +261,10 @@ cdef class CompactedLog:
             entry = next_producer(slot, &place)
         return 0
 
-    def look(self):
-        """Raise CompactionAborted if the pass must end early: the broker stops, or the log or the segment being read was
-        removed.
-
-        Call this while the pass waits, so that it does not keep the disk space of a removed segment.
-        """
-        cdef Slot* slot = slot_at(self.slot)
-        cdef stat_links status
-        if self.stop:
-            raise CompactionAborted("the broker stops")
-        if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE:
-            raise CompactionAborted(REASONS[ABORTED_DELETED])
-        if fstat(self.reading, &status) == 0 and status.st_nlink == 0:
-            raise CompactionAborted(REASONS[ABORTED_SOURCE])
-
-    # -- reading ------------------------------------------------------------------------------------------------------
-
-    cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1:
-        """Fill the buffer from `position` on. Returns the number of bytes read. Raises OSError, CompactionAborted."""
-        cdef int64_t length = min(size - position, <int64_t>self.buffer_bytes), read_bytes
-        self.reading = descriptor
-        self.look()
-        with nogil:
-            read_bytes = read_at(descriptor, self.buffer, <size_t>length, position)
-        if read_bytes < 0:
-            raise file_error(<int>-read_bytes, "a segment")
-        if read_bytes < length:
-            raise CompactionAborted("a segment was cut")
-        return read_bytes
-
-    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t length) except -1:
-        """Enlarge the buffer for the batch at its start, which does not fit."""
-        cdef int64_t needed
-        cdef uint8_t* larger
-        if length < MESSAGE_HEADER_BYTES or length == size - position:
-            raise self.corrupt(base_offset, position)
-        needed = <int64_t>load64(self.buffer + 4) & 0xFFFFFFFF
-        needed += BATCH_OVERHEAD_BYTES
-        if needed > size - position or needed <= <int64_t>self.buffer_bytes:
-            raise self.corrupt(base_offset, position)
-        larger = <uint8_t*>realloc(self.buffer, <size_t>needed)
-        if larger == NULL:
-            raise MemoryError(f"no memory for a batch of {needed} bytes")
-        self.buffer = larger
-        self.buffer_bytes = <size_t>needed
-        return 0
-
-    def corrupt(self, base_offset, position):
-        return CorruptSegmentError(f"{base_offset:020d}.log: no valid batch at position {position}, offset {self.next_offset} or later")
-
-    cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position):
-        """The records of a compressed batch. Raises CorruptSegmentError if its codec cannot read them."""
-        payload = (<const char*>batch)[AT_RECORDS:self.batch.size]
-        try:
-            return self.decompress(self.batch.codec, payload, LARGEST_OPENED)
-        except ValueError as error:
-            raise self.corrupt(base, position) from error
-
-    cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil:
-        """Check the header at p and parse it into `batch`. Returns STEP_DONE, with size 0 if the batch is not completely in
-        memory, or STEP_CORRUPT."""
-        cdef int error
-        if n < MESSAGE_HEADER_BYTES:
-            self.batch.size = 0
-            return STEP_DONE
-        error = parse_batch_header(p, n, &self.batch)
-        if error == ERROR_INVALID_RECORD and n >= MESSAGE_HEADER_BYTES:
-            error = parse_message(p, n, &self.batch)
-        if error and n >= BATCH_HEADER_BYTES:
-            return STEP_CORRUPT
-        elif error or <size_t>self.batch.size > n:
-            self.batch.size = 0
-            return STEP_DONE
-        elif self.batch.base_offset < self.next_offset or self.batch.last_offset_delta < 0 \
-                or last_offset_of(&self.batch) >= self.segment_end \
-                or (self.batch.record_count < 0 and self.batch.magic == 2) \
-                or self.batch.codec > CODEC_ZSTD:
-            return STEP_CORRUPT
-        elif not (crc_matches(p, &self.batch) if self.batch.magic == 2 else message_crc_matches(p, &self.batch)):
-            return STEP_CORRUPT
-        return STEP_DONE
-
-    cdef list opened(self, const uint8_t* message, int64_t base, int64_t position):
-        """The messages in a message of format v0 or v1. Raises CorruptSegmentError."""
-        try:
-            return self.open_old((<const char*>message)[:self.batch.size])
-        except ValueError as error:
-            raise self.corrupt(base, position) from error
+    cdef const LastOfProducer* last_of(self, int64_t producer_id) noexcept nogil:
+        cdef LastOfProducer key
+        if self.producers.count == 0:
+            return NULL
+        key.producer_id = producer_id
+        return <const LastOfProducer*>bsearch(&key, self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer),
+                                              by_producer)

@@ -7,14 +7,8 @@ Owned by one pass. A marker may be removed if no batch of its transaction was me
 from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.records.record_batch cimport BatchInfo
+from odradek._ext.storage.index_entries cimport AbortedEntry
 from odradek._ext.storage.log_state cimport Array
-
-
-cdef struct AbortedEntry:         # an entry of a transaction index
-    int64_t producer_id
-    int64_t first_offset
-    int64_t last_offset
-    int64_t last_stable_offset
 
 
 cdef struct OpenAborted:          # an aborted transaction that is open at the current position

@@ -18,6 +18,7 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strerror
+from posix.unistd cimport close
 
 from odradek._ext.net.buffers cimport BufferPool
 from odradek._ext.net.connection cimport (
@@ -82,7 +83,6 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_wait(int epoll_fd, epoll_event* events, int room, int timeout)
     int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
     uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR
-    int close(int fd)
     int make_data_socket(int fd)
 
 

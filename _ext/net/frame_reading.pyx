@@ -8,6 +8,7 @@ are held back (`hold`). Input may be hostile: a frame's length is checked before
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset, strerror
+from posix.uio cimport iovec, readv
 
 from odradek._ext.net.buffers cimport Buffer
 from odradek._ext.net.connection cimport (
@@ -27,15 +28,8 @@ from odradek._ext.net.late_requests cimport ended_by_peer, last_arrival_age_ms, 
 from odradek._ext.shm.metering cimport BAD_FRAMES, FRAMES, LATE_REQUESTS, METER_KEY_UNKNOWN, SOCKET_BYTES_IN, add, clock_us
 
 
-cdef extern from "<sys/uio.h>" nogil:
-    """
-    #include <sys/socket.h>
-    """
-    struct iovec:
-        void* iov_base
-        size_t iov_len
+cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int socket, void* data, size_t n, int flags)
-    ssize_t readv(int fd, const iovec* parts, int count)
     int MSG_DONTWAIT
 
 

@@ -4,21 +4,17 @@ Used in a worker's event loop, after segments were deleted. A segment stays open
 sent. A client that does not read its response could keep the space in use forever, so its connection is closed after some time.
 """
 
+from posix.stat cimport fstat, struct_stat
+
 from odradek._ext.net.connection cimport CLOSE_FILE, Connection, Pending
 from odradek._ext.net.data_loop cimport DataLoop
 from odradek._ext.net.output cimport OutNode, OutQueue
 
 
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_links "stat":
-        unsigned long st_nlink
-    int fstat(int fd, stat_links* out)
-
-
 cdef bint sends_unlinked(const OutQueue* queue) noexcept nogil:
     """Return whether the queue contains a slice of a deleted (unlinked) file."""
     cdef const OutNode* node = queue.head
-    cdef stat_links status
+    cdef struct_stat status
     while node != NULL:
         if node.fd >= 0 and fstat(node.fd, &status) == 0 and status.st_nlink == 0:
             return True

@@ -12,15 +12,13 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+from posix.uio cimport iovec
 
 from odradek._ext.records.record_batch cimport store32
 from odradek._ext.storage.page_cache cimport read_resident, resident
 
 
 cdef extern from "<sys/socket.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
     struct msghdr:
         iovec* msg_iov
         size_t msg_iovlen

@@ -7,7 +7,7 @@ from libc.errno cimport EMFILE, ENFILE, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
+from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
 from odradek._ext.shm.atomics cimport fetch_add_64
@@ -16,9 +16,6 @@ from odradek._ext.storage.directories cimport DIR, fdopendir
 from odradek._ext.storage.file_calls cimport file_open
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_DIRECTORY
 
 cdef extern from *:
     """

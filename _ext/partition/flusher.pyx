@@ -6,6 +6,7 @@ import threading
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from posix.time cimport nanosleep, timespec
 
 from odradek._ext.partition.flushing cimport flush_slot
 from odradek._ext.partition.slots cimport topic_of
@@ -14,12 +15,6 @@ from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane
 
 
 LOG = logging.getLogger("odradek.storage")
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int nanosleep(const timespec* request, timespec* remaining)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t*, void*)

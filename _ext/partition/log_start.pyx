@@ -7,6 +7,7 @@ from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from posix.fcntl cimport O_RDONLY
+from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_in_slot
@@ -33,13 +34,6 @@ from odradek._ext.storage.file_calls cimport file_error, file_rename
 from odradek._ext.storage.log_state cimport FILE_LOG
 
 from odradek._ext.partition.slots import APPEND_RESULTS
-
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int nanosleep(const timespec* request, timespec* remaining)
 
 
 cdef AppendResult advance_log_start(uint32_t index, uint32_t incarnation, uint32_t role, int32_t leader_epoch, int64_t offset,

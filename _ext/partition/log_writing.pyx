@@ -4,7 +4,7 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 """
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close
@@ -16,11 +16,19 @@ from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport first_unstable_without, settle_last_stable
 from odradek._ext.partition.redo cimport apply_committed, parse_marker
 from odradek._ext.partition.segment_files cimport cut_leftover
-from odradek._ext.records.record_batch cimport store32, store64
 from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport RECENT_KEPT, RecentBatch
 from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
+from odradek._ext.storage.index_entries cimport (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    TXN_ENTRY_BYTES,
+    AbortedEntry,
+    pack_offset_entry,
+    pack_time_entry,
+    pack_txn_entry,
+)
 from odradek._ext.storage.log_scan cimport write_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX
 
@@ -30,7 +38,8 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TX
 
 cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int64_t offset) noexcept nogil:
     """Write an aborted transaction's entry to the transaction index before its marker is committed. Returns 0, or -errno."""
-    cdef uint8_t[34] entry
+    cdef uint8_t[TXN_ENTRY_BYTES] entry
+    cdef AbortedEntry aborted
     cdef ProducerEntry* producer
     cdef int32_t coordinator_epoch = -1
     cdef int kind = 1, fd, result
@@ -43,15 +52,15 @@ cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int
     stable = first_unstable_without(slot, item.info.producer_id)
     if stable < 0:
         stable = offset + 1             # this marker ends the only open transaction
-    entry[0] = entry[1] = 0
-    store64(entry + 2, <uint64_t>item.info.producer_id)
-    store64(entry + 10, <uint64_t>producer.transaction_first_offset)
-    store64(entry + 18, <uint64_t>offset)
-    store64(entry + 26, <uint64_t>stable)
+    aborted.producer_id = item.info.producer_id
+    aborted.first_offset = producer.transaction_first_offset
+    aborted.last_offset = offset
+    aborted.last_stable_offset = stable
+    pack_txn_entry(entry, &aborted)
     fd = open_in_slot(slot, commit.segment_base, FILE_TXN_INDEX, O_RDWR | O_CREAT)
     if fd < 0:
         return fd
-    result = write_at(fd, entry, 34, <int64_t>commit.txnindex_entries * 34)
+    result = write_at(fd, entry, TXN_ENTRY_BYTES, <int64_t>commit.txnindex_entries * TXN_ENTRY_BYTES)
     close(fd)
     if result == 0:
         commit.txnindex_entries += 1
@@ -88,8 +97,8 @@ cdef int write_batches(AppendFiles* files, AppendItem** batches, int count, int6
 
 cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendItem** batches, int count) noexcept nogil:
     """Advance `commit` by the batches (sizes, timestamps) and write the index entries that are due. Returns 0, or -errno."""
-    cdef uint8_t[MAX_JOINED * 8] entries
-    cdef uint8_t[MAX_JOINED * 12] times
+    cdef uint8_t[MAX_JOINED * OFFSET_ENTRY_BYTES] entries
+    cdef uint8_t[MAX_JOINED * TIME_ENTRY_BYTES] times
     cdef int i, due = 0, due_times = 0, fd, result
     cdef AppendItem* item
     cdef int64_t timestamp
@@ -100,12 +109,12 @@ cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendIte
             commit.max_timestamp = timestamp
             commit.max_timestamp_offset = item.base_offset + item.info.last_offset_delta
         if commit.size - commit.indexed_position > slot.settings.index_interval_bytes:
-            store32(entries + due * 8, <uint32_t>(item.base_offset + item.info.last_offset_delta - commit.segment_base))
-            store32(entries + due * 8 + 4, <uint32_t>commit.size)
+            pack_offset_entry(entries + due * OFFSET_ENTRY_BYTES,
+                              item.base_offset + item.info.last_offset_delta - commit.segment_base, commit.size)
             due += 1
             if commit.max_timestamp > commit.timeindexed_timestamp and commit.max_timestamp >= 0:
-                store64(times + due_times * 12, <uint64_t>commit.max_timestamp)
-                store32(times + due_times * 12 + 8, <uint32_t>(commit.max_timestamp_offset - commit.segment_base))
+                pack_time_entry(times + due_times * TIME_ENTRY_BYTES, commit.max_timestamp,
+                                commit.max_timestamp_offset - commit.segment_base)
                 due_times += 1
                 commit.timeindexed_timestamp = commit.max_timestamp
                 commit.timeindexed_offset = commit.max_timestamp_offset
@@ -115,7 +124,7 @@ cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendIte
         fd = index_file(files, slot, FILE_INDEX)
         if fd < 0:
             return fd
-        result = write_at(fd, entries, due * 8, <int64_t>commit.index_entries * 8)
+        result = write_at(fd, entries, due * OFFSET_ENTRY_BYTES, <int64_t>commit.index_entries * OFFSET_ENTRY_BYTES)
         if result != 0:
             return result
         commit.index_entries += due
@@ -124,7 +133,7 @@ cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendIte
         fd = index_file(files, slot, FILE_TIME_INDEX)
         if fd < 0:
             return fd
-        result = write_at(fd, times, due_times * 12, <int64_t>commit.timeindex_entries * 12)
+        result = write_at(fd, times, due_times * TIME_ENTRY_BYTES, <int64_t>commit.timeindex_entries * TIME_ENTRY_BYTES)
         if result != 0:
             return result
         commit.timeindex_entries += due_times

@@ -4,19 +4,17 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL. The cleaner
 (`broker/odradek/cleaner/retention.py`); a start unlinks them at once (`log_files`).
 """
 
-from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport strtoll
 from libc.string cimport strcmp
 
 from odradek._ext.partition.append_files cimport read_directory, segment_path
 from odradek._ext.partition.removed_files cimport note_removed_files
+from odradek._ext.partition.segment_files cimport set_aside
 from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Slot, region
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
-from odradek._ext.storage.file_calls cimport file_rename, file_unlink
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 
 
@@ -66,19 +64,10 @@ cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* smallest
     return 0
 
 
-cdef int set_aside(Slot* slot, int64_t offset, int kind) noexcept nogil:
-    """Rename a file to `.deleted`; unlink it if the device has no space for the new name. Returns 0 (also if it does not
-    exist), or -errno."""
+cdef int set_file_aside(Slot* slot, int64_t offset, int kind) noexcept nogil:
     cdef char[384] path
-    cdef char[400] aside
-    cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
     segment_path(slot, offset, kind, path)
-    snprintf(aside, 400, "%s.deleted", path)
-    if file_rename(log_dir, path, aside) == 0 or errno == ENOENT:
-        return 0
-    if (errno == ENOSPC or errno == EDQUOT) and (file_unlink(log_dir, path) == 0 or errno == ENOENT):
-        return 0
-    return -errno
+    return set_aside(region().header.log_dir_fds[slot.log_dir], path)
 
 
 cdef int set_segments_aside(Slot* slot, int64_t keep) noexcept nogil:
@@ -94,7 +83,7 @@ cdef int set_segments_aside(Slot* slot, int64_t keep) noexcept nogil:
             return result
         for i in range(count):
             for k in range(4):
-                result = set_aside(slot, bases[i], kinds[k])
+                result = set_file_aside(slot, bases[i], kinds[k])
                 if result != 0:
                     return result
                 if k == 0:
@@ -113,7 +102,7 @@ cdef int set_snapshots_aside(Slot* slot, int64_t keep) noexcept nogil:
             return result
         for i in range(count):
             if offsets[i] != newest:
-                result = set_aside(slot, offsets[i], FILE_SNAPSHOT)
+                result = set_file_aside(slot, offsets[i], FILE_SNAPSHOT)
                 if result != 0:
                     return result
                 fault(REMOVE_SNAPSHOT_RENAMED)

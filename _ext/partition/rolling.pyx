@@ -10,9 +10,10 @@ from odradek._ext.partition.append_files cimport AppendFiles, index_file, releas
 from odradek._ext.partition.commits cimport current, new_generation, publish, set_applied
 from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.segment_files cimport create_file, cut_leftover, unlink_segment
-from odradek._ext.records.record_batch cimport BatchInfo, store32, store64
+from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, pack_time_entry
 from odradek._ext.storage.log_scan cimport write_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX
 
@@ -44,7 +45,7 @@ cdef inline int64_t longest_ms(Slot* slot, int64_t segment_base) noexcept nogil:
 cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_offset, int64_t wall_ms) noexcept nogil:
     cdef int64_t limit_ms = longest_ms(slot, commit.segment_base)
     cdef int64_t batch_timestamp = info.max_timestamp
-    cdef int64_t index_limit = slot.settings.index_max_bytes // 8
+    cdef int64_t index_limit = slot.settings.index_max_bytes // OFFSET_ENTRY_BYTES
     if commit.size == 0:
         return False
     if commit.size > slot.settings.segment_bytes - info.size:
@@ -54,14 +55,14 @@ cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_of
             return True
     elif wall_ms - commit.created_ms > limit_ms:
         return True
-    if commit.index_entries >= index_limit or commit.timeindex_entries >= slot.settings.index_max_bytes // 12 - 1:
+    if commit.index_entries >= index_limit or commit.timeindex_entries >= slot.settings.index_max_bytes // TIME_ENTRY_BYTES - 1:
         return True
     return last_offset - commit.segment_base > LARGEST_RELATIVE_OFFSET
 
 
 cdef int write_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept nogil:
     """Write a time index entry for the largest timestamp so far, if that exceeds the last entry's. Returns 0, or -errno."""
-    cdef uint8_t[12] entry
+    cdef uint8_t[TIME_ENTRY_BYTES] entry
     cdef int fd, result
     if commit.max_timestamp <= commit.timeindexed_timestamp or commit.max_timestamp < 0 \
             or commit.max_timestamp_offset - commit.segment_base > LARGEST_RELATIVE_OFFSET:
@@ -69,9 +70,8 @@ cdef int write_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexce
     fd = index_file(files, slot, FILE_TIME_INDEX)
     if fd < 0:
         return fd
-    store64(entry, <uint64_t>commit.max_timestamp)
-    store32(entry + 8, <uint32_t>(commit.max_timestamp_offset - commit.segment_base))
-    result = write_at(fd, entry, 12, <int64_t>commit.timeindex_entries * 12)
+    pack_time_entry(entry, commit.max_timestamp, commit.max_timestamp_offset - commit.segment_base)
+    result = write_at(fd, entry, TIME_ENTRY_BYTES, <int64_t>commit.timeindex_entries * TIME_ENTRY_BYTES)
     if result != 0:
         slot.uncut = 1
     else:

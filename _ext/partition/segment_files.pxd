@@ -28,6 +28,9 @@ cdef int64_t end_of(int fd) noexcept nogil          # size of an open file in by
 cdef int create_file(Slot* slot, int64_t base, int kind) noexcept nogil         # creates an empty file; 0, or -errno
 # Truncate a file to `size` bytes. A missing index file is no error if `size` is 0. Returns 0, or -errno.
 cdef int cut_file(Slot* slot, int64_t base, int kind, int64_t size) noexcept nogil
+# Rename a file, named relative to an open directory, to `.deleted`; unlink it if the device has no space for the new name. Returns 0
+# (also if it does not exist), or -errno.
+cdef int set_aside(int directory, const char* path) noexcept nogil
 # Cut off what a failed write left after the commit, if that was not possible at once: call this before any other change. Returns 0,
 # or -errno.
 cdef int cut_leftover(Slot* slot) noexcept nogil

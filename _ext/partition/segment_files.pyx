@@ -3,7 +3,7 @@
 Runs with the slot's mutex held, allocates nothing (except for a directory's stream) and needs no GIL.
 """
 
-from libc.errno cimport ENOENT, errno
+from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport SEEK_END, snprintf
 from libc.stdlib cimport strtoll
@@ -15,7 +15,8 @@ from odradek._ext.partition.append_files cimport directory_path, open_in_slot, r
 from odradek._ext.partition.commits cimport current
 from odradek._ext.shm.layout cimport Commit, Slot, region
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
-from odradek._ext.storage.file_calls cimport file_truncate, file_unlink
+from odradek._ext.storage.file_calls cimport file_rename, file_truncate, file_unlink
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 
@@ -106,7 +107,7 @@ cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t 
     index_fd = open_in_slot(slot, base, FILE_INDEX, O_RDONLY)
     entries = 0
     if index_fd >= 0:
-        entries = end_of(index_fd) // 8
+        entries = end_of(index_fd) // OFFSET_ENTRY_BYTES
         close(index_fd)
     result = find_batch(slot, base, entries, size, offset, &batch)
     if result == -ENOENT:               # the segment ends before `offset`: a truncation cut it there
@@ -143,12 +144,22 @@ cdef int cut_to_commit(Slot* slot, const Commit* commit) noexcept nogil:
     """Truncate the active segment's files to the sizes in the commit. Returns 0, or -errno."""
     cdef int result = cut_file(slot, commit.segment_base, FILE_LOG, commit.size)
     if result == 0:
-        result = cut_file(slot, commit.segment_base, FILE_INDEX, <int64_t>commit.index_entries * 8)
+        result = cut_file(slot, commit.segment_base, FILE_INDEX, <int64_t>commit.index_entries * OFFSET_ENTRY_BYTES)
     if result == 0:
-        result = cut_file(slot, commit.segment_base, FILE_TIME_INDEX, <int64_t>commit.timeindex_entries * 12)
+        result = cut_file(slot, commit.segment_base, FILE_TIME_INDEX, <int64_t>commit.timeindex_entries * TIME_ENTRY_BYTES)
     if result == 0:
-        result = cut_file(slot, commit.segment_base, FILE_TXN_INDEX, <int64_t>commit.txnindex_entries * 34)
+        result = cut_file(slot, commit.segment_base, FILE_TXN_INDEX, <int64_t>commit.txnindex_entries * TXN_ENTRY_BYTES)
     return result
+
+
+cdef int set_aside(int directory, const char* path) noexcept nogil:
+    cdef char[400] aside
+    snprintf(aside, 400, "%s.deleted", path)
+    if file_rename(directory, path, aside) == 0 or errno == ENOENT:
+        return 0
+    if (errno == ENOSPC or errno == EDQUOT) and (file_unlink(directory, path) == 0 or errno == ENOENT):
+        return 0
+    return -errno
 
 
 cdef int cut_leftover(Slot* slot) noexcept nogil:
@@ -187,7 +198,7 @@ cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset)
             if entry == NULL:
                 break
             number = strtoll(entry.d_name, &end, 10)
-            if number <= base or end == entry.d_name or end[0] != 46:
+            if number <= base or end == entry.d_name or end[0] != c'.':
                 continue
             if number <= log_end_offset and strcmp(end, ".snapshot") == 0:
                 continue

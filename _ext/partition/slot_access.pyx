@@ -4,6 +4,7 @@ Any process, any thread, without the GIL. The calling thread holds the slot's mu
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from posix.time cimport nanosleep, timespec
 
 from odradek._ext.partition.append_files cimport drop_files
 from odradek._ext.partition.commits cimport current, new_generation
@@ -40,13 +41,6 @@ from odradek._ext.shm.locks cimport (
 )
 from odradek._ext.shm.waking cimport wake_everyone
 from odradek._ext.storage.log_dirs cimport is_device_failure, is_full, note_device
-
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int nanosleep(const timespec* request, timespec* remaining)
 
 
 cdef void note_failure(Slot* slot, int result) noexcept nogil:

@@ -5,14 +5,15 @@ other process uses the log. Readers check the slot's generation: it contains SWA
 after the last.
 """
 
-from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport strtoll
 from libc.string cimport strcmp, strrchr
+from posix.unistd cimport F_OK
 
 from odradek._ext.partition.append_files cimport read_directory
 from odradek._ext.partition.removed_files cimport note_removed_files
+from odradek._ext.partition.segment_files cimport set_aside
 from odradek._ext.shm.atomics cimport fence, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Slot
@@ -48,18 +49,6 @@ cdef int prepare_swap(int directory, int64_t base, int files) noexcept nogil:
             return -errno
         fault(SWAP_PREPARED_ONE)
     return 0
-
-
-cdef int set_aside(int directory, const char* name) noexcept nogil:
-    """Rename a file to `.deleted`; unlink it if the device has no space for the new name. Returns 0 (also if it does not
-    exist), or -errno."""
-    cdef char[300] aside
-    snprintf(aside, 300, "%s.deleted", name)
-    if file_rename(directory, name, aside) == 0 or errno == ENOENT:
-        return 0
-    if (errno == ENOSPC or errno == EDQUOT) and (file_unlink(directory, name) == 0 or errno == ENOENT):
-        return 0
-    return -errno
 
 
 cdef bint is_segment_file(const char* suffix) noexcept nogil:
@@ -117,7 +106,6 @@ cdef int take_names(int directory, int64_t base, int files) noexcept nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int faccessat(int directory, const char* path, int mode, int flags)
-    int F_OK
 
 
 cdef inline bint exists(int directory, const char* name) noexcept nogil:
@@ -172,8 +160,8 @@ cdef int drop_swaps(Slot* slot) noexcept nogil:
             if entry == NULL:
                 break
             _number = strtoll(entry.d_name, &end, 10)
-            suffix = strrchr(entry.d_name, 46)
-            if end == entry.d_name or suffix == NULL or end[0] != 46:
+            suffix = strrchr(entry.d_name, c'.')
+            if end == entry.d_name or suffix == NULL or end[0] != c'.':
                 continue
             if strcmp(suffix, b".cleaned") != 0 and strcmp(suffix, b".swap") != 0:
                 continue

@@ -29,11 +29,18 @@ from odradek._ext.partition.segment_files cimport (
     segment_holding,
 )
 from odradek._ext.partition.swapping cimport drop_swaps
-from odradek._ext.records.record_batch cimport load32, load64
+from odradek._ext.records.record_batch cimport load32
 from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Commit, Slot, region
 from odradek._ext.storage.file_calls cimport file_truncate
+from odradek._ext.storage.index_entries cimport (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    TXN_ENTRY_BYTES,
+    AbortedEntry,
+    unpack_txn_entry,
+)
 from odradek._ext.storage.log_scan cimport read_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 
@@ -41,11 +48,12 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT,
 cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position) noexcept nogil:
     """Drop the index entries of a segment whose offsets are at or above `offset`, because their batches were cut. Returns 0, or
     -errno."""
-    cdef uint8_t[34] entry
+    cdef uint8_t[TXN_ENTRY_BYTES] entry
+    cdef AbortedEntry aborted
     cdef int64_t low, high, middle, entry_offset, length
     cdef int fd, width, which, result
     cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
-    cdef int* widths = [8, 12, 34]
+    cdef int* widths = [OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES]
     for which in range(3):
         width = widths[which]
         fd = open_in_slot(slot, base, kinds[which], O_RDWR)
@@ -62,7 +70,8 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
                 close(fd)
                 return <int>length if length < 0 else -EBADMSG
             if which == 2:
-                entry_offset = <int64_t>load64(entry + 18)      # the aborted transaction's last offset
+                unpack_txn_entry(entry, &aborted)
+                entry_offset = aborted.last_offset
             else:
                 entry_offset = base + <int64_t>load32(&entry[0] if which == 0 else &entry[8])
             if entry_offset >= offset:

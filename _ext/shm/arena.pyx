@@ -11,14 +11,17 @@ from odradek._ext.shm.layout cimport (
     SLOT_DELETED,
     Header,
     Slot,
-    pthread_mutex_t,
     region,
     slot_at,
 )
+from odradek._ext.shm.locks cimport (
+    EOWNERDEAD,
+    initialise_robust,
+    pthread_mutex_consistent,
+    pthread_mutex_trylock,
+    pthread_mutex_unlock,
+)
 
-
-cdef extern from "<errno.h>" nogil:
-    int EOWNERDEAD
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
@@ -26,20 +29,6 @@ cdef extern from "<sched.h>" nogil:
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void* start, size_t length, int advice)
     int MADV_REMOVE
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutexattr_t:
-        pass
-    int PTHREAD_PROCESS_SHARED
-    int PTHREAD_MUTEX_ROBUST
-    int pthread_mutexattr_init(pthread_mutexattr_t*)
-    int pthread_mutexattr_setpshared(pthread_mutexattr_t*, int)
-    int pthread_mutexattr_setrobust(pthread_mutexattr_t*, int)
-    int pthread_mutexattr_destroy(pthread_mutexattr_t*)
-    int pthread_mutex_init(pthread_mutex_t*, pthread_mutexattr_t*)
-    int pthread_mutex_trylock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_mutex_consistent(pthread_mutex_t*)
 
 
 cdef enum:
@@ -65,13 +54,8 @@ def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, 
     arena is full.
     """
     cdef Header* header = region().header
-    cdef pthread_mutexattr_t attributes
     cdef uint64_t entries = header.arena_units * ARENA_UNIT_BYTES // BYTES_PER_PRODUCER
-    pthread_mutexattr_init(&attributes)
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED)
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST)
-    pthread_mutex_init(&header.arena_mutex, &attributes)
-    pthread_mutexattr_destroy(&attributes)
+    initialise_robust(&header.arena_mutex)
     header.producer_limit_of_client = max(entries * client_percent // 100, LEAST_LIMIT)
     header.producer_limit_of_partition = <uint32_t>max(min(<uint64_t>partition_producers, entries // 8), 2 * LEAST_LIMIT)
     header.producer_limit_of_client_in_partition = <uint32_t>max(

@@ -2,7 +2,16 @@
 
 from libc.stdint cimport uint32_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.layout cimport Slot, pthread_mutex_t
+
+
+cdef extern from "<errno.h>" nogil:
+    int EOWNERDEAD
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_trylock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_mutex_consistent(pthread_mutex_t*)
 
 
 cdef enum LockResult:
@@ -15,7 +24,10 @@ cdef enum:
     SPINS_OF_LOOP = 400           # about 10 us: longer than a small append, shorter than any access to a device
     SPINS_OF_THREAD = 40000
 
-cdef void initialise_mutex(Slot* slot) noexcept nogil
+# Initialise a robust, process-shared mutex. Call it once in the life of the mapping [R 5.1].
+cdef void initialise_robust(pthread_mutex_t* mutex) noexcept nogil
+
+cdef void initialise_mutex(Slot* slot) noexcept nogil       # the slot's, unless that was done before
 cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil
 cdef void mark_consistent(Slot* slot) noexcept nogil
 cdef void unlock(uint32_t index, Slot* slot) noexcept nogil

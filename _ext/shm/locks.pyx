@@ -7,9 +7,6 @@ from odradek._ext.shm.atomics cimport cpu_pause, load_acquire_32, store_release_
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, pthread_mutex_t, region
 
 
-cdef extern from "<errno.h>" nogil:
-    int EOWNERDEAD
-
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutexattr_t:
         pass
@@ -20,9 +17,6 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutexattr_setrobust(pthread_mutexattr_t*, int)
     int pthread_mutexattr_destroy(pthread_mutexattr_t*)
     int pthread_mutex_init(pthread_mutex_t*, pthread_mutexattr_t*)
-    int pthread_mutex_trylock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_mutex_consistent(pthread_mutex_t*)
 
 cdef extern from *:
     """
@@ -43,15 +37,19 @@ def enter_lane(int lane):
     put_lane(lane)
 
 
-cdef void initialise_mutex(Slot* slot) noexcept nogil:
+cdef void initialise_robust(pthread_mutex_t* mutex) noexcept nogil:
     cdef pthread_mutexattr_t attributes
-    if load_acquire_32(&slot.mutex_ready):
-        return
     pthread_mutexattr_init(&attributes)
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED)
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST)
-    pthread_mutex_init(&slot.mutex, &attributes)
+    pthread_mutex_init(mutex, &attributes)
     pthread_mutexattr_destroy(&attributes)
+
+
+cdef void initialise_mutex(Slot* slot) noexcept nogil:
+    if load_acquire_32(&slot.mutex_ready):
+        return
+    initialise_robust(&slot.mutex)
     store_release_32(&slot.mutex_ready, 1)
 
 

@@ -7,6 +7,7 @@ process, so that an error report can name the file (`take_failures`); without fa
 """
 
 from posix.types cimport off_t
+from posix.uio cimport iovec
 
 
 cpdef enum FileCall:              # bits: the kinds of calls that an armed fault counts
@@ -19,11 +20,6 @@ cpdef enum FileCall:              # bits: the kinds of calls that an armed fault
     CALL_UNLINK = 64
     CALL_READ = 128
 
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
 
 cdef int file_open(int directory, const char* path, int flags) noexcept nogil        # adds O_CLOEXEC; mode 0644
 cdef ssize_t file_pread(int fd, void* data, size_t n, off_t position) noexcept nogil

@@ -6,31 +6,21 @@ from libc cimport errno as c_errno
 from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT
 from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
-from posix.fcntl cimport O_CREAT
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, openat
 from posix.types cimport off_t
+from posix.uio cimport iovec, pwritev
+from posix.unistd cimport fdatasync, fsync, ftruncate, pwrite, readlink
 
 from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
 from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.page_cache cimport read_some
 
 
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
-
 cdef extern from "<unistd.h>" nogil:
-    ssize_t pwrite(int fd, const void* data, size_t n, off_t position)
-    int ftruncate(int fd, off_t length)
-    int fsync(int fd)
-    int fdatasync(int fd)
     int unlinkat(int directory, const char* path, int flags)
-    ssize_t readlink(const char* path, char* out, size_t n)
 
 cdef extern from "<stdio.h>" nogil:
     int renameat(int from_directory, const char* from_path, int to_directory, const char* to_path)
-
-cdef extern from "<sys/uio.h>" nogil:
-    ssize_t pwritev(int fd, const iovec* parts, int count, off_t position)
 
 cdef extern from "<pthread.h>" nogil:
     unsigned long pthread_self()

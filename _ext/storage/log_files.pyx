@@ -9,9 +9,11 @@ not put in place (`.snapshot.tmp`, which Kafka ignores) are removed. If this is 
 from libc cimport errno as c_errno
 from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint8_t
-from libc.stdlib cimport free, qsort
+from libc.stdlib cimport free, qsort, strtoll
 from libc.string cimport memset, strcmp, strlen
-from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
+from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR
+from posix.stat cimport fstat, fstatat, struct_stat
+from posix.unistd cimport close
 
 from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, fdopendir, readdir
@@ -35,25 +37,6 @@ from odradek._ext.storage.log_state cimport (
     append_item,
 )
 from odradek._ext.storage.state_files cimport file_name
-
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_DIRECTORY
-
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int descriptor)
-
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_result "stat":
-        int64_t st_size
-    int fstat(int descriptor, stat_result* out)
-    int fstatat(int directory, const char* path, stat_result* out, int flags)
-
-
-cdef extern from "<stdlib.h>" nogil:
-    long long strtoll(const char* text, char** end, int radix)
 
 
 cdef extern from *:
@@ -228,7 +211,7 @@ cdef int remove_segment_files(LogState* state, int directory, int64_t base_offse
 
 cdef int64_t file_size(int directory, int64_t base_offset, int kind) noexcept nogil:
     cdef char[64] name
-    cdef stat_result status
+    cdef struct_stat status
     file_name(name, base_offset, kind, b"")
     if fstatat(directory, name, &status, 0) < 0:
         return -errno
@@ -283,7 +266,7 @@ cdef int64_t swap_end_offset(int directory, int64_t base_offset, int* error) noe
     cdef uint8_t[SWAP_BUFFER_BYTES] buffer
     cdef Scanner scanner
     cdef BatchInfo info
-    cdef stat_result status
+    cdef struct_stat status
     cdef int64_t position = 0
     cdef int64_t end = base_offset
     cdef int descriptor
@@ -448,7 +431,7 @@ cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept
 
 cdef int64_t bytes_to_recover(int directory, int64_t recovery_point) noexcept nogil:
     cdef char[64] name
-    cdef stat_result status
+    cdef struct_stat status
     cdef dirent* entry
     cdef char* end
     cdef Array bases                    # segments that may have to be read

@@ -9,11 +9,13 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
-from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, O_RDWR, open
+from posix.unistd cimport close
 
 from odradek._ext.records.record_batch cimport BatchInfo, load32, load64
 from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.gap_limit_file cimport fit_gap_limit, read_gap_limit
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from odradek._ext.storage.log_files cimport (
     create_segment,
     creation_time,
@@ -23,6 +25,7 @@ from odradek._ext.storage.log_files cimport (
     remove_segment_files,
     settle_files,
 )
+from odradek._ext.storage.log_replay cimport complete_epochs, restore_producers
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 from odradek._ext.storage.log_state cimport (
     ERROR_TOO_LARGE,
@@ -49,25 +52,12 @@ from odradek._ext.storage.log_state cimport (
     first_open_txn,
     prune_producers,
 )
-from odradek._ext.storage.recovery cimport complete_epochs, rebuild_indexes, recover_segments, restore_producers
+from odradek._ext.storage.recovery cimport rebuild_indexes, recover_segments
 from odradek._ext.storage.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
-
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
-    int O_DIRECTORY
-    int open(const char* path, int flags, ...)
-
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int descriptor)
 
 
 cdef enum:
     TAIL_BYTES = 16384
-    OFFSET_ENTRY_BYTES = 8
-    TIME_ENTRY_BYTES = 12
-    TXN_ENTRY_BYTES = 34
     NOT_SOUND = 1
     LARGEST_LOG = 0x7FFFFFFF
 

@@ -1,4 +1,5 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdlib cimport free
 
 from odradek._ext.records.record_batch cimport BatchInfo
 
@@ -137,6 +138,19 @@ cdef void free_state(LogState* state) noexcept nogil
 
 # Returns a new zeroed item at the end, NULL if there is no memory.
 cdef void* append_item(Array* array) noexcept nogil
+
+
+cdef inline void clear_array(Array* array) noexcept nogil:
+    """Remove all items and keep the memory."""
+    array.count = 0
+
+
+cdef inline void free_array(Array* array) noexcept nogil:
+    """Remove all items and free the memory."""
+    free(array.items)
+    array.items = NULL
+    array.count = array.room = 0
+
 
 cdef int add_event(LogState* state, int code, int kind, int64_t base_offset, int64_t offset, int64_t position,
                    int64_t lost_bytes) noexcept nogil

@@ -25,14 +25,13 @@ from odradek._ext.records.record_batch cimport (
     read_varint,
     read_varlong,
 )
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 
 
 cdef enum:
     BLOCK_BYTES = 4096
     SCAN_BYTES = 8192
-    OFFSET_ENTRY_BYTES = 8
-    TIME_ENTRY_BYTES = 12
     NO_BATCH = 100              # distinguishes it from a batch without a matching record
 
 

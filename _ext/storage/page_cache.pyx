@@ -14,9 +14,10 @@ import threading
 from libc.errno cimport EINTR, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
+from posix.uio cimport RWF_NOWAIT, iovec, preadv2
 
 
-cdef extern from "<sys/uio.h>" nogil:
+cdef extern from * nogil:
     """
     #include <errno.h>
     #include <fcntl.h>
@@ -42,11 +43,6 @@ cdef extern from "<sys/uio.h>" nogil:
     """
     int get_no_wait()
     void put_no_wait(int on)
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    ssize_t preadv2(int fd, const iovec* iov, int count, int64_t offset, int flags)
-    int RWF_NOWAIT
     int cached_pages_complete(int fd, int64_t position, int64_t length)
     ssize_t pread(int fd, void* buffer, size_t count, int64_t offset)
     int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)

@@ -9,6 +9,8 @@ from collections import namedtuple
 
 from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport INT64_MAX, int64_t
+from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, open
+from posix.unistd cimport close
 
 from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.log_files cimport bytes_to_recover as measure
@@ -31,17 +33,6 @@ from odradek._ext.storage.log_state cimport (
     free_state,
     init_state,
 )
-
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
-    int O_DIRECTORY
-    int O_RDONLY
-    int open(const char* path, int flags, ...)
-
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int descriptor)
 
 
 # A value of cleaner_offset: offsets may be missing anywhere, unless the log's own file contains a limit.

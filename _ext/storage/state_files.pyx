@@ -11,6 +11,8 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close
 
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport base_sequence_of, load16, load32, load64
@@ -33,16 +35,6 @@ from odradek._ext.storage.log_state cimport (
     clear_producers,
     find_loaded,
 )
-
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int descriptor)
-
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_result "stat":
-        int64_t st_size
-    int fstat(int descriptor, stat_result* out)
 
 
 cdef enum:
@@ -106,7 +98,7 @@ cdef int parse_snapshot(LogState* state, const uint8_t* p, int64_t n) noexcept n
 
 cdef int read_small_file(int directory, const char* name, uint8_t** content, int64_t* n) noexcept nogil:
     """Read the whole file into malloc'ed memory, which the caller frees. Returns 0, or -errno."""
-    cdef stat_result status
+    cdef struct_stat status
     cdef int error = 0
     cdef int descriptor = file_open(directory, name, O_RDONLY)
     content[0] = NULL

@@ -9,6 +9,8 @@ import struct
 import time
 from typing import Any
 
+from crc32c import crc32c
+
 from odradek.protocol import decode, encode_frame
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import create_topics, delete_topics, fetch, list_offsets, metadata, produce
@@ -180,9 +182,7 @@ def batch(*values: bytes, key: bytes | None = b"k", timestamp: int | None = None
 
 def with_crc(data: bytes | bytearray) -> bytes:
     """A batch that was tampered with, with a CRC that is right for what it holds now."""
-    import odradek._ext.records.crc32c as crc32c
-
-    return bytes(data[:17]) + crc32c.checksum(bytes(data[21:])).to_bytes(4, "big") + bytes(data[21:])
+    return bytes(data[:17]) + crc32c(bytes(data[21:])).to_bytes(4, "big") + bytes(data[21:])
 
 
 def produce_request(

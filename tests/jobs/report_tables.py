@@ -121,10 +121,10 @@ def make_tables(
         coverage.append((hour, "spool", 60, 3_600_000))
     gaps = []
     if gap is not None:
-        gaps.append((gap[0], gap[1], "the broker did not run, or did not write its usage spool", "between boots"))
+        gaps.append((gap[0], gap[1], "the broker did not run, or did not write its usage spool", "between boots", ""))
         at = gap[1] + HOUR
         gaps.append((at, at + 60, "1 interval missing; the file ends in the middle of an interval",
-                     "usage-20261117T08-0badcafe.jsonl.gz, byte 4711"))  # fmt: skip
+                     "usage-20261117T08-0badcafe.jsonl.gz, byte 4711", "usage-20261117T08-0badcafe.jsonl.gz"))  # fmt: skip
     counts = [
         "bytes_in",
         "bytes_out",
@@ -149,7 +149,12 @@ def make_tables(
         ("busy_share", real), ("bytes_in", integer), ("bytes_out", integer)])  # fmt: skip
     _write(directory, "coverage_hourly", coverage, [("hour", TIME), ("source", text), ("intervals", integer),
                                                     ("covered_ms", integer)])  # fmt: skip
-    _write(directory, "gaps", gaps, [("from", TIME), ("to", TIME), ("reason", text), ("source", text)])
+    _write(
+        directory,
+        "gaps",
+        gaps,
+        [("from", TIME), ("to", TIME), ("reason", text), ("source", text), ("damaged_files", text)],
+    )
     return directory
 
 

@@ -101,7 +101,7 @@ def after_a_gap() -> Any:
     moved[2:7], moved[7], moved[9] = [0] * 5, 6 * GB, int(1.3 * GB)
     hourly = hours(moved)
     covered = frozenset(FIRST + hour * HOUR for hour in range(24) if not 2 <= hour < 7)
-    gap = frame(GAP_COLUMNS, [(FIRST + 2 * HOUR, FIRST + 7 * HOUR, "300 intervals missing", "between a and b")])
+    gap = frame(GAP_COLUMNS, [(FIRST + 2 * HOUR, FIRST + 7 * HOUR, "300 intervals missing", "between a and b", "")])
     return figures(
         hourly=hourly[hourly["bytes_in"] > 0], covered=covered, carried={FIRST + 7 * HOUR: 5.0 * HOUR}, gaps=gap
     )
@@ -296,9 +296,9 @@ def test_billions_of_records_are_not_written_with_g() -> None:
 
 
 def test_the_sentence_on_missing_time_names_whole_hours_only_if_there_are_some() -> None:
-    short = frame(GAP_COLUMNS, [(FIRST, FIRST + 600, "10 intervals missing", "between a and b")])
+    short = frame(GAP_COLUMNS, [(FIRST, FIRST + 600, "10 intervals missing", "between a and b", "")])
     assert found_in(figures(gaps=short))["gaps"].startswith("Data of 10 min of the period are missing; ")
-    one = frame(GAP_COLUMNS, [(FIRST, FIRST + HOUR, "the broker did not run", "between boots")])
+    one = frame(GAP_COLUMNS, [(FIRST, FIRST + HOUR, "the broker did not run", "between boots", "")])
     covered = frozenset(range(FIRST + HOUR, FIRST + DAY, HOUR))
     assert (
         "Data of 1 h of the period are missing (1 whole hour);" in found_in(figures(gaps=one, covered=covered))["gaps"]
@@ -308,13 +308,15 @@ def test_the_sentence_on_missing_time_names_whole_hours_only_if_there_are_some()
 def test_a_damaged_interval_does_not_end_its_file() -> None:
     file = "usage-20251120T08-0badcafe.jsonl"
     said = found_in(figures(gaps=frame(GAP_COLUMNS, [
-        (FIRST, FIRST + 60, "1 interval missing; the file has an interval with a wrong checksum", f"{file}, byte 47"),
+        (FIRST, FIRST + 60, "1 interval missing; the file has an interval with a wrong checksum", f"{file}, byte 47", file),
+        (FIRST, FIRST, "the clock was set back by 5 s", "usage-20251120T08-0c10c.jsonl", ""),
+        (FIRST, FIRST, "an hour of a table without the column", "usage-20251120T08-01d.jsonl", None),
     ])))["damaged_files"]  # fmt: skip
     assert said == f"1 file of the spool is damaged: {file}. The report skipped only the parts that it could not read."
 
 
 def test_sections_with_one_row_use_the_singular() -> None:
-    row = [(FIRST, FIRST + 600, "10 intervals missing", "between a and b")]
+    row = [(FIRST, FIRST + 600, "10 intervals missing", "between a and b", "")]
     given = figures(gaps=frame(GAP_COLUMNS, row))
     [table] = capacity_sections.gaps(given, 600, ["a"]).tables
     assert (

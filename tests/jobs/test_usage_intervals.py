@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odradek.jobs.usage_report.gaps import Gap, Span, clip, find_gaps
+from odradek.jobs.usage_report.gaps import FileDamage, Gap, Span, clip, find_gaps
 from odradek.jobs.usage_report.intervals import Damage, Interval, read_intervals
 from odradek.jobs.usage_report.spool import SpoolFile, find, needed, read_share, shares
 from tests.jobs import spools
@@ -236,13 +236,7 @@ def test_gaps_are_reported_only_where_intervals_are_missing() -> None:
     assert gaps_of(span("a", (1, 50), (10, 60))) == [(0, 10, "there is no interval"), (60, 120, "there is no interval")]
     [missing] = gaps_of(span("a", (1, 50), (0, 50)), span("a", (54, 123), (53, 120)))
     assert missing == (50, 53, "3 intervals missing")
-    damage = (
-        "a",
-        50,
-        DAY + 50 * MINUTE_MS,
-        "has an interval with a wrong checksum",
-        "file, byte 7",
-    )
+    damage = FileDamage("a", 50, DAY + 50 * MINUTE_MS, "has an interval with a wrong checksum", "file, byte 7", "file")
     [missing] = gaps_of(span("a", (1, 50), (0, 50)), span("a", (52, 120), (51, 120)), damages=[damage])
     assert missing == (
         50,
@@ -251,6 +245,18 @@ def test_gaps_are_reported_only_where_intervals_are_missing() -> None:
     )
     [down] = gaps_of(span("a", (1, 50), (0, 50)), span("b", (1, 60), (60, 120)))
     assert down == (50, 60, "the broker did not run, or did not write its usage spool")
+
+
+def test_a_gap_names_the_damaged_files_that_are_its_reason_and_no_others() -> None:
+    spans = [span("a", (1, 50), (0, 50)), span("a", (52, 90), (51, 90)), span("a", (92, 120), (91, 120))]
+    damages = [
+        FileDamage("a", 50, DAY + 50 * MINUTE_MS, "ends in an interval", "one, byte 7", "one"),
+        FileDamage("a", 50, DAY + 50 * MINUTE_MS, "cannot be read", "two, byte 0", "two"),
+        FileDamage("a", 70, DAY + 70 * MINUTE_MS, "has a row that cannot be parsed", "three", "three"),
+    ]
+    found = find_gaps(spans, damages, DAY, DAY + 2 * HOUR_MS, DAY + 99 * HOUR_MS)
+    minutes = [((gap.from_ms - DAY) // MINUTE_MS, gap.damaged_files) for gap in found]
+    assert minutes == [(50, "one two"), (70, "three"), (90, "")]
 
 
 def test_a_clock_that_was_set_is_reported() -> None:

@@ -175,6 +175,8 @@ def test_damaged_and_missing_files_are_reported_and_lose_only_their_counts(repor
     one = next(row for row in missing if files[1].name in row["source"])
     assert one["reason"].startswith("1 interval missing") and one["to"] - one["from"] == MINUTE_MS
     assert f"byte {start}" in one["source"]
+    assert one["damaged_files"] == files[1].name
+    assert {name for row in gaps for name in row["damaged_files"].split()} == {files[1].name, cut.name, broken.name}
     assert sum(row["to"] - row["from"] for row in gaps if "missing" in row["reason"]) > 3 * HOUR_MS
 
 

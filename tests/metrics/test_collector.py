@@ -12,10 +12,10 @@ from odradek.metrics.exposition import pieces
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.groups import READER_ENDS_AFTER_MS, readers
 from odradek.metrics.lag import EndHistory
-from odradek.metrics.memory import Memory
 from odradek.metrics.names import METRICS
 from odradek.metrics.pages import PositionRow
 from odradek.metrics.partitions import Address
+from odradek.shm.published_pages import PublishedPages
 from tests.shm.one_broker import OneBroker, batch
 
 PRODUCE, FETCH = 0, 1
@@ -35,7 +35,7 @@ def broker(tmp_path):
 @pytest.fixture
 def memory():
     fd = os.memfd_create("test")
-    yield lambda: Memory(fd)
+    yield lambda: PublishedPages(fd)
     os.close(fd)
 
 
@@ -47,7 +47,7 @@ class Clock:
 
 
 def collector(broker, memory=None, settings=SETTINGS, clock=None):
-    return Collector(broker.shm, [broker.path], settings, memory or Memory(-1), clock or Clock(), lambda: NOW_MS)
+    return Collector(broker.shm, [broker.path], settings, memory, clock or Clock(), lambda: NOW_MS)
 
 
 def measured(made):
@@ -311,7 +311,7 @@ def test_a_hundred_thousand_client_ids_keep_the_page_and_the_memory_bounded(brok
         one.value for family in parse(whole) for one in family.samples if one.name == "odradek_usage_bytes_in_total"
     )
     assert used == 300_000
-    assert len(memory().load()) < 4 << 20
+    assert len(memory().read()[1]) < 4 << 20
     assert len(made.ledger._last) < 20_000
 
 

@@ -2,9 +2,9 @@
 
 import struct
 
-import odradek._ext.records.crc32c as crc32c
 import odradek._ext.records.record_batch as records
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ contents = st.lists(record, min_size=1, max_size=20)
 
 def with_crc(batch: bytes | bytearray) -> bytes:
     out = bytearray(batch)
-    out[17:21] = crc32c.checksum(bytes(out[21:])).to_bytes(4, "big")
+    out[17:21] = crc32c(bytes(out[21:])).to_bytes(4, "big")
     return bytes(out)
 
 

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 import odradek.storage.verify as verify_module
 from odradek.storage.batch import Record, build_batch, build_end_marker
@@ -74,9 +75,7 @@ def log_file(writer, segment=0, kind=".log"):
 
 
 def fixed_crc(data: bytearray) -> bytes:
-    import odradek._ext.records.crc32c as crc32c
-
-    data[17:21] = crc32c.checksum(bytes(data[21:])).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
 
 

@@ -10,6 +10,7 @@ from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_log_dirs
+from odradek.storage.file_names import partition_directory_name
 
 FIRST_WITH_ERROR = 3
 STEP = 500
@@ -30,7 +31,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
             continue
         state = slots.describe(slot)
         if state["state"] in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
-            directory = call.view.table.log_dirs[state["log_dir"]] / f"{topic}-{partition}"
+            directory = call.view.table.log_dirs[state["log_dir"]] / partition_directory_name(topic, partition)
             row = Response.DescribeLogDirsPartition(partition_index=partition, partition_size=size_of(directory))
             of_dir.setdefault(state["log_dir"], {}).setdefault(topic, []).append(row)
     return Response(

@@ -23,13 +23,14 @@ from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_offsets
+from odradek.storage.file_names import partition_directory_name
+from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, last_timestamp
 from odradek.storage.lookup import find_timestamp
 
 log = logging.getLogger("odradek.requests")
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 FIRST_VERSION = {LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 READ_COMMITTED = 1
 FIRST_WITH_EPOCH = 4
 WITHOUT_LOOK_UP = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
@@ -153,7 +154,7 @@ def _epoch_at(state: dict[str, Any], offset: int) -> int:
 
 def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
     """A new list of the partition's segments: this code runs outside of the loop, which has separate lists."""
-    path = f"{call.view.log_dirs[state['log_dir']]}/{state['topic']}-{state['partition']}"
+    path = f"{call.view.log_dirs[state['log_dir']]}/{partition_directory_name(state['topic'], state['partition'])}"
     segments = SegmentList(path, call.view.segments)
     segments.see(state["generation"])
     return segments
@@ -229,9 +230,7 @@ class _Segment:
         """The largest timestamp in ms; -1 if the segment has none."""
         if self._state:
             return int(self._state["max_timestamp"])
-        entries = self._time_entries()
-        last = os.pread(self._open.time_index_descriptor(), 8, (entries - 1) * TIME_ENTRY_BYTES) if entries else b""
-        return int.from_bytes(last, "big", signed=True) if len(last) == 8 else -1
+        return last_timestamp(self._open.time_index_descriptor())
 
     def find(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
         """See `find_timestamp`."""
@@ -240,7 +239,7 @@ class _Segment:
         return find_timestamp(
             log_fd,
             index_fd,
-            state["index_entries"] if state else os.fstat(index_fd).st_size // INDEX_ENTRY_BYTES,
+            state["index_entries"] if state else os.fstat(index_fd).st_size // OFFSET_ENTRY.size,
             self._open.time_index_descriptor(),
             self._time_entries(),
             self._open.base_offset,
@@ -252,4 +251,4 @@ class _Segment:
     def _time_entries(self) -> int:
         if self._state:
             return int(self._state["timeindex_entries"])
-        return os.fstat(self._open.time_index_descriptor()).st_size // TIME_ENTRY_BYTES
+        return os.fstat(self._open.time_index_descriptor()).st_size // TIME_ENTRY.size

@@ -45,7 +45,11 @@ def _partition(name: str, requested: Any, call: Call) -> Any:
     epochs = state["epochs"]
     log_start = state["log_start_offset"]
     if epochs and requested.leader_epoch < epochs[0][0] and epochs[0][1] > log_start:
-        path = Path(call.view.log_dirs[state["log_dir"]], f"{name}-{number}", file_names.LEADER_EPOCH_CHECKPOINT)
+        path = Path(
+            call.view.log_dirs[state["log_dir"]],
+            file_names.partition_directory_name(name, number),
+            file_names.LEADER_EPOCH_CHECKPOINT,
+        )
         try:
             epochs = read_leader_epochs(path)
         except (OSError, CorruptCheckpointError):

@@ -10,7 +10,6 @@ Before a pass replaces the first segment, the log is synced up to the end of the
 every gap above it.
 """
 
-import errno
 import logging
 import os
 import threading
@@ -34,13 +33,13 @@ from odradek._ext.storage.segments import ANY_GAP
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm.checkpoints import alone
 from odradek.storage import compression, file_names, old_messages
+from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
-from odradek.storage.indexes import TIME_ENTRY
+from odradek.storage.indexes import last_timestamp_of
 
 log = logging.getLogger("odradek.cleaner.compaction")
 
 Partition = tuple[str, int]
-FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_TIMESTAMP_AT = 35  # in a batch's header
 LARGEST_MAP_BYTES = (1 << 31) - 1
 SMALLEST_BUFFER_BYTES = 1 << 16
@@ -258,7 +257,7 @@ class Compaction:
             return True
         except OSError as error:
             note_error(chosen.log_dir, error.errno or 0)
-            if error.errno in FULL:
+            if error.errno in NO_ROOM:
                 log.error("compaction of %s has no disk space: %s; retrying", name, error)
                 return False
             self._give_up(chosen, name, str(error))
@@ -427,7 +426,9 @@ class Compaction:
         return facts if rolled is None or rolled["incarnation"] != facts["incarnation"] else rolled
 
     def _directory(self, facts: dict[str, Any]) -> Path:
-        return self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
+        return self._log_dirs[facts["log_dir"]] / file_names.partition_directory_name(
+            facts["topic"], facts["partition"]
+        )
 
     def _list(self, slot: int, facts: dict[str, Any]) -> _Listing:
         """The directory's segments; the former listing if the generation is still the same. Raises OSError."""
@@ -448,10 +449,8 @@ class Compaction:
 def _largest_timestamp(directory: Path, base_offset: int, listing: _Listing) -> int:
     """The largest timestamp of a closed segment, from its time index; if that is empty, the file's modification time."""
     if base_offset not in listing.largest_timestamps:
-        content = (directory / file_names.segment_file_name(base_offset, file_names.TIME_INDEX)).read_bytes()
-        if len(content) >= TIME_ENTRY.size:
-            timestamp = int(TIME_ENTRY.unpack_from(content, len(content) // TIME_ENTRY.size * TIME_ENTRY.size - 12)[0])
-        else:
+        timestamp = last_timestamp_of(directory / file_names.segment_file_name(base_offset, file_names.TIME_INDEX))
+        if timestamp < 0:
             path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
             timestamp = path.stat().st_mtime_ns // MILLION
         listing.largest_timestamps[base_offset] = timestamp

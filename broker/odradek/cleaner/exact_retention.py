@@ -12,10 +12,8 @@ from typing import Any, Protocol
 from odradek._ext.storage.lookup import CorruptLogError
 from odradek._ext.storage.young_records import first_young
 from odradek.storage.file_names import INDEX, LOG, TIME_INDEX, segment_file_name
-from odradek.storage.indexes import TIME_ENTRY
+from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.lookup import find_in_compressed
-
-INDEX_ENTRY_BYTES = 8
 
 
 class DatedSegment(Protocol):
@@ -75,7 +73,7 @@ def _first_in(
             size, entries, time_entries = facts["size"], facts["index_entries"], facts["timeindex_entries"]
         else:
             size = os.fstat(log_fd).st_size
-            entries = os.fstat(index_fd).st_size // INDEX_ENTRY_BYTES
+            entries = os.fstat(index_fd).st_size // OFFSET_ENTRY.size
             time_entries = os.fstat(time_fd).st_size // TIME_ENTRY.size
         offset: int | None = first_young(
             log_fd, index_fd, entries, time_fd, time_entries, base_offset, size, limit_ms,

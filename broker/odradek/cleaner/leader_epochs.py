@@ -14,7 +14,7 @@ import odradek._ext.partition.log_start as native
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.log_dirs import note_error
 from odradek.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs, write_leader_epochs
-from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
+from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT, partition_directory_name
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -52,7 +52,7 @@ class LeaderEpochs:
         facts = native.facts(slot)
         if facts is None or facts["epoch_count"] < 2 or self._shm.log_dir_offline(facts["log_dir"]):
             return
-        directory = self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
+        directory = self._log_dirs[facts["log_dir"]] / partition_directory_name(facts["topic"], facts["partition"])
         new_file = directory / NEW_FILE
         try:
             epochs = read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT)

@@ -6,7 +6,6 @@ OFFSET_OUT_OF_RANGE. If the cleaner dies during a removal, the next process that
 successor of the cleaner lists every directory once and so finds the renamed files.
 """
 
-import errno
 import logging
 import os
 import time
@@ -23,14 +22,14 @@ from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
 from odradek.cleaner.exact_retention import first_young_offset
 from odradek.cleaner.retention_rules import Facts, Segment, expired, question_about
 from odradek.shm.checkpoints import write_log_starts
+from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.checkpoints import CorruptCheckpointError
-from odradek.storage.file_names import DELETED, LOG, parse_segment_file_name
+from odradek.storage.file_names import DELETED, LOG, parse_segment_file_name, partition_directory_name
 
 log = logging.getLogger("odradek.cleaner.retention")
 
 SEGMENTS_PER_LOCK = 16
 LISTINGS_PER_PASS = 500
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _name(facts: Facts) -> str:
@@ -132,7 +131,7 @@ class Retention:
 
     def _directory(self, facts: Facts) -> str:
         # Not a Path: a Path interns its parts, which for ten thousand logs would take a megabyte more.
-        return f"{self._log_dirs[facts['log_dir']]}/{_name(facts)}"
+        return f"{self._log_dirs[facts['log_dir']]}/{partition_directory_name(facts['topic'], facts['partition'])}"
 
     def _list(self, slot: int, facts: Facts) -> _Listing:
         """The directory's content; the former listing if the slot's generation is still the same. Raises OSError."""
@@ -262,7 +261,7 @@ class Retention:
                 write_log_starts(self._shm, self._log_dirs, only=number)
             except (OSError, CorruptCheckpointError) as error:
                 log.error("cannot write the log start offsets of %s: %s", self._log_dirs[number], error)
-                if not isinstance(error, OSError) or error.errno not in FULL:
+                if not isinstance(error, OSError) or error.errno not in NO_ROOM:
                     continue
                 # The disk is full, and only a removal frees space. A start takes the base of the first segment, which is
                 # larger.

@@ -3,7 +3,6 @@
 Used in the cleaner. The rules read files and change nothing.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from odradek.cleaner.deletion_policy import LogView, Question
 from odradek.storage.file_names import LOG, TIME_INDEX, segment_file_name
-from odradek.storage.indexes import TIME_ENTRY
+from odradek.storage.indexes import last_timestamp_of
 
 Facts = dict[str, Any]
 
@@ -53,15 +52,9 @@ class Segment:
 
     def _last_time_entry(self) -> int:
         try:
-            descriptor = os.open(self._time_index, os.O_RDONLY | os.O_CLOEXEC)
+            return last_timestamp_of(self._time_index)
         except FileNotFoundError:
             return -1
-        try:
-            entries = os.fstat(descriptor).st_size // TIME_ENTRY.size
-            last = os.pread(descriptor, TIME_ENTRY.size, (entries - 1) * TIME_ENTRY.size) if entries else b""
-        finally:
-            os.close(descriptor)
-        return int(TIME_ENTRY.unpack(last)[0]) if len(last) == TIME_ENTRY.size else -1
 
 
 def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int, str]:

@@ -27,7 +27,7 @@ from odradek.metadata.znodes import NO_LEADER, PartitionState
 from odradek.shm.checkpoints import Checkpoints, checkpoints_to_load_by
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.atomic_file import NO_ROOM
-from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
+from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name, partition_directory_name
 from odradek.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
 
 log = logging.getLogger("odradek.controller")
@@ -309,7 +309,7 @@ class LocalPartitions:
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return 0
         topic, partition, topic_id, log_dir = slots.log_of(slot)
-        path = f"{self._table.log_dirs[log_dir]}/{topic}-{partition}"
+        path = f"{self._table.log_dirs[log_dir]}/{partition_directory_name(topic, partition)}"
         key = (topic, partition)
         cleaned = checkpoints.cleaner_offsets
         try:

@@ -24,7 +24,7 @@ from odradek.metadata.sqlite import FILE_NAME, SqliteStore
 from odradek.metadata.znodes import NO_LEADER, PartitionState, ProducerIdBlock, TopicAssignment
 from odradek.storage.atomic_file import fsync_directory
 from odradek.storage.checkpoints import write_gap_limit
-from odradek.storage.file_names import CLEANER_CHECKPOINT, TXN_INDEX
+from odradek.storage.file_names import CLEANER_CHECKPOINT, TXN_INDEX, partition_directory_name
 from odradek.storage.log_directory import MetaProperties, encode_uuid, read_meta_properties, read_partition_metadata
 from odradek.storage.verify import ALWAYS_COMPACTED, CLUSTER_METADATA, DirectoryFiles, DirectoryReport, Partition
 
@@ -185,7 +185,9 @@ def _directories_of_partitions(adoption: Adoption) -> dict[Partition, int]:
     for index, files in enumerate(adoption.directories):
         for key in files.logs:
             if key[0] == CLUSTER_METADATA:
-                adoption.left.append(f"{files.path}/{CLUSTER_METADATA}-{key[1]} (needed only for the return to Kafka)")
+                adoption.left.append(
+                    f"{files.path}/{partition_directory_name(CLUSTER_METADATA, key[1])} (needed only for the return to Kafka)"
+                )
             elif where.setdefault(key, index) != index:
                 first = adoption.directories[where[key]].path
                 adoption.obstacles.append(
@@ -212,7 +214,7 @@ def _from_kraft(adoption: Adoption, cluster: KraftCluster, where: Mapping[Partit
         adoption.topics[topic.name] = adopted
     strays = [key for key in where if key[0] not in adoption.topics or key[1] not in adoption.topics[key[0]].partitions]
     adoption.left += [
-        f"{adoption.directories[where[key]].path}/{key[0]}-{key[1]} (belongs to no topic in the metadata)"
+        f"{adoption.directories[where[key]].path}/{partition_directory_name(*key)} (belongs to no topic in the metadata)"
         for key in sorted(strays)
     ]
     adoption.left += [f"{count} {name}" for name, count in sorted(cluster.other.items()) if count > 0]
@@ -232,7 +234,7 @@ def _kraft_partition(
     """A partition with this broker as a replica gets this broker as its only replica; another one keeps its replicas."""
     old: KraftPartition = topic.partitions[index]
     log_dir = where.get((topic.name, index))
-    name = f"{topic.name}-{index}"
+    name = partition_directory_name(topic.name, index)
     if log_dir is not None:
         directory = Path(adoption.directories[log_dir].path, name)
         owner = read_partition_metadata(directory)
@@ -263,7 +265,7 @@ def _kraft_partition(
 def _from_names(adoption: Adoption, where: Mapping[Partition, int]) -> None:
     """Take the topics from the names of directories. In ZooKeeper mode, their settings are in ZooKeeper, which is not read."""
     for key in sorted(where):
-        directory = Path(adoption.directories[where[key]].path, f"{key[0]}-{key[1]}")
+        directory = Path(adoption.directories[where[key]].path, partition_directory_name(*key))
         topic = adoption.topics.get(key[0])
         if topic is None:
             topic = AdoptedTopic(key[0], read_partition_metadata(directory) or new_uuid(), {})

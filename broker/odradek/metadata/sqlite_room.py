@@ -15,11 +15,12 @@ in exclusive mode; the store uses that mode if the disk has no space for the ind
 """
 
 import contextlib
-import errno
 import logging
 import os
 import sqlite3
 from pathlib import Path
+
+from odradek.storage.atomic_file import NO_ROOM
 
 log = logging.getLogger("odradek.controller")
 
@@ -92,7 +93,7 @@ class StoreRoom:
             if free < LEAST_FREE_PAGES:
                 self._free_pages(db, FREE_PAGES - free)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in NO_ROOM:
                 raise
             log.debug("cannot reserve disk space for the metadata store: %s", error)
         except sqlite3.Error as error:

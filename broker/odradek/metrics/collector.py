@@ -30,12 +30,12 @@ from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.ledger import Client, Ledger
 from odradek.metrics.log_sizes import LogSizes
-from odradek.metrics.memory import Memory
 from odradek.metrics.named_series import NamedSeries
 from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, PartitionLabels, Rows
 from odradek.metrics.processes import Place, single
 from odradek.metrics.spool import Spool
+from odradek.shm.published_pages import PublishedPages
 
 log = logging.getLogger("odradek.reporter")
 
@@ -65,7 +65,8 @@ class Settings(NamedTuple):
 class Collector:
     """Collects the families, and keeps what they need between scrapes.
 
-    :param memory: the state that the previous reporter process saved; it is ignored if it belongs to another shared memory.
+    :param memory: the state that the previous reporter process published for its successor, which is ignored if it belongs to
+        another shared memory; None: no state is kept.
     :param clock: monotonic ms; `wall`: ms since 1970.
     """
 
@@ -74,7 +75,7 @@ class Collector:
         shm: SharedMemory,
         log_dirs: Sequence[Path],
         settings: Settings,
-        memory: Memory,
+        memory: PublishedPages | None,
         clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -105,13 +106,15 @@ class Collector:
         self.ledger = Ledger(clients, self._topics, state.get("ledger"))
 
     def _restored(self) -> dict[str, Any]:
-        data = self._memory.load()
-        if data is None:
+        published = self._memory.read() if self._memory is not None else None
+        if published is None:
             return {}
-        state: dict[str, Any] = marshal.loads(data)
+        state: dict[str, Any] = marshal.loads(published[1])
         return state if state["boot_id"] == self.shm.boot_id else {}
 
     def _save(self) -> None:
+        if self._memory is None:
+            return
         state = {
             "boot_id": self.shm.boot_id,
             "ledger": self.ledger.state(),
@@ -120,7 +123,7 @@ class Collector:
             "locks": self._locks,
         }
         try:
-            self._memory.save(marshal.dumps(state))
+            self._memory.publish(marshal.dumps(state))
         except OSError as error:
             log.warning(
                 "cannot save the metrics' state, so usage counters may be too low after a restart of the reporter: %s",

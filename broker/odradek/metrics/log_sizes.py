@@ -64,7 +64,7 @@ class LogSizes:
         return False
 
     def _read(self, topic: str, row: Partition) -> None:
-        directory = f"{self._log_dirs[row.log_dir]}/{topic}-{row.partition}"
+        directory = f"{self._log_dirs[row.log_dir]}/{file_names.partition_directory_name(topic, row.partition)}"
         active = file_names.segment_file_name(row.segment_base, file_names.LOG)
         total = segments = 0
         try:

@@ -42,7 +42,7 @@ from odradek.processes import logs
 from odradek.processes.context import ProcessContext
 from odradek.shm.checkpoints import checkpoints_to_load_by
 from odradek.shm.partition_table import PartitionTable
-from odradek.storage.file_names import ForeignNameError, parse_directory_name
+from odradek.storage.file_names import ForeignNameError, parse_directory_name, partition_directory_name
 
 log = logging.getLogger("odradek.loader")
 
@@ -231,7 +231,7 @@ def report_strays(context: ProcessContext, image: ClusterImage, directories: dic
             continue  # of Kafka's KRaft controller; kept so that Kafka can open the data again (docs/adopt.md)
         topic = image.topics.get(name)
         if topic is None or partition not in topic.assignment.partitions:
-            strays[str(context.log_dirs[index] / f"{name}-{partition}")] += 1
+            strays[str(context.log_dirs[index] / partition_directory_name(name, partition))] += 1
     for path in sorted(strays):
         log.warning("ignoring %s, which belongs to no topic in the metadata: move it away or delete it", path)
 
@@ -276,7 +276,7 @@ class Loading:
     def _measure(self, slot: int, log_dir: int) -> None:
         """Add the bytes that must be recovered to the directory's count, so that the status can show how much is left."""
         name, partition, *_ = slots.log_of(slot)
-        path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
+        path = self._context.log_dirs[log_dir] / partition_directory_name(name, partition)
         points = self._checkpoints[log_dir].recovery_points, self._checkpoints[log_dir].log_start_offsets
         try:
             size = bytes_to_recover(path, max(offsets.get((name, partition), 0) for offsets in points))

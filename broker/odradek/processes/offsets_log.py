@@ -24,6 +24,7 @@ from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback
 from odradek.protocol.errors import ErrorCode
 from odradek.storage import compression
 from odradek.storage.batch import ABORT, COMMIT, END_TXN_KEY, read_batch
+from odradek.storage.file_names import partition_directory_name
 from odradek.storage.old_messages import MAGIC_AT, is_old, read_message
 
 log = logging.getLogger("odradek.groups")
@@ -307,7 +308,7 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]
     """
     state = slots.describe(slot)
     end = state["log_end_offset"]
-    directory = log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
+    directory = log_dirs[state["log_dir"]] / partition_directory_name(state["topic"], state["partition"])
     generation = state["generation"]
     reached = state["log_start_offset"]
     try:

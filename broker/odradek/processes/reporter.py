@@ -30,7 +30,6 @@ from odradek.metrics import exposition
 from odradek.metrics.collector import Collector, Groups, Settings
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
 from odradek.metrics.http import HttpServer, Pages
-from odradek.metrics.memory import Memory
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
 from odradek.metrics.usage_reports import UsageReports
@@ -38,6 +37,7 @@ from odradek.net.forward import ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
+from odradek.shm.published_pages import PublishedPages
 
 log = logging.getLogger("odradek.reporter")
 
@@ -66,7 +66,7 @@ class Reporter:
             listeners=[listener.name for listener in context.listeners],
             broker=Address(config.node_id, _host_and_port(context.advertised[0])),
         )
-        self.collector = Collector(self._shm, context.log_dirs, settings, Memory(context.reporter_memory))
+        self.collector = Collector(self._shm, context.log_dirs, settings, PublishedPages(context.reporter_memory))
         spool_dir = config.text("usage.spool.dir")
         self.usage = UsageReports(
             self._shm,

@@ -125,7 +125,7 @@ class PartitionTable:
     def path(self, slot: int) -> Path:
         """The partition's directory."""
         topic, partition, _, log_dir = slots.log_of(slot)
-        return self.log_dirs[log_dir] / f"{topic}-{partition}"
+        return self.log_dirs[log_dir] / file_names.partition_directory_name(topic, partition)
 
     def open(
         self,
@@ -163,7 +163,7 @@ class PartitionTable:
         if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
             return None
         topic, partition, topic_id, log_dir = slots.log_of(slot)
-        path = f"{self.log_dirs[log_dir]}/{topic}-{partition}"
+        path = f"{self.log_dirs[log_dir]}/{file_names.partition_directory_name(topic, partition)}"
         try:
             if not is_made:
                 directory = Path(path)

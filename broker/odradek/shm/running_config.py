@@ -3,10 +3,10 @@
 The coordinator's controller thread writes them from the metadata store; before the coordinator starts, the first loader does.
 Every process reads them when it starts and when the version word has changed. See docs/decisions/0015-running-configuration.md.
 
-Layout: a version word, one word per process with the version that it has taken over, then two copies of (version, length, CRC,
-JSON). The writer fills the older copy, then stores the version, then wakes every process; a reader takes the newest copy with a
-correct CRC. So if the writer dies halfway, or a reader comes in between, the reader gets the previous copy. Words have eight
-bytes, are aligned, and have one writer each.
+Layout: a version word, one word per process with the version that it has taken over, then the two copies of `PublishedPages`
+with the settings as JSON. The writer publishes the JSON, then stores its version in the word, then wakes every process; a
+reader that finds a new version word takes the newest settings, which may be newer than the word. Words have eight bytes, are
+aligned, and have one writer each.
 """
 
 import json
@@ -14,14 +14,13 @@ import logging
 import mmap
 import os
 import select
-import struct
 import time
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm.log_levels import apply_levels
+from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
 
 log = logging.getLogger("odradek.config")
 
@@ -29,8 +28,7 @@ COPY_BYTES = 256 * 1024
 _PROCESSES = 64
 _WORDS = 1 + _PROCESSES
 _COPIES_AT = 4096
-_HEAD = struct.Struct("<QII")
-LARGEST = COPY_BYTES - _HEAD.size
+LARGEST = COPY_BYTES - HEAD_BYTES
 """The largest size of all changed settings together as JSON, in bytes."""
 
 Settings = Mapping[str, str]
@@ -72,6 +70,7 @@ class RunningConfig:
     def __init__(self) -> None:
         self._fd = os.memfd_create("odradek-running-config", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, _COPIES_AT + 2 * COPY_BYTES)
+        self._pages = PublishedPages(self._fd, start=_COPIES_AT, copy_bytes=COPY_BYTES)
         self._map = mmap.mmap(self._fd, _COPIES_AT)
         self._words = memoryview(self._map).cast("Q")
         self._taken_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -97,25 +96,17 @@ class RunningConfig:
     def publish(self, of_all: Settings, of_broker: Settings, loggers: Settings) -> int:
         """Publish these settings to every process. Returns their version. The caller must wake the processes. Raises
         TooManySettings."""
-        data = encoded(of_all, of_broker, loggers)
-        version = self._words[0] + 1
-        head = _HEAD.pack(version, len(data), zlib.crc32(data, version & 0xFFFFFFFF))
-        os.pwrite(self._fd, head + data, _COPIES_AT + (version % 2) * COPY_BYTES)
+        version = self._pages.publish(encoded(of_all, of_broker, loggers))
         self._words[0] = version
         return version
 
     def read(self) -> tuple[int, Running]:
         """The version of the newest settings, and the settings; (0, no settings) if nothing was published yet."""
-        best, settings = 0, NOTHING
-        for copy in range(2):
-            at = _COPIES_AT + copy * COPY_BYTES
-            version, length, crc = _HEAD.unpack(os.pread(self._fd, _HEAD.size, at))
-            if version <= best or length > LARGEST:
-                continue
-            data = os.pread(self._fd, length, at + _HEAD.size)
-            if zlib.crc32(data, version & 0xFFFFFFFF) == crc:
-                best, settings = version, Running(**json.loads(data))
-        return best, settings
+        published = self._pages.read()
+        if published is None:
+            return 0, NOTHING
+        version, data = published
+        return version, Running(**json.loads(data))
 
     def enter(self, index: int) -> None:
         """Set the calling process's place in the shared process table. It starts with the version that its parent has taken

@@ -9,7 +9,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import odradek._ext.records.crc32c as crc32c
+from crc32c import crc32c
+
 import odradek._ext.records.record_batch as records
 from odradek.storage import compression
 
@@ -100,7 +101,7 @@ class RecordBatch:
             self.record_count,
         )
         covered = body[records.ATTRIBUTES_AT :] + self.payload
-        return body[: records.CRC_AT] + crc32c.checksum(covered).to_bytes(4, "big") + covered
+        return body[: records.CRC_AT] + crc32c(covered).to_bytes(4, "big") + covered
 
 
 def varint(number: int) -> bytes:

@@ -12,8 +12,9 @@ import os
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
+from crc32c import crc32c
+
 import odradek._ext.records.batch_to_messages as batch_to_messages
-import odradek._ext.records.crc32c as crc32c
 import odradek._ext.records.message_sets as message_sets
 from odradek.storage import batch as batches
 from odradek.storage import compression, old_messages
@@ -151,7 +152,7 @@ def _read_entry(fd: int, at: int, end: int) -> _Entry:
     if int.from_bytes(head[21:23], "big") & batches.CONTROL or count == 0:
         return _Entry(magic, size, last_offset, True, b"")
     data = _read(fd, at, size, size)
-    if crc32c.checksum(memoryview(data)[21:]) != int.from_bytes(data[17:21], "big"):
+    if crc32c(memoryview(data)[21:]) != int.from_bytes(data[17:21], "big"):
         raise message_sets.BadMessageError(CORRUPT_MESSAGE, at, "a stored batch does not match its CRC")
     return _Entry(magic, size, last_offset, False, data)
 

@@ -1,6 +1,6 @@
-"""Entries of the three indexes of a segment as Python values, for tools, tests and rewriting.
+"""Entries of the three indexes of a segment as Python values, for retention, the choice of logs to compact, tools and tests.
 
-The broker's look-ups are in `_ext`.
+The broker's look-ups and writers are in `_ext`; `_ext/storage/index_entries.pxd` is the native counterpart.
 
     offset index, 8 bytes:  last offset of a batch less the segment's base i32, that batch's position i32
     time index, 12 bytes:   largest timestamp so far i64, last offset of the batch that has it less the base i32
@@ -12,6 +12,7 @@ and trims them at a roll or close; it also reads files without preallocation.)
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 
@@ -44,6 +45,25 @@ def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """[(timestamp in ms, offset)]; `data` holds whole entries."""
     return [(timestamp, base_offset + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(data)]
+
+
+def last_timestamp(descriptor: int) -> int:
+    """The largest timestamp of a closed segment in ms, which is that of the last entry of its time index; -1 if that is empty.
+
+    :param descriptor: the open time index. :raises OSError: it could not be read.
+    """
+    entries = os.fstat(descriptor).st_size // TIME_ENTRY.size
+    last = os.pread(descriptor, TIME_ENTRY.size, (entries - 1) * TIME_ENTRY.size) if entries else b""
+    return int(TIME_ENTRY.unpack(last)[0]) if len(last) == TIME_ENTRY.size else -1
+
+
+def last_timestamp_of(path: str | os.PathLike[str]) -> int:
+    """Like `last_timestamp`, for the time index `path`. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return last_timestamp(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_txn_index(data: bytes) -> list[AbortedTransaction]:

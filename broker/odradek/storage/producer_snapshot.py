@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import odradek._ext.records.crc32c as crc32c
+from crc32c import crc32c
+
 from odradek.storage.atomic_file import replace_file
 
 VERSION = 1
@@ -83,7 +84,7 @@ def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
             )
         )
     body = COUNT.pack(len(entries)) + b"".join(entries)
-    return HEAD.pack(VERSION, crc32c.checksum(body)) + body
+    return HEAD.pack(VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> list[ProducerState]:
@@ -93,7 +94,7 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
     version, crc = HEAD.unpack_from(data)
     if version != VERSION:
         raise CorruptSnapshotError(f"unsupported version {version}; expected {VERSION}")
-    if crc32c.checksum(data[HEAD.size :]) != crc:
+    if crc32c(data[HEAD.size :]) != crc:
         raise CorruptSnapshotError("the content does not match its CRC")
     (count,) = COUNT.unpack_from(data, HEAD.size)
     entries = data[HEAD.size + COUNT.size :]

@@ -36,7 +36,7 @@ _COMPARABLE_MS = 3_240_000
 _CARRIED_MS = 360_000
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
-GAP_COLUMNS = ("from", "to", "reason", "source")
+GAP_COLUMNS = ("from", "to", "reason", "source", "damaged_files")
 #: The columns of the tables that Spark reads. The driver reads the others, which have a few rows per hour (`small_tables`).
 SCHEMAS = {
     "traffic_hourly": "hour timestamp, principal string, client string, topic string, api string, "

@@ -6,7 +6,6 @@ summary for alerts, and in the output of the command.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,6 @@ _ORDER = (BAD, WARN, NOTE, GOOD)
 _LEAST_LAG = 1000
 #: A lag that grew and never fell in this many known hours up to the end of the period is a finding.
 _STALL_HOURS = 6
-_SPOOL_FILE = re.compile(r"usage-\d{8}T\d{2}-[^\s,;:]+?\.jsonl(?:\.gz)?")
 
 
 @dataclass(frozen=True)
@@ -53,10 +51,7 @@ def gaps_of(figures: Figures) -> Gaps:
         if end > start:
             seconds += end - start
             reached = end
-    files = set()
-    for reason, source in zip(figures.gaps["reason"], figures.gaps["source"], strict=True):
-        if "between" not in str(source) and "clock" not in str(reason) and "interval of" not in str(reason):
-            files.update(_SPOOL_FILE.findall(str(source)))
+    files = {name for names in figures.gaps["damaged_files"].dropna() for name in names.split()}
     return Gaps(figures.missing_hours, seconds, tuple(sorted(files)))
 
 

@@ -27,13 +27,28 @@ class Span(NamedTuple):
     source: str
 
 
+class FileDamage(NamedTuple):
+    """A part of a spool file that could not be read, as `spool` reports it.
+
+    `seq` and `end_ms` are the number and the end of the interval before it; `source` is the file and the byte as text.
+    """
+
+    boot: str
+    seq: int
+    end_ms: int
+    reason: str
+    source: str
+    damaged_file: str
+
+
 class Gap(NamedTuple):
-    """A row of the table `gaps`."""
+    """A row of the table `gaps`. `damaged_files`: names of the damaged spool files that are its reason, separated by spaces."""
 
     from_ms: int
     to_ms: int
     reason: str
     source: str
+    damaged_files: str = ""
 
 
 #: The number of a boot's first interval.
@@ -58,20 +73,17 @@ def known_from(spans: Iterable[Span]) -> dict[str, int | None]:
     }
 
 
-def find_gaps(
-    spans: Sequence[Span], damages: Iterable[tuple[str, int, int, str, str]], from_ms: int, to_ms: int, now_ms: int
-) -> list[Gap]:
+def find_gaps(spans: Sequence[Span], damages: Iterable[FileDamage], from_ms: int, to_ms: int, now_ms: int) -> list[Gap]:
     """Return all gaps of the period.
 
-    :param damages: (boot, number of the interval before the damage, end of that interval, reason, source: file and byte)
     :param now_ms: times after it are not missing
     """
     result: list[Gap] = []
     to_ms = min(to_ms, now_ms)
     usual_ms = _usual_ms(spans)
-    damages_by_place: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
-    for boot, seq, end_ms, reason, source in damages:
-        damages_by_place.setdefault((boot, seq), []).append((end_ms, reason, source))
+    damages_by_place: dict[tuple[str, int], list[FileDamage]] = {}
+    for damage in damages:
+        damages_by_place.setdefault((damage.boot, damage.seq), []).append(damage)
     covered_to = None
     for boot_spans in boots_in_order(spans):
         if covered_to is not None and boot_spans[0].from_ms > covered_to:
@@ -87,7 +99,10 @@ def find_gaps(
         latest = max(span.end_ms for span in boot_spans)
         covered_to = latest if covered_to is None else max(covered_to, latest)
     for unexplained in damages_by_place.values():
-        result += [Gap(end_ms, end_ms, reason, source) for end_ms, reason, source in unexplained]
+        result += [
+            Gap(damage.end_ms, damage.end_ms, damage.reason, damage.source, damage.damaged_file)
+            for damage in unexplained
+        ]
     inside = [span for span in spans if span.hour is not None]
     nothing = "there is no interval"
     if not inside and from_ms < to_ms:
@@ -104,17 +119,17 @@ def find_gaps(
     return clip(result, from_ms, to_ms)
 
 
-def _between(before: Span, span: Span, damages: dict[tuple[str, int], list[tuple[int, str, str]]]) -> list[Gap]:
+def _between(before: Span, span: Span, damages: dict[tuple[str, int], list[FileDamage]]) -> list[Gap]:
     """Return the gap between two spans of a boot; damages that explain it are removed from `damages`."""
     missing = span.first_seq - before.seq - 1
     if missing > 0:
         causes = damages.pop((before.boot, before.seq), [])
         reason = f"{missing} interval{'s' if missing > 1 else ''} missing"
-        for _, why, _ in causes:
-            reason += f"; the file {why}"
-        source = "; ".join(where for _, _, where in causes) or f"between {before.source} and {span.source}"
+        for damage in causes:
+            reason += f"; the file {damage.reason}"
+        source = "; ".join(damage.source for damage in causes) or f"between {before.source} and {span.source}"
         start, end = sorted((before.end_ms, span.from_ms))
-        return [Gap(start, end, reason, source)]
+        return [Gap(start, end, reason, source, " ".join(sorted({damage.damaged_file for damage in causes})))]
     if span.jump_ms:
         reason = f"the clock was set {'forward' if span.jump_ms > 0 else 'back'} by {abs(span.jump_ms) / 1000:.0f} s"
         return [Gap(min(before.end_ms, span.from_ms), span.from_ms, reason, span.source)]

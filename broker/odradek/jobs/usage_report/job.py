@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from odradek.jobs.usage_report.spool import SpoolFile
 
-_DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
-_SMALL = (*Span._fields, "reason")
+_SMALL = (*Span._fields, "reason", "damaged_file")
 Say = Callable[[str], None]
 #: A run has little data up to this many bytes of compressed spool, or this much time in Prometheus.
 _LITTLE_BYTES = 64 << 20
@@ -204,9 +203,13 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         # a few rows an hour
         small = facts.where(F.col("kind").isin("span", "damage")).select("kind", *_SMALL).collect()
         spans = [gaps.Span(*(row[name] for name in gaps.Span._fields)) for row in small if row["kind"] == "span"]
-        damages = [tuple(row[name] for name in _DAMAGE) for row in small if row["kind"] == "damage"]
-        for _, _, _, reason, source in sorted(damages, key=lambda damage: damage[4]):
-            say(f"warning: skipped: {source}: {reason}")
+        damages = [
+            gaps.FileDamage(*(row[name] for name in gaps.FileDamage._fields))
+            for row in small
+            if row["kind"] == "damage"
+        ]
+        for damage in sorted(damages, key=lambda damage: damage.source):
+            say(f"warning: skipped: {damage.source}: {damage.reason}")
         known_from = gaps.known_from(spans)
         gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
         for boot, count in tables.without_start(facts, known_from):

@@ -65,7 +65,7 @@ _OWN = [
     ("first_seq", _INT), ("from_ms", _INT), ("end_ms", _INT), ("intervals", _INT), ("elapsed_ms", _INT),
     ("longest_ms", _INT), ("jump_ms", _INT),
     # of kind "damage", where `seq` is the last complete interval before it, and `end_ms` the end of that interval
-    ("reason", _TEXT), ("source", _TEXT),
+    ("reason", _TEXT), ("source", _TEXT), ("damaged_file", _TEXT),
     # of kind "group" and "reader": over the intervals of the hour, beginning with the first one that has the row
     ("lag_max", _INT), ("lag_sum", _INT), ("lag_count", _INT), ("lag_seconds_max", pa.float64()),
 ]  # fmt: skip
@@ -296,7 +296,7 @@ class _Hour:
         if self._bad:
             reason = f"has {counted(self._bad, 'row')} with a valid checksum that cannot be parsed"
             source, end_ms = self._spans[-1]["source"], self._spans[-1]["end_ms"]
-            damage = {"reason": reason, "source": source, "end_ms": end_ms}
+            damage = {"reason": reason, "source": source, "damaged_file": source, "end_ms": end_ms}
             yield self._batch("damage", _rows([damage]))
 
     def _batch(self, kind: str | None, table: pa.Table) -> pa.RecordBatch:
@@ -384,6 +384,7 @@ def _damage(file: SpoolFile, last_seq: int, last_end_ms: int, damage: Damage) ->
     row = {
         "reason": damage.reason,
         "source": f"{file.path.name}, {damage.unit} {damage.position}",
+        "damaged_file": file.path.name,
         "end_ms": last_end_ms,
     }
     return _facts(_rows([row]), {"kind": "damage", "boot": file.boot, "seq": last_seq})

@@ -16,7 +16,8 @@ that it computed as a whole, and does not change other days. The columns of each
 - ``workers_hourly``: worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
 - ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
   counts are in this hour; 0 without such a gap, missing in tables of older versions).
-- ``gaps``: from, to, reason, source; one row for each day of a gap; from = to if the duration is unknown.
+- ``gaps``: from, to, reason, source, damaged_files (names of spool files, separated by spaces); one row for each day of a gap;
+  from = to if the duration is unknown.
 
 Rows are in the order of their keys. Counts are 64-bit integers, times are timestamps in UTC.
 """
