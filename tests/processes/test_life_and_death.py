@@ -185,4 +185,4 @@ def test_a_process_that_never_serves_fails_the_start(broker):
     assert broker.end() == 1
     lines = [line for line in broker.log().splitlines() if line.startswith("odradek: ")]
     assert lines == ["odradek: coordinator-0 cannot start (exit code 1): see its messages above"]
-    assert broker.log().count("RuntimeError: this one never starts") == 6
+    assert broker.log().count("RuntimeError: this process never starts") == 6

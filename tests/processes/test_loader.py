@@ -37,6 +37,7 @@ def load(cluster, clean=True):
         index=0,
         kind=ProcessKind.LOADER,
         ordinal=0,
+        count=1,
         listeners=(),
         advertised=(),
         log_dirs=cluster.data,
@@ -282,7 +283,7 @@ def test_every_directory_has_separate_loaders(cluster, loaders, directories, exp
             log_dirs=[cluster.data[0]] * directories,
             clean=[True] * directories,
             forward_path="",
-            notes={"count": loaders},
+            count=loaders,
         )
         found.append(loader.Loading(context, None).directories())
     assert found == expected

@@ -23,7 +23,7 @@ from tests.waiting import until
 LIMIT_S = 60
 
 
-class Held:
+class WorkerUnderTest:
     """A worker with the acceptor's end of its channel, on the running loop; its ticks come when the test calls them."""
 
     def __init__(self, path) -> None:
@@ -36,6 +36,7 @@ class Held:
             index=0,
             kind=ProcessKind.WORKER,
             ordinal=0,
+            count=1,
             listeners=(),
             advertised=(),
             log_dirs=[path],
@@ -69,7 +70,7 @@ def sockets() -> int:
 def run(tmp_path):
     def runner(test) -> None:
         async def main() -> None:
-            held = Held(tmp_path)
+            held = WorkerUnderTest(tmp_path)
             try:
                 await asyncio.wait_for(test(held), LIMIT_S)
             finally:
@@ -136,7 +137,7 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             far.close()
             wires.append(Wire.over(near))
         held.worker._on_handover()
-        with slots.Held(slot):
+        with slots.SlotLock(slot):
             for wire in wires:
                 wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
@@ -174,7 +175,7 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
         far.close()
         wire = Wire.over(near)
         held.worker._on_handover()
-        with slots.Held(slot):
+        with slots.SlotLock(slot):
             for number in range(2):
                 wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
             held.worker._on_data()

@@ -269,9 +269,8 @@ class Loading:
     def directories(self) -> list[int]:
         """The numbers of the log directories in which this loader opens logs: one, or several if there are fewer loaders than
         log directories."""
-        directories, loaders = len(self._context.log_dirs), int(str(self._context.notes.get("count", 1)))
-        mine = self._context.ordinal
-        return list(range(mine, directories, loaders)) if mine < directories else [mine % directories]
+        directories, mine = len(self._context.log_dirs), self._context.ordinal
+        return list(range(mine, directories, self._context.count)) if mine < directories else [mine % directories]
 
     def _measure(self, slot: int, log_dir: int) -> None:
         """Add the bytes that must be recovered to the directory's count, so that the status can show how much is left."""

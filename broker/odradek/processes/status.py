@@ -64,7 +64,8 @@ class StatusSocket:
 
 def report(supervisor: "Supervisor") -> dict[str, Any]:
     """The status document: identity, state, listeners, counts, log directories, and a row for each process."""
-    shm, directories, acceptor = supervisor.shm, supervisor.directories, supervisor.acceptor
+    broker, resources = supervisor.broker, supervisor.resources
+    shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
     now = supervisor.clock()
     processes = [
         {
@@ -80,7 +81,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
             "pss_bytes": pss_bytes(os.getpid()),
         }
     ]
-    for child in supervisor.children.all:
+    for child in broker.children.all:
         if child.row.stage == 0 and not child.running:
             continue
         info = shm.process(child.index)
@@ -103,10 +104,10 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "version": __version__,
         "state": supervisor.state,
         "uptime_s": round(now - supervisor.started, 3),
-        "node_id": supervisor.config.node_id,
+        "node_id": resources.config.node_id,
         "cluster_id": directories.cluster_id,
-        "listeners": [listener._asdict() for listener in supervisor.bound],
-        "metrics": _address(supervisor.metrics_socket),
+        "listeners": [listener._asdict() for listener in resources.bound],
+        "metrics": _address(resources.metrics_socket),
         "partitions": shm.partitions,
         "producer_state": shm.producer_state,
         "loading": loading_report(shm.loading_dirs, directories.paths),

@@ -94,7 +94,7 @@ class Worker:
         self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
         self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
-        count = max(1, int(str(context.notes.get("count", 1))))
+        count = context.count
         self.view = WorkerView(
             config=config,
             shm=self.shm,
