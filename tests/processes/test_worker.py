@@ -10,6 +10,7 @@ import uvloop
 from odradek._ext.shm.layout import ProcessKind
 
 from odradek._ext.partition import slots
+from odradek.api.dispatch import Dispatcher
 from odradek.config import broker_config
 from odradek.net.handover import Sender, make_channel
 from odradek.processes.context import ProcessContext
@@ -283,3 +284,33 @@ def test_memory_kept_for_idle_connections_is_in_the_status(tmp_path):
         assert sorted(kept)[-2:] == [0, 1_000_004]
         wire.socket.close()
         until(lambda: broker.status()["kept_bytes"] == 0, "it is gone with its connection")
+
+
+def test_the_process_table_names_the_request_that_is_executed_and_its_client(run, monkeypatch):
+    """After a crash, the supervisor's log line names both."""
+    requests = []
+    execute = Dispatcher.__call__
+
+    async def test(held):
+        def record(dispatcher, *arguments):
+            requests.append(held.broker.shm.process(0).request)
+            return execute(dispatcher, *arguments)
+
+        monkeypatch.setattr(Dispatcher, "__call__", record)
+        longest = f"[{':'.join(['ffff'] * 8)}]:65535"
+        for number, peer in enumerate((longest, "10.1.2.3:4")):
+            near, far = socket.socketpair()
+            held.acceptor.send(far.fileno(), number, 0, peer)
+            far.close()
+            held.worker._on_handover()
+            wire = Wire.over(near)
+            wire.send(api_versions.Request(), api_versions.API_KEY, 0)
+            held.worker._on_data()
+            wire.receive()
+            near.close()
+        assert [request["peer"] for request in requests] == [longest, "10.1.2.3:4"]
+        assert [request["client_id"] for request in requests] == ["wire", "wire"]
+        assert {request["api_key"] for request in requests} == {api_versions.API_KEY}
+        assert held.broker.shm.process(0).request is None  # it is executed
+
+    run(test)
