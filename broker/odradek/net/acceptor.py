@@ -17,7 +17,7 @@ from odradek.net.limits import ConnectionLimits, canonical_address
 log = logging.getLogger("odradek.connections")
 
 ACCEPTS_PER_WAKE = 64
-BACKLOG = 256
+MAX_WAITING = 256
 REASONS_KEPT = 1000
 _PROGRAM_ERRORS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -74,8 +74,8 @@ class Acceptor:
 
     @property
     def may_accept(self) -> bool:
-        """False while `BACKLOG` sockets wait for a channel, or while max.connections is reached: then new connections stay in
-        the listener's backlog."""
+        """False while `MAX_WAITING` sockets wait for a channel, or while max.connections is reached: then new connections stay
+        in the listener's backlog."""
         if self.limits.full:
             if not self._logged_full:
                 self._logged_full = True
@@ -87,7 +87,7 @@ class Acceptor:
             return False
         if len(self.limits) < self.limits.total * 0.9:
             self._logged_full = False
-        return len(self._waiting) < BACKLOG
+        return len(self._waiting) < MAX_WAITING
 
     def accept(self, listening: socket.socket, listener_index: int) -> bool:
         """Accept the connections that wait on a listener. Returns False if the system has no resources for more, and accepting

@@ -104,12 +104,11 @@ def _bind_metrics(listener: Listener) -> socket.socket:
 
 
 def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
-    backlog = "socket.listen.backlog.size"
     try:
         return listeners.bind(
             listener,
-            # Kafka's default of 50 suits a thread that only accepts. Here connections also wait while processes start.
-            backlog=config.integer(backlog) if config.is_set(backlog) else listeners.BACKLOG,
+            # The default is larger than Kafka's, because connections also wait here while processes start.
+            backlog=config.integer("socket.listen.backlog.size"),
             send_buffer=config.integer("socket.send.buffer.bytes"),
             receive_buffer=config.integer("socket.receive.buffer.bytes"),
         )
