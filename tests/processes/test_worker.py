@@ -142,7 +142,7 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             for wire in wires:
                 wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
-            assert len(held.worker._retries) == 3
+            assert len(held.worker.delayed_appends._retries) == 3
 
         class Failing:
             """In the place of the second one."""
@@ -153,8 +153,8 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             def again(self):
                 raise RuntimeError("as if memory were short")
 
-        held.worker._retries[1] = Failing(held.worker._retries[1])
-        held.worker._handle_retries()
+        held.worker.delayed_appends._retries[1] = Failing(held.worker.delayed_appends._retries[1])
+        held.worker.delayed_appends.handle_retries()
         for number in (0, 2):
             assert wires[number].receive().responses[0].partition_responses[0].error_code == 0
         assert wires[1].closed_by_broker()
@@ -180,7 +180,7 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
             for number in range(2):
                 wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
-        first = held.worker._retries[0]
+        first = held.worker.delayed_appends._retries[0]
 
         class Failing:
             connection, cancelled, executed, tries = first.connection, False, False, 0
@@ -188,8 +188,8 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
             def again(self):
                 raise RuntimeError("as if memory were short")
 
-        held.worker._retries[0] = Failing()
-        held.worker._handle_retries()
+        held.worker.delayed_appends._retries[0] = Failing()
+        held.worker.delayed_appends.handle_retries()
         assert wire.closed_by_broker()
         assert slots.describe(slot)["log_end_offset"] == 0
         wire.socket.close()
@@ -220,7 +220,7 @@ def test_a_wake_up_serves_waiting_requests_even_if_other_work_of_it_fails(run, f
         worker = held.worker
         served = []
 
-        class Room:
+        class Purgatory:
             def serve(self):
                 served.append(True)
 
@@ -230,7 +230,7 @@ def test_a_wake_up_serves_waiting_requests_even_if_other_work_of_it_fails(run, f
         def fail(*_):
             raise RuntimeError("as if memory were short")
 
-        worker.room = Room()
+        worker.purgatory = Purgatory()
         if failing == "topics":
             worker._take_over_metadata = fail
         else:
@@ -250,8 +250,8 @@ def test_a_tick_that_fails_does_not_end_the_ticks(run, caplog):
         def fail():
             raise RuntimeError("as if memory were short")
 
-        worker._count = fail
-        worker._tick()
+        worker.upkeep._count = fail
+        worker.upkeep.tick()
         assert held.broker.shm.process(0).progress > beats
         beats = held.broker.shm.process(0).progress
         while held.broker.shm.process(0).progress == beats:
