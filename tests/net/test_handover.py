@@ -72,21 +72,21 @@ def test_a_full_channel_refuses_a_socket_until_it_has_room(channel):
 
 def test_closed_connections_are_reported_in_order(channel):
     sender, receiver, _ = channel
-    receiver.closed(range(1700))
-    receiver.closed([2**64 - 1])
-    assert sender.closed() == [*range(1700), 2**64 - 1]
-    assert sender.closed() == []
+    receiver.report_closed(range(1700))
+    receiver.report_closed([2**64 - 1])
+    assert sender.read_closed() == [*range(1700), 2**64 - 1]
+    assert sender.read_closed() == []
 
 
 def test_closed_connections_that_do_not_fit_are_reported_later(channel):
     sender, receiver, _ = channel
-    receiver.closed(range(500_000))
+    receiver.report_closed(range(500_000))
     found = []
     while len(found) < 500_000:
-        more = sender.closed()
+        more = sender.read_closed()
         assert more
         found += more
-        receiver.closed([])
+        receiver.report_closed([])
     assert found == list(range(500_000))
 
 
@@ -94,7 +94,7 @@ def test_a_message_cut_short_does_not_break_the_acceptor(channel):
     sender, _, theirs = channel
     theirs.send((5).to_bytes(8, "little") + b"abc")
     theirs.send(b"x")
-    assert sender.closed() == [5]
+    assert sender.read_closed() == [5]
 
 
 def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(channel):
@@ -111,21 +111,21 @@ def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(ch
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert near.recv(1) == b""
-    assert sender.closed() == [9]
+    assert sender.read_closed() == [9]
 
 
 def test_no_connection_is_counted_or_uncounted_twice():
     limits = ConnectionLimits(3, 2, {"::1": 1})
-    limits.opened(1, "10.0.0.1")
-    limits.opened(2, "10.0.0.1")
+    limits.add(1, "10.0.0.1")
+    limits.add(2, "10.0.0.1")
     assert limits.refusal("10.0.0.1") == "10.0.0.1 has reached max.connections.per.ip=2"
     assert limits.refusal("10.0.0.2") is None and not limits.full
-    limits.opened(3, "::1")
+    limits.add(3, "::1")
     assert limits.full and str(limits.refusal("::1")).endswith("=1")
     for _ in range(3):
-        limits.closed(1)
+        limits.remove(1)
     assert len(limits) == 2 and limits.refusal("10.0.0.1") is None
-    limits.opened(4, "10.0.0.1")
+    limits.add(4, "10.0.0.1")
     assert limits.refusal("10.0.0.1")
 
 

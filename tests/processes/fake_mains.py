@@ -104,7 +104,7 @@ class Worker:
             select.select([], [], [])
         elif command == "":
             sock.close()
-            self.receiver.closed([self.open.pop(sock)])
+            self.receiver.report_closed([self.open.pop(sock)])
         else:
             os.kill(os.getpid(), signal.Signals[command])
 

@@ -8,7 +8,7 @@ import pytest
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
 
-from odradek.processes.children import Children, RestartDelay, exit_reason
+from odradek.processes.children import Children, RestartDelay, describe_request, exit_reason
 from odradek.processes.event_loop import EventLoop
 from odradek.processes.table import PROCESSES
 
@@ -43,6 +43,14 @@ def test_exit_reasons_of_signals(number, words):
 
 def test_exit_reasons_of_exit_codes():
     assert exit_reason(3 << 8) == ("exit code 3", None)
+
+
+@pytest.mark.parametrize(("client_id", "shown"), [("billing", "client id billing"), ("", "no client id")])
+def test_the_request_of_a_process_that_died_is_described_with_its_client(client_id, shown):
+    request = {"api_key": 0, "api_version": 9, "correlation_id": 17, "client_id": client_id, "peer": "10.1.2.3:4"}
+    text, fields = describe_request(request)
+    assert text == (f"; it was executing a request of API key 0 version 9, correlation id 17, of 10.1.2.3:4 ({shown})")
+    assert fields == {"client_id": client_id or None, "client_address": "10.1.2.3:4"}
 
 
 def test_timers_run_once_when_due_and_in_no_turn_before():

@@ -96,7 +96,7 @@ def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_one
         before = sockets()
         held.worker._on_handover()
         assert sorted(held.worker.data_loop.connections) == [1, 3]
-        assert held.acceptor.closed() == [2]
+        assert held.acceptor.read_closed() == [2]
         assert sockets() == before + 2  # those that are served
         for near, _ in pairs:
             wire = Wire.over(near)
@@ -118,7 +118,7 @@ def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
             far.close()
         held.worker._on_handover()
         assert list(held.worker.data_loop.connections) == [7]
-        assert held.acceptor.closed() == []
+        assert held.acceptor.read_closed() == []
         assert second[0].recv(1) == b""
         for near, _ in (first, second):
             near.close()
@@ -158,7 +158,7 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
         for number in (0, 2):
             assert wires[number].receive().responses[0].partition_responses[0].error_code == 0
         assert wires[1].closed_by_broker()
-        assert held.acceptor.closed() == [1]
+        assert held.acceptor.read_closed() == [1]
         for wire in wires:
             wire.socket.close()
 
@@ -202,7 +202,7 @@ def test_a_worker_whose_supervisor_has_ended_stops_in_order(run, caplog, undeliv
     async def test(held):
         caplog.set_level("INFO")
         if undelivered:  # then the channel does not end but is reset
-            held.worker.receiver.closed([1, 2, 3])
+            held.worker.receiver.report_closed([1, 2, 3])
         held.ours.close()
         held.worker._on_handover()
         assert held.worker.stopping

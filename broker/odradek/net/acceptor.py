@@ -81,7 +81,7 @@ class Acceptor:
                 self._logged_full = True
                 count("connections_full")
                 log.warning(
-                    "max.connections=%d is reached: new connections wait in the backlog until others close",
+                    "max.connections=%d is reached: new connections wait in the backlog until open connections close",
                     self.limits.total,
                 )
             return False
@@ -106,11 +106,12 @@ class Acceptor:
                     log.warning("cannot accept connections: %s; retrying after a pause", error.strerror)
                     return False
                 continue  # that connection failed before it was accepted
-            self._take(sock, address[0], address[1], listener_index)
+            self._admit(sock, address[0], address[1], listener_index)
         self.hand_over()
         return True
 
-    def _take(self, sock: socket.socket, host: str, port: int, listener_index: int) -> None:
+    def _admit(self, sock: socket.socket, host: str, port: int, listener_index: int) -> None:
+        """Count a new connection and queue it for a worker; close it if a limit refuses it."""
         address = canonical_address(host)
         reason = self.limits.refusal(address)
         if reason is not None:
@@ -134,7 +135,7 @@ class Acceptor:
         connection_id = self._next_id
         self._next_id += 1
         self.accepted += 1
-        self.limits.opened(connection_id, address)
+        self.limits.add(connection_id, address)
         peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         self._waiting.append(_Waiting(sock, connection_id, listener_index, peer))
 
@@ -170,7 +171,7 @@ class Acceptor:
 
     def read_closed(self, ordinal: int) -> None:
         """Read from a worker's channel which connections it has closed."""
-        for connection_id in self._senders[ordinal].closed():
+        for connection_id in self._senders[ordinal].read_closed():
             self._forget(connection_id)
 
     def worker_died(self, ordinal: int) -> None:
@@ -193,7 +194,7 @@ class Acceptor:
 
     def _forget(self, connection_id: int) -> None:
         ordinal = self._worker_of.pop(connection_id, None)
-        self.limits.closed(connection_id)
+        self.limits.remove(connection_id)
         if ordinal is not None:
             self.handed[ordinal] -= 1
 
@@ -201,6 +202,6 @@ class Acceptor:
         """Close the sockets that were not handed over, and hand over no more."""
         self._closing = True
         for waiting in self._waiting:
-            self.limits.closed(waiting.connection_id)
+            self.limits.remove(waiting.connection_id)
             waiting.socket.close()
         self._waiting.clear()

@@ -45,7 +45,7 @@ def make_channel() -> tuple[socket.socket, socket.socket]:
 
 
 class Sender:
-    """The acceptor's end."""
+    """The acceptor's end of a channel."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -63,22 +63,22 @@ class Sender:
             raise
         return True
 
-    def closed(self) -> list[int]:
+    def read_closed(self) -> list[int]:
         """The ids of the connections that the worker has closed since the last call."""
-        closed: list[int] = []
+        connection_ids: list[int] = []
         while True:
             try:
                 data = self.channel.recv(_IDS_PER_MESSAGE * _ID.size)
             except BlockingIOError:
-                return closed
+                return connection_ids
             if not data:
-                return closed
+                return connection_ids
             whole = len(data) - len(data) % _ID.size
-            closed += [number for (number,) in _ID.iter_unpack(data[:whole])]
+            connection_ids += [number for (number,) in _ID.iter_unpack(data[:whole])]
 
 
 class Receiver:
-    """The worker's end.
+    """The worker's end of a channel.
 
     :param fd: the inherited descriptor; it stays open for the worker's successor.
     """
@@ -118,14 +118,14 @@ class Receiver:
                     "lost a connection from %s: no file descriptor is free; raise the limit of open files",
                     data[_HEAD.size :].decode(),
                 )
-                self.closed([connection_id])
+                self.report_closed([connection_id])
                 continue
             os.set_inheritable(fds[0], False)
             os.set_blocking(fds[0], False)
             received.append(HandedOver(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
         return received
 
-    def closed(self, connection_ids: Iterable[int]) -> None:
+    def report_closed(self, connection_ids: Iterable[int]) -> None:
         """Report closed connections to the acceptor. Ids that do not fit into the channel now are sent by the next call."""
         self._unsent += connection_ids
         while self._unsent:

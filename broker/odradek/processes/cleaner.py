@@ -64,7 +64,7 @@ class Schedule:
         return min(LONGEST_WAIT_MS, max(0, min(due for due, _ in self._due.values()) - self._clock()))
 
     def make_due(self, name: str) -> None:
-        """Let a pass run before all others."""
+        """Run a pass next, before all others."""
         self._due[name] = (0, self._due[name][1])
 
     def take_due(self) -> Pass | None:
@@ -115,7 +115,7 @@ class Cleaner:
         """Run the passes when they are due, until SIGTERM."""
         beats = WaitingBeats(self._shm.beat)
         beats.start()
-        slot_upkeep.recover_dead()  # in case all processes died together, so that none was left to recover their slots
+        slot_upkeep.recover_dead()  # if all processes died together, no process recovered their slots
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._compaction.start()

@@ -1,7 +1,8 @@
-"""The intake: accepts connections on the listening sockets while there is room for them. Runs in the supervisor, on its loop.
+"""Accepts connections on the listening sockets while there is room for them. Runs in the supervisor, on its loop.
 
 It connects the acceptor (`net/acceptor.py`), which does the work, with the event loop: it watches the listening sockets while
-connections may be accepted, watches the workers' channels, and retries what has to wait.
+connections may be accepted, watches the workers' channels, and retries the hand-over of
+sockets that wait for room in a channel.
 """
 
 import socket

@@ -1,7 +1,8 @@
-"""What the broker's processes share: the shared memory, the children that map it, and the channels and sockets between them.
+"""The shared memory, the children that map it, and the channels and sockets between them.
 
-The supervisor owns it, and creates it again after a memory fault. What outlives a memory fault (the configuration, the log
-directories, the listening sockets) is in `BrokerResources`.
+The supervisor owns them. It builds them at its start and again after a memory fault. `BrokerResources` contains the parts that
+outlive a memory fault: the configuration, the log directories, the listening sockets. Only the supervisor's thread uses this
+module, except for `RunningBroker._run_child`, which runs in the forked child.
 """
 
 import gc
@@ -39,7 +40,7 @@ garbage; with Python's default thresholds, most of the time for such a response 
 
 @dataclass(frozen=True)
 class BrokerResources:
-    """What the broker has before its shared memory exists, and keeps when the shared memory is rebuilt.
+    """The parts that exist before the shared memory, and that are kept when the shared memory is rebuilt.
 
     :param sockets: the listening sockets of the listeners `bound`, in the same order.
     :param metrics_socket: the listening socket for the reporter; None if `metrics.listener` is empty.
@@ -131,8 +132,8 @@ class RunningBroker:
     def _run_child(self, child: Child) -> int:
         """Runs in the child: close the descriptors that it does not need, then call its main function.
 
-        The supervisor prepares before the fork what all children need: a child gets its own copy of every page that it touches,
-        including pages of code.
+        The supervisor prepares before the fork the objects that all children need: a child gets its own copy of every page that
+        it writes to, and Python also writes to objects that it only reads.
         """
         context = self._context_of(child)
         sockets = (context.forward_listener, context.metrics_socket)

@@ -132,16 +132,16 @@ def loading_report(progress: Sequence[dict[str, int]], paths: Sequence[Path]) ->
     """
     sums = {"done": "logs_done", "total": "logs"}
     sums |= {name: name for name in ("bytes_recovered", "bytes_to_recover", "truncated_bytes", "truncated_logs")}
-    left = [remaining_s(counts) for counts in progress]
+    remaining = [remaining_s(counts) for counts in progress]
     rows = [
         {"path": str(path)}
         | {name: counts[key] for name, key in sums.items()}
         | {"elapsed_s": counts["elapsed_ms"] / 1000, "remaining_s": seconds}
-        for path, counts, seconds in zip(paths, progress, left, strict=False)
+        for path, counts, seconds in zip(paths, progress, remaining, strict=False)
     ]
     return {name: sum(counts[key] for counts in progress) for name, key in sums.items()} | {
         "elapsed_s": max((counts["elapsed_ms"] for counts in progress), default=0) / 1000,
-        "remaining_s": max((seconds for seconds in left if seconds is not None), default=None),
+        "remaining_s": max((seconds for seconds in remaining if seconds is not None), default=None),
         "directories": rows,
     }
 
@@ -177,7 +177,7 @@ def _address(listening: socket.socket | None) -> dict[str, Any] | None:
 
 
 def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:
-    """A log directory with the free space that the cleaner found last; bytes are -1 before its first look."""
+    """A log directory with the free space that the cleaner measured last; bytes are -1 before its first measurement."""
     state, free, total, full_times = disk
     return {
         "path": path,

@@ -1,5 +1,7 @@
-"""The supervisor: creates what the processes share, forks them, accepts connections and hands them over, restarts dead
-children.
+"""The supervisor: starts, watches, restarts and stops the broker's processes.
+
+What it does: creates what the processes share (`running_broker.py`), forks the processes, accepts connections and hands them to
+workers (`intake.py`), kills children that are stuck and restarts children that died, and serves the status socket.
 
 What it must not do: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. So nothing
 that it supervises can break it.
@@ -52,10 +54,10 @@ class NoLogDirectoryLeft(Exception):
 class Supervisor:
     """The state machine of one broker: start, watch, restart, stop. `run` returns after the ordered stop.
 
-    `state` is "starting", "serving" or "stopping". `broker` is what the processes share now; it is replaced after a memory
-    fault.
+    `state` is "starting", "serving" or "stopping". `broker` is the present build of the shared memory; a memory fault replaces
+    it.
 
-    :param resources: what was created before; the caller releases it after `run`.
+    :param resources: the configuration, the log directories and the sockets; the caller releases them after `run`.
     """
 
     def __init__(self, resources: BrokerResources) -> None:
@@ -78,7 +80,7 @@ class Supervisor:
 
     @property
     def broker(self) -> RunningBroker:
-        """What the processes share; exists from the beginning of `run`."""
+        """The present build of the shared memory and its processes; exists from the beginning of `run`."""
         assert self._broker is not None
         return self._broker
 
@@ -143,7 +145,7 @@ class Supervisor:
                 log.warning("cannot remove %s: %s; the next start removes it", path, error.strerror)
 
     def _after_fault(self, fault: MemoryFault) -> None:
-        """Kill the children and release what they shared."""
+        """Kill the children, and release the channels and sockets that they shared."""
         self.memory_faults += 1
         self.last_fault = str(fault)
         self.broker.intake.stop()
@@ -165,6 +167,7 @@ class Supervisor:
     # -- children ---------------------------------------------------------------------------------------------------
 
     def _start(self, child: Child) -> None:
+        """Fork a child and watch it; if the system cannot create a process now, retry after a delay."""
         self.broker.take_over_settings()  # here, so that each child need not do it
         if self.broker.children.start(child):
             self.loop.watch(child.pidfd, lambda: self._child_ended(child))
@@ -172,12 +175,14 @@ class Supervisor:
             self._restart(child)
 
     def _restart(self, child: Child) -> None:
+        """Start a child again after its delay. Raises StartError if it cannot start before the broker has ever served."""
         delay = self.broker.children.restart_delay(child)
         self.loop.after(delay, f"restart {child.name}", lambda: self._start(child))
         if not self._served and (child.hopeless or child.restarts > MAX_RESTARTS_AT_START):
             raise StartError(f"{child.name} cannot start ({child.last_exit}): see its messages above")
 
     def _child_ended(self, child: Child) -> None:
+        """Reap a child, and restart it unless the broker stops. Raises MemoryFault if the shared memory must be rebuilt."""
         self.loop.unwatch(child.pidfd)
         number = self.broker.children.reap(child, stopping=self.signals.count > 0)
         if number in MEMORY_FAULTS:
@@ -190,7 +195,7 @@ class Supervisor:
     def _watch_children(self) -> None:
         """Once a second: report the supervisor's own progress, and kill children that make none."""
         now = self.clock()
-        if now - self._last_watch > SUSPENDED_S:
+        if now - self._last_watch > SUSPENDED_S:  # this process was suspended, and perhaps the children were, too
             self.broker.children.reset_progress()
         self._last_watch = now
         if self.state != "starting" or any(child.running for child in self.broker.children.all):
@@ -278,6 +283,7 @@ class Supervisor:
         self.loop.after(LOADING_REPORT_EVERY_S, "loading", self._report_loading)
 
     def _serve(self) -> None:
+        """Accept connections and serve until a stop signal arrives."""
         if self.signals.count:
             return
         gc.enable()
@@ -303,6 +309,7 @@ class Supervisor:
             self.loop.after(PID_FILE_RETRY_S, "pid file", self._write_pid_file)
 
     def _stop(self) -> None:
+        """Stop accepting, then end the processes in their stop order."""
         self.state = "stopping"
         self.loop.cancel("pid file")
         log.info("stopping")
@@ -319,7 +326,7 @@ class Supervisor:
     def _end(self, children: Sequence[Child]) -> None:
         """Send SIGTERM and wait until the children have ended; send SIGKILL after `odradek.stop.timeout.ms`, or when a
         further stop signal arrives."""
-        signals = self.signals.count  # read first: a signal may arrive in reaction to what the children log on SIGTERM
+        signals = self.signals.count  # read first: a signal may arrive in reaction to a log line of a child on SIGTERM
         self.broker.children.signal(children, signal.SIGTERM)
         deadline = self.clock() + self._stop_limit_s
         self.loop.after(self._stop_limit_s, "stop", lambda: None)

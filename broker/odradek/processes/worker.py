@@ -63,7 +63,10 @@ handlers_of(
 
 
 class Worker:
-    """The worker process. Everything in it is used only in the loop's thread."""
+    """The worker process: connects the data loop, the request handler, the purgatory and the coordinator with the event loop.
+
+    Only the loop's thread uses it; the threads that it owns receive jobs and return results through the loop.
+    """
 
     def __init__(self, context: ProcessContext, loop: asyncio.AbstractEventLoop) -> None:
         config = context.config
@@ -250,7 +253,7 @@ class Worker:
     def _report_closed(self) -> None:
         if self._closed:
             closed, self._closed = self._closed, []
-            self.receiver.closed(closed)
+            self.receiver.report_closed(closed)
             self.shm.set_connections(len(self.data_loop.connections))
         if self.stopping:
             self._check_drained()
@@ -273,6 +276,7 @@ class Worker:
     def _down_convert(
         self, work: tuple[list[tuple[Any, ...]], int], cancelled: Callable[[], bool], done: Callable[[Any], None]
     ) -> None:
+        """Convert batches for an old consumer on the conversion thread; `done` receives the result or the exception."""
         job = Stepwise(conversion(*work), cancelled)
 
         def finished(error: BaseException | None) -> None:
@@ -293,7 +297,9 @@ class Worker:
         then: Callable[[list[tuple[str, int, str | None]]], None],
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        def answered(reply: ForwardReply | ForwardError) -> None:
+        """Request the creation of topics from the coordinator; `then` receives [(name, error code, message)]."""
+
+        def on_reply(reply: ForwardReply | ForwardError) -> None:
             outcomes: list[tuple[str, int, str | None]]
             if isinstance(reply, ForwardReply) and reply.status == Status.OK:
                 self._take_over_metadata()
@@ -305,10 +311,10 @@ class Worker:
         try:
             deadline = self.loop.time() + timeout_s
             self.forward.send(
-                encode_names(names), context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
+                encode_names(names), context_of(connection, client_id), deadline, on_reply, Kind.AUTO_CREATE
             )
         except ForwardError as error:
-            self.loop.call_soon(answered, error)
+            self.loop.call_soon(on_reply, error)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -341,7 +347,7 @@ class Worker:
         self.look_ups.close()
         self.conversions.close()
         self.cold_reader.close()
-        self.receiver.closed(self._closed)
+        self.receiver.report_closed(self._closed)
         self.receiver.close()
 
 
