@@ -81,13 +81,13 @@ def test_closed_connections_are_reported_in_order(channel):
 def test_closed_connections_that_do_not_fit_are_reported_later(channel):
     sender, receiver, _ = channel
     receiver.report_closed(range(500_000))
-    found = []
-    while len(found) < 500_000:
+    connection_ids = []
+    while len(connection_ids) < 500_000:
         more = sender.read_closed()
         assert more
-        found += more
+        connection_ids += more
         receiver.report_closed([])
-    assert found == list(range(500_000))
+    assert connection_ids == list(range(500_000))
 
 
 def test_a_message_cut_short_does_not_break_the_acceptor(channel):
@@ -130,11 +130,11 @@ def test_no_connection_is_counted_or_uncounted_twice():
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("address", "canonical"),
     [("::ffff:10.1.2.3", "10.1.2.3"), ("fe80::1%eth0", "fe80::1"), ("0:0::1", "::1"), ("10.0.0.1", "10.0.0.1")],
 )
-def test_an_address_has_one_canonical_text(given, wanted):
-    assert canonical_address(given) == wanted
+def test_an_address_has_one_canonical_text(address, canonical):
+    assert canonical_address(address) == canonical
 
 
 def test_overrides_are_read_with_names_and_both_kinds_of_address():
@@ -150,8 +150,8 @@ def test_clients_receive_the_bound_port_of_a_listener():
     with listeners.bind(configured) as sock:
         bound = listeners.as_bound(configured, sock)
         assert bound.port == sock.getsockname()[1] != 0
-        told = configured._replace(host="elsewhere", port=0)
-        assert listeners.advertised([told], [bound]) == [told._replace(port=bound.port)]
+        elsewhere = configured._replace(host="elsewhere", port=0)
+        assert listeners.advertised([elsewhere], [bound]) == [elsewhere._replace(port=bound.port)]
         assert listeners.advertised([], [bound]) == [bound]
         with pytest.raises(listeners.BindError, match="the port is in use"):
             listeners.bind(bound)
@@ -179,7 +179,7 @@ def test_notifications_are_lines_on_the_socket_of_systemd(tmp_path, abstract):
 def test_without_a_notify_socket_nothing_is_sent(tmp_path, caplog):
     assert Notifier({}).watchdog_s is None
     Notifier({}).send(READY=1)
-    gone = Notifier({"NOTIFY_SOCKET": "@odradek-nobody-listens-here"})
-    gone.send(READY=1)
+    notifier = Notifier({"NOTIFY_SOCKET": "@odradek-nobody-listens-here"})
+    notifier.send(READY=1)
     assert "cannot send READY=1 to the service manager" in caplog.text
-    gone.close()
+    notifier.close()

@@ -145,7 +145,7 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             assert len(held.worker.delayed_appends._retries) == 3
 
         class Failing:
-            """In the place of the second one."""
+            """In the place of the second request."""
 
             def __init__(self, pending) -> None:
                 self.connection, self.cancelled, self.executed, self.tries = pending.connection, False, False, 0
@@ -280,10 +280,10 @@ def test_memory_kept_for_idle_connections_is_in_the_status(tmp_path):
     with Broker({"num.network.threads": 2}, directory=tmp_path) as broker, Wire(broker.host, broker.port) as wire:
         wire.socket.sendall((60_000_000).to_bytes(4, "big") + bytes(1_000_000))
         until(lambda: broker.status()["kept_bytes"] == 1_000_004, "the part of a request is counted")
-        kept = [one["kept_bytes"] for one in broker.processes()]
+        kept = [process["kept_bytes"] for process in broker.processes()]
         assert sorted(kept)[-2:] == [0, 1_000_004]
         wire.socket.close()
-        until(lambda: broker.status()["kept_bytes"] == 0, "it is gone with its connection")
+        until(lambda: broker.status()["kept_bytes"] == 0, "it is released with its connection")
 
 
 def test_the_process_table_names_the_request_that_is_executed_and_its_client(run, monkeypatch):

@@ -23,7 +23,7 @@ _PROGRAM_ERRORS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class _Waiting:
+class _AcceptedSocket:
     """An accepted socket that has not been handed to a worker yet."""
 
     __slots__ = ("connection_id", "listener_index", "peer", "socket")
@@ -58,7 +58,7 @@ class Acceptor:
         self._ready = ready
         self._next_id = 1
         self._worker_of: dict[int, int] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_AcceptedSocket] = deque()
         self._logged_reasons: set[str] = set()
         self._logged_full = False
         self._closing = False
@@ -137,7 +137,7 @@ class Acceptor:
         self.accepted += 1
         self.limits.add(connection_id, address)
         peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        self._waiting.append(_Waiting(sock, connection_id, listener_index, peer))
+        self._waiting.append(_AcceptedSocket(sock, connection_id, listener_index, peer))
 
     def hand_over(self) -> None:
         """Hand over the waiting sockets until no channel has room."""
@@ -150,7 +150,7 @@ class Acceptor:
             self.handed[ordinal] += 1
             sent.socket.close()
 
-    def _send(self, waiting: _Waiting) -> int | None:
+    def _send(self, waiting: _AcceptedSocket) -> int | None:
         """Send a socket to the serving worker with the fewest connections whose channel has room; if no worker serves, to any
         worker. Returns its ordinal, or None if no channel has room."""
         ordinals = sorted(range(len(self._senders)), key=self.handed.__getitem__)
@@ -183,7 +183,7 @@ class Acceptor:
                 if self._worker_of.pop(item.connection_id, None) is not None:
                     self.handed[ordinal] -= 1
                 sock = socket.socket(fileno=item.fd)
-                self._waiting.append(_Waiting(sock, item.connection_id, item.listener_index, item.peer))
+                self._waiting.append(_AcceptedSocket(sock, item.connection_id, item.listener_index, item.peer))
         receiver.close()
         for connection_id in [number for number, worker in self._worker_of.items() if worker == ordinal]:
             self._forget(connection_id)

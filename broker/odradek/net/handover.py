@@ -27,8 +27,8 @@ class ChannelClosed(Exception):
     """The acceptor's end of the channel is closed: the supervisor has ended."""
 
 
-class HandedOver(NamedTuple):
-    """An accepted socket that a worker has received."""
+class AcceptedConnection(NamedTuple):
+    """A connection that the acceptor has handed to this worker; `fd` is its socket."""
 
     fd: int
     connection_id: int
@@ -91,12 +91,12 @@ class Receiver:
     def fileno(self) -> int:
         return self.channel.fileno()
 
-    def receive(self, limit: int = 64) -> list[HandedOver]:
+    def receive(self, limit: int = 64) -> list[AcceptedConnection]:
         """Receive the sockets that wait in the channel, at most `limit`; they are non-blocking and close-on-exec.
 
         :raises ChannelClosed: the channel is empty, and the acceptor's end is closed.
         """
-        received: list[HandedOver] = []
+        received: list[AcceptedConnection] = []
         while len(received) < limit:
             try:
                 data, ancillary, _, _ = self.channel.recvmsg(512, socket.CMSG_SPACE(4))
@@ -122,7 +122,7 @@ class Receiver:
                 continue
             os.set_inheritable(fds[0], False)
             os.set_blocking(fds[0], False)
-            received.append(HandedOver(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
+            received.append(AcceptedConnection(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
         return received
 
     def report_closed(self, connection_ids: Iterable[int]) -> None:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek import __version__
 from odradek._ext.shm.layout import DiskState, ProcessState
+from odradek._ext.shm.shared_memory import ProcessInfo
 from odradek.config.pid_file import STATUS_SOCKET
 from odradek.net.listeners import listen_unix
+from odradek.processes.children import Child
 
 if TYPE_CHECKING:
     from odradek.processes.supervisor import Supervisor
@@ -67,38 +69,11 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
     broker, resources = supervisor.broker, supervisor.resources
     shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
     now = supervisor.clock()
+    children = [child for child in broker.children.all if child.running or child.row.stage > 0]
     processes = [
-        {
-            "kind": "supervisor",
-            "ordinal": 0,
-            "pid": os.getpid(),
-            "state": supervisor.state,
-            "restarts": 0,
-            "connections": 0,
-            "kept_bytes": 0,
-            "uptime_s": round(now - supervisor.started, 3),
-            "last_exit": supervisor.last_fault,
-            "pss_bytes": pss_bytes(os.getpid()),
-        }
+        _supervisor_row(supervisor, now),
+        *(_child_row(child, shm.process(child.index), now) for child in children),
     ]
-    for child in broker.children.all:
-        if child.row.stage == 0 and not child.running:
-            continue
-        info = shm.process(child.index)
-        processes.append(
-            {
-                "kind": child.row.name,
-                "ordinal": child.ordinal,
-                "pid": child.pid if child.running else None,
-                "state": ProcessState(info.state).name.lower(),
-                "restarts": child.restarts,
-                "connections": info.connections,
-                "kept_bytes": info.kept_bytes,
-                "uptime_s": round(now - child.started, 3) if child.running else 0.0,
-                "last_exit": child.last_exit,
-                "pss_bytes": pss_bytes(child.pid) if child.running else 0,
-            }
-        )
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -122,6 +97,37 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         ],
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
         "processes": processes,
+    }
+
+
+def _supervisor_row(supervisor: "Supervisor", now: float) -> dict[str, Any]:
+    return {
+        "kind": "supervisor",
+        "ordinal": 0,
+        "pid": os.getpid(),
+        "state": supervisor.state,
+        "restarts": 0,
+        "connections": 0,
+        "kept_bytes": 0,
+        "uptime_s": round(now - supervisor.started, 3),
+        "last_exit": supervisor.last_fault,
+        "pss_bytes": pss_bytes(os.getpid()),
+    }
+
+
+def _child_row(child: Child, info: ProcessInfo, now: float) -> dict[str, Any]:
+    """The row of a child. :param info: its row of the shared process table."""
+    return {
+        "kind": child.row.name,
+        "ordinal": child.ordinal,
+        "pid": child.pid if child.running else None,
+        "state": ProcessState(info.state).name.lower(),
+        "restarts": child.restarts,
+        "connections": info.connections,
+        "kept_bytes": info.kept_bytes,
+        "uptime_s": round(now - child.started, 3) if child.running else 0.0,
+        "last_exit": child.last_exit,
+        "pss_bytes": pss_bytes(child.pid) if child.running else 0,
     }
 
 

@@ -42,7 +42,7 @@ from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, max_request_bytes
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
-from odradek.net.handover import ChannelClosed, HandedOver, Receiver
+from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
 from odradek.processes.context import ProcessContext
 from odradek.processes.delayed_appends import DelayedAppends
 from odradek.processes.expiry_timer import ExpiryTimer
@@ -219,7 +219,7 @@ class Worker:
         self.shm.set_connections(len(self.data_loop.connections))
         self._report_closed()
 
-    def _add(self, item: HandedOver) -> None:
+    def _add(self, item: AcceptedConnection) -> None:
         """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""
         try:
             self.data_loop.add(*item)
