@@ -215,7 +215,7 @@ def test_requests_are_answered_with_context_and_version(run):
     assert [request.kind for request in seen] == [Kind.KAFKA, Kind.KAFKA, Kind.AUTO_CREATE]
 
 
-def test_a_handler_that_raises_fails_its_own_request_only(run):
+def test_a_handler_that_raises_fails_its_own_request_only(run, caplog):
     async def handler(request):
         if request.payload == b"bad":
             raise RuntimeError("broken handler")
@@ -227,6 +227,9 @@ def test_a_handler_that_raises_fails_its_own_request_only(run):
         assert (bad.status, good.payload) == (Status.FAILED, b"good")
 
     run(test)
+    (line,) = [record for record in caplog.records if record.name == "odradek.forwarding" and record.exc_info]
+    assert line.message == "a forwarded request of [::1]:99 (client id c) failed"
+    assert (line.connection_id, line.client_address, line.client_id) == (1, "[::1]:99", "c")
 
 
 def test_requests_sent_before_the_coordinator_died_fail_and_are_never_sent_again(run):

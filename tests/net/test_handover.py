@@ -97,7 +97,7 @@ def test_a_message_cut_short_does_not_break_the_acceptor(channel):
     assert sender.read_closed() == [5]
 
 
-def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(channel):
+def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(channel, caplog):
     sender, receiver, _ = channel
     near, far = socket.socketpair()
     with near:
@@ -112,6 +112,9 @@ def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(ch
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert near.recv(1) == b""
     assert sender.read_closed() == [9]
+    (line,) = caplog.records
+    assert "lost connection 9 from a:1" in line.message
+    assert (line.connection_id, line.client_address) == (9, "a:1")
 
 
 def test_no_connection_is_counted_or_uncounted_twice():

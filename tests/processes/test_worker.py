@@ -107,7 +107,9 @@ def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_one
             near.close()
 
     run(test)
-    assert "closing connection 2 from b:2 because the system cannot serve it: Operation not permitted" in caplog.text
+    text = "closing connection 2 from b:2 because the system cannot serve it: Operation not permitted"
+    (line,) = [record for record in caplog.records if record.message == text]
+    assert (line.connection_id, line.client_address) == (2, "b:2")
 
 
 def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):

@@ -124,19 +124,22 @@ class Acceptor:
                 log.warning("refusing connections: %s", reason)
             sock.close()
             return
+        peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
-            log.info("a connection from %s ended right after it was accepted: %s", address, error.strerror)
+            log.info(
+                "a connection from %s ended right after it was accepted: %s",
+                peer, error.strerror, extra={"client_address": peer},
+            )  # fmt: skip
             sock.close()
             return
         connection_id = self._next_id
         self._next_id += 1
         self.accepted += 1
         self.limits.add(connection_id, address)
-        peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         self._waiting.append(_AcceptedSocket(sock, connection_id, listener_index, peer))
 
     def hand_over(self) -> None:

@@ -185,7 +185,8 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         try:
             status, metadata_version, payload = await self._handler(arrival)
         except Exception:
-            log.exception("a forwarded request of %s failed", arrival.context.client)
+            context = arrival.context
+            log.exception("a forwarded request of %s failed", context.client, extra=context.log_fields)
             status, metadata_version, payload = Status.FAILED, 0, b""
         arrival.answer(payload, metadata_version, status)
 

@@ -28,12 +28,17 @@ class ChannelClosed(Exception):
 
 
 class AcceptedConnection(NamedTuple):
-    """A connection that the acceptor has handed to this worker; `fd` is its socket."""
+    """A connection that the acceptor has handed to this worker; `fd` is its socket, `peer` the client's address and port."""
 
     fd: int
     connection_id: int
     listener_index: int
     peer: str
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The connection and the client as attributes of a log record: `extra` of a logging call."""
+        return {"connection_id": self.connection_id, "client_address": self.peer}
 
 
 def make_channel() -> tuple[socket.socket, socket.socket]:
@@ -113,16 +118,18 @@ class Receiver:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
             connection_id, listener_index = _HEAD.unpack_from(data)
-            if not fds:  # this process has no free descriptor, so the kernel closed the socket
+            peer = data[_HEAD.size :].decode()
+            item = AcceptedConnection(fds[0] if fds else -1, connection_id, listener_index, peer)
+            if item.fd < 0:  # this process has no free descriptor, so the kernel closed the socket
                 log.warning(
-                    "lost a connection from %s: no file descriptor is free; raise the limit of open files",
-                    data[_HEAD.size :].decode(),
-                )
-                self.report_closed([connection_id])
+                    "lost connection %d from %s: no file descriptor is free; raise the limit of open files",
+                    item.connection_id, item.peer, extra=item.log_fields,
+                )  # fmt: skip
+                self.report_closed([item.connection_id])
                 continue
-            os.set_inheritable(fds[0], False)
-            os.set_blocking(fds[0], False)
-            received.append(AcceptedConnection(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
+            os.set_inheritable(item.fd, False)
+            os.set_blocking(item.fd, False)
+            received.append(item)
         return received
 
     def report_closed(self, connection_ids: Iterable[int]) -> None:

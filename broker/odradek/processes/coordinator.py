@@ -145,7 +145,10 @@ class ControllerService:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message, _ = decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])
         except ProtocolError as error:
-            log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
+            log.warning(
+                "cannot decode a request of %s: %s; its connection is closed",
+                request.context.client, error, extra=request.context.log_fields,
+            )  # fmt: skip
             return ForwardReply(Status.MALFORMED, 0)
         call = CoordinatorCall(
             version=version,

@@ -226,11 +226,14 @@ class Worker:
         except OSError as error:
             log.warning(
                 "closing connection %d from %s because the system cannot serve it: %s",
-                item.connection_id, item.peer, error.strerror,
+                item.connection_id, item.peer, error.strerror, extra=item.log_fields,
             )  # fmt: skip
             self._closed.append(item.connection_id)
         except Exception:  # an internal error: the connections after this one must still be served
-            log.exception("cannot serve connection %d from %s: internal error", item.connection_id, item.peer)
+            log.exception(
+                "cannot serve connection %d from %s: internal error",
+                item.connection_id, item.peer, extra=item.log_fields,
+            )  # fmt: skip
             if item.connection_id not in self.data_loop.connections:
                 self._closed.append(item.connection_id)
 
@@ -281,7 +284,7 @@ class Worker:
 
         def finished(error: BaseException | None) -> None:
             if error is not None:
-                log.error("the down-conversion of batches for an old consumer failed", exc_info=error)
+                log.error("the down-conversion of batches for a Fetch failed; its connection is closed", exc_info=error)
             done(error if error is not None else job.result)
             self._settle()
 

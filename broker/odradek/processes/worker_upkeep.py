@@ -110,11 +110,9 @@ class WorkerUpkeep:
         connection = self._data_loop.connections.get(connection_id)
         log.warning(
             "refused %d batches of new idempotent producers, the last one from %s (client id %r): %s",
-            count,
-            "a closed connection" if connection is None else connection.peer,
-            client_id,
-            reason,
-        )
+            count, "a closed connection" if connection is None else connection.peer, client_id, reason,
+            extra={} if connection is None else connection.log_fields,
+        )  # fmt: skip
 
     def _count(self) -> None:
         if self._tick_due:
