@@ -1,5 +1,6 @@
 """Reads a request's header and passes the request to Producing, Fetching, the coordinator or Python. Runs in a worker's event loop."""
 
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -57,9 +58,12 @@ cdef class RequestHandler(FrameHandler):
         self.forward_table = forward_table
         self.routes = {route_number(key, version): route for (key, version), route in dict(routes).items()}
 
-    cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept:
+    cdef int note_request(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client,
+                          int64_t length) except -1:
         """Note the request in the process table, so that the supervisor can name a request that crashes the process [R 7]."""
         cdef Process* p = &region().processes[region().self]
+        cdef Py_ssize_t peer_bytes
+        cdef const char* peer = PyUnicode_AsUTF8AndSize(connection.peer, &peer_bytes)   # ASCII text is stored in this form: no copy
         p.request_key = key
         p.request_version = version
         p.request_correlation = correlation_id
@@ -67,7 +71,11 @@ cdef class RequestHandler(FrameHandler):
         if length:
             memcpy(p.request_client, client, length)
         p.request_client[length] = 0
+        peer_bytes = min(peer_bytes, <Py_ssize_t>63)
+        memcpy(p.request_peer, peer, peer_bytes)
+        p.request_peer[peer_bytes] = 0
         p.request_sequence += 1
+        return 0
 
     cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
         cdef Cursor body
@@ -96,7 +104,7 @@ cdef class RequestHandler(FrameHandler):
             return FRAME_CLOSE
         connection.counted_client(client, length)
         connection.data_loop.api = api_index(key)
-        self.note_request(key, version, correlation_id, client, length)
+        self.note_request(connection, key, version, correlation_id, client, length)
         if key == PRODUCE:
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)

@@ -19,6 +19,7 @@ OWN_DEFAULTS = {
     "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.jwt.validator.class",
     "metric.reporters",
+    "socket.listen.backlog.size",  # connections also wait while the broker's processes start
     "socket.receive.buffer.bytes",  # the operating system tunes it better: docs/decisions/0006-socket-buffers.md
     "remote.log.metadata.manager.class.name",
 }

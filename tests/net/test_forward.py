@@ -91,15 +91,15 @@ def test_frames_with_wrong_lengths_are_refused():
 def test_hostile_bytes_are_either_refused_or_a_frame_that_encodes_to_the_same_bytes(data, as_request):
     decode, head = (decode_request, 21) if as_request else (decode_reply, 17)
     try:
-        correlation, told = decode(data)
+        correlation, message = decode(data)
     except MalformedFrame:
         return
     assert len(data) >= head
-    assert data.endswith(told.payload)
+    assert data.endswith(message.payload)
     if as_request:
-        assert told.context.connection_id == int.from_bytes(data[21:29], "big")
+        assert message.context.connection_id == int.from_bytes(data[21:29], "big")
     else:
-        assert encode_reply(correlation, told)[4:] == data
+        assert encode_reply(correlation, message)[4:] == data
 
 
 @given(REQUESTS, st.integers(17, 20), st.integers(0, 255))
@@ -107,21 +107,21 @@ def test_a_context_of_another_length_is_refused_or_stays_within_its_frame(reques
     frame = bytearray(encode_request(1, request.kind, request.context, request.deadline, request.payload)[4:])
     frame[at] = byte
     try:
-        _, told = decode_request(bytes(frame))
+        _, message = decode_request(bytes(frame))
     except MalformedFrame:
         return
-    assert len(told.payload) <= len(frame) - 21 - 10
+    assert len(message.payload) <= len(frame) - 21 - 10
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
 def test_frames_are_independent_of_the_pieces_in_which_they_arrive(payloads, data):
-    whole = b"".join(len(one).to_bytes(4, "big") + one for one in payloads)
-    cutter, found, rest = FrameCutter(), [], whole
+    whole = b"".join(len(payload).to_bytes(4, "big") + payload for payload in payloads)
+    cutter, frames, rest = FrameCutter(), [], whole
     while rest:
         size = data.draw(st.integers(1, len(rest)))
-        found += cutter.feed(rest[:size])
+        frames += cutter.feed(rest[:size])
         rest = rest[size:]
-    assert found == payloads
+    assert frames == payloads
 
 
 class Bench:
@@ -215,7 +215,7 @@ def test_requests_are_answered_with_context_and_version(run):
     assert [request.kind for request in seen] == [Kind.KAFKA, Kind.KAFKA, Kind.AUTO_CREATE]
 
 
-def test_a_handler_that_raises_fails_its_own_request_only(run):
+def test_a_handler_that_raises_fails_its_own_request_only(run, caplog):
     async def handler(request):
         if request.payload == b"bad":
             raise RuntimeError("broken handler")
@@ -227,6 +227,9 @@ def test_a_handler_that_raises_fails_its_own_request_only(run):
         assert (bad.status, good.payload) == (Status.FAILED, b"good")
 
     run(test)
+    (line,) = [record for record in caplog.records if record.name == "odradek.forwarding" and record.exc_info]
+    assert line.message == "a forwarded request of [::1]:99 (client id c) failed"
+    assert (line.connection_id, line.client_address, line.client_id) == (1, "[::1]:99", "c")
 
 
 def test_requests_sent_before_the_coordinator_died_fail_and_are_never_sent_again(run):
@@ -524,9 +527,9 @@ def test_at_once_does_not_overtake_earlier_requests_of_the_connection(run):
         await bench.coordinator(handler, at_once=at_once)
         await bench.ask(b"quick-first")
         bench.client.hold()
-        asked = [bench.ask(b"slow"), bench.ask(b"quick-same"), bench.ask(b"quick-other", connection=2)]
+        requests = [bench.ask(b"slow"), bench.ask(b"quick-same"), bench.ask(b"quick-other", connection=2)]
         bench.client.release()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
         assert order.index(b"slow") < order.index(b"quick-same")
         assert order.index(b"quick-other") < order.index(b"slow")
         await bench.ask(b"quick-again")
@@ -585,10 +588,10 @@ def test_a_malformed_frame_ends_only_its_stream(run):
 def test_a_callback_that_raises_does_not_prevent_other_answers(run, caplog):
     async def test(bench):
         await bench.coordinator(echo)
-        told = []
+        payloads = []
 
         def callback(result):
-            told.append(result.payload)
+            payloads.append(result.payload)
             if result.payload == b"bad":
                 raise RuntimeError("a broken asker")
 
@@ -599,7 +602,7 @@ def test_a_callback_that_raises_does_not_prevent_other_answers(run, caplog):
         after = bench.ask(b"after")
         bench.client.release()
         await after
-        assert told == [b"first", b"bad", b"last"]
+        assert payloads == [b"first", b"bad", b"last"]
 
     run(test)
     assert "a broken asker" in caplog.text
@@ -627,13 +630,13 @@ def test_an_end_of_read_that_raises_delays_no_answer(run, caplog):
 )
 def test_a_coordinator_that_sends_malformed_frames_loses_its_stream(run, protocol_error):
     async def test(bench):
-        asked = bench.ask(b"asked")
+        request = bench.ask(b"asked")
         accepted, _ = await bench.loop.run_in_executor(None, bench.listener.accept)
         with accepted:
             accepted.setblocking(False)
             await bench.loop.sock_recv(accepted, 1)
             await bench.loop.sock_sendall(accepted, protocol_error + bytes(4))
-            outcome = await asyncio.gather(asked, return_exceptions=True)
+            outcome = await asyncio.gather(request, return_exceptions=True)
             assert isinstance(outcome[0], ForwardReply | ConnectionLost)
             while await bench.loop.sock_recv(accepted, 1000):
                 pass

@@ -75,7 +75,7 @@ def test_a_changed_context_of_a_connection_is_sent_again(run):
     async def test(bench):
         sock = bench.connect()
         connection = bench.loop.connections[1]
-        told = []
+        contexts = []
         for number, change in enumerate([lambda: None, lambda: setattr(connection, "principal", "User:a"),
                                          lambda: connection.runs("lib", "1.2"), lambda: None]):  # fmt: skip
             change()
@@ -84,8 +84,8 @@ def test_a_changed_context_of_a_connection_is_sent_again(run):
             request.answer(b"x")
             await bench.receive(sock)
             context = request.context
-            told.append((context.principal, context.software_name, context.software_version, context.client_id))
-        assert told == [
+            contexts.append((context.principal, context.software_name, context.software_version, context.client_id))
+        assert contexts == [
             ("User:ANONYMOUS", None, None, "a"),
             ("User:a", None, None, "a"),
             ("User:a", "lib", "1.2", "a"),

@@ -72,32 +72,32 @@ def test_a_full_channel_refuses_a_socket_until_it_has_room(channel):
 
 def test_closed_connections_are_reported_in_order(channel):
     sender, receiver, _ = channel
-    receiver.closed(range(1700))
-    receiver.closed([2**64 - 1])
-    assert sender.closed() == [*range(1700), 2**64 - 1]
-    assert sender.closed() == []
+    receiver.report_closed(range(1700))
+    receiver.report_closed([2**64 - 1])
+    assert sender.read_closed() == [*range(1700), 2**64 - 1]
+    assert sender.read_closed() == []
 
 
 def test_closed_connections_that_do_not_fit_are_reported_later(channel):
     sender, receiver, _ = channel
-    receiver.closed(range(500_000))
-    found = []
-    while len(found) < 500_000:
-        more = sender.closed()
+    receiver.report_closed(range(500_000))
+    connection_ids = []
+    while len(connection_ids) < 500_000:
+        more = sender.read_closed()
         assert more
-        found += more
-        receiver.closed([])
-    assert found == list(range(500_000))
+        connection_ids += more
+        receiver.report_closed([])
+    assert connection_ids == list(range(500_000))
 
 
 def test_a_message_cut_short_does_not_break_the_acceptor(channel):
     sender, _, theirs = channel
     theirs.send((5).to_bytes(8, "little") + b"abc")
     theirs.send(b"x")
-    assert sender.closed() == [5]
+    assert sender.read_closed() == [5]
 
 
-def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(channel):
+def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(channel, caplog):
     sender, receiver, _ = channel
     near, far = socket.socketpair()
     with near:
@@ -111,30 +111,33 @@ def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(ch
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert near.recv(1) == b""
-    assert sender.closed() == [9]
+    assert sender.read_closed() == [9]
+    (line,) = caplog.records
+    assert "lost connection 9 from a:1" in line.message
+    assert (line.connection_id, line.client_address) == (9, "a:1")
 
 
 def test_no_connection_is_counted_or_uncounted_twice():
     limits = ConnectionLimits(3, 2, {"::1": 1})
-    limits.opened(1, "10.0.0.1")
-    limits.opened(2, "10.0.0.1")
+    limits.add(1, "10.0.0.1")
+    limits.add(2, "10.0.0.1")
     assert limits.refusal("10.0.0.1") == "10.0.0.1 has reached max.connections.per.ip=2"
     assert limits.refusal("10.0.0.2") is None and not limits.full
-    limits.opened(3, "::1")
+    limits.add(3, "::1")
     assert limits.full and str(limits.refusal("::1")).endswith("=1")
     for _ in range(3):
-        limits.closed(1)
+        limits.remove(1)
     assert len(limits) == 2 and limits.refusal("10.0.0.1") is None
-    limits.opened(4, "10.0.0.1")
+    limits.add(4, "10.0.0.1")
     assert limits.refusal("10.0.0.1")
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("address", "canonical"),
     [("::ffff:10.1.2.3", "10.1.2.3"), ("fe80::1%eth0", "fe80::1"), ("0:0::1", "::1"), ("10.0.0.1", "10.0.0.1")],
 )
-def test_an_address_has_one_canonical_text(given, wanted):
-    assert canonical_address(given) == wanted
+def test_an_address_has_one_canonical_text(address, canonical):
+    assert canonical_address(address) == canonical
 
 
 def test_overrides_are_read_with_names_and_both_kinds_of_address():
@@ -150,8 +153,8 @@ def test_clients_receive_the_bound_port_of_a_listener():
     with listeners.bind(configured) as sock:
         bound = listeners.as_bound(configured, sock)
         assert bound.port == sock.getsockname()[1] != 0
-        told = configured._replace(host="elsewhere", port=0)
-        assert listeners.advertised([told], [bound]) == [told._replace(port=bound.port)]
+        elsewhere = configured._replace(host="elsewhere", port=0)
+        assert listeners.advertised([elsewhere], [bound]) == [elsewhere._replace(port=bound.port)]
         assert listeners.advertised([], [bound]) == [bound]
         with pytest.raises(listeners.BindError, match="the port is in use"):
             listeners.bind(bound)
@@ -179,7 +182,7 @@ def test_notifications_are_lines_on_the_socket_of_systemd(tmp_path, abstract):
 def test_without_a_notify_socket_nothing_is_sent(tmp_path, caplog):
     assert Notifier({}).watchdog_s is None
     Notifier({}).send(READY=1)
-    gone = Notifier({"NOTIFY_SOCKET": "@odradek-nobody-listens-here"})
-    gone.send(READY=1)
+    notifier = Notifier({"NOTIFY_SOCKET": "@odradek-nobody-listens-here"})
+    notifier.send(READY=1)
     assert "cannot send READY=1 to the service manager" in caplog.text
-    gone.close()
+    notifier.close()

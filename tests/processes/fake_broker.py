@@ -136,10 +136,10 @@ class FakeBroker:
         return read_status(str(self.data_dir), PATIENCE_S)
 
     def processes(self, kind=None):
-        return [one for one in self.status()["processes"] if kind in (None, one["kind"])]
+        return [process for process in self.status()["processes"] if kind in (None, process["kind"])]
 
     def pids(self):
-        return {f"{one['kind']}-{one['ordinal']}": one["pid"] for one in self.processes()}
+        return {f"{process['kind']}-{process['ordinal']}": process["pid"] for process in self.processes()}
 
     def log(self):
         return self.log_file.read_text() if self.log_file.exists() else ""
@@ -160,7 +160,7 @@ class FakeBroker:
         return self.end()
 
     def error_line(self):
-        """What a start that failed said, which must be one line."""
+        """The message of a start that failed, which must be one line."""
         code = self.end()
         lines = [line for line in self.log().splitlines() if line.startswith("odradek: ")]
         assert code == 1 and len(lines) == 1 and "Traceback" not in self.log(), self.log()

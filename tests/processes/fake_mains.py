@@ -97,14 +97,14 @@ class Worker:
             sock.sendall(b"echo\n")
         elif command == "stubborn":
             self.stubborn = True
-            sock.sendall(b"so be it\n")
+            sock.sendall(b"stubborn now\n")
         elif command == "raise":
-            raise RuntimeError("as the client wished")
+            raise RuntimeError("the client sent raise")
         elif command == "hang":
             select.select([], [], [])
         elif command == "":
             sock.close()
-            self.receiver.closed([self.open.pop(sock)])
+            self.receiver.report_closed([self.open.pop(sock)])
         else:
             os.kill(os.getpid(), signal.Signals[command])
 
@@ -118,9 +118,9 @@ MAINS = {"loader": loader, "worker": worker, "coordinator": idle}
 
 def rows(replaced):
     """The real table with these mains; the cleaner stays the real one. `replaced`: "name=function ..."."""
-    mains = {name: main.__name__ for name, main in MAINS.items()} | dict(one.split("=") for one in replaced.split())
-    found = []
+    mains = {name: main.__name__ for name, main in MAINS.items()} | dict(pair.split("=") for pair in replaced.split())
+    table = []
     for row in PROCESSES:
         main = f"tests.processes.fake_mains:{mains[row.name]}" if row.name in mains else row.main
-        found.append(replace(row, main=main))
-    return tuple(found)
+        table.append(replace(row, main=main))
+    return tuple(table)

@@ -47,8 +47,8 @@ def in_slot(cluster, topic, partition=0):
 
 
 def place(cluster, topic, partition=0):
-    (found,) = [path for data in cluster.data for path in data.glob(f"{topic}-{partition}")]
-    return found
+    (directory,) = [path for data in cluster.data for path in data.glob(f"{topic}-{partition}")]
+    return directory
 
 
 def test_logs_that_were_not_closed_cleanly_get_a_new_epoch_at_each_start(cluster):
@@ -70,7 +70,9 @@ def test_all_epochs_of_a_start_are_one_transaction(cluster, monkeypatch):
     cluster.controller.create_topics([NewTopic("a", 20), NewTopic("b", 20)])
     calls = []
     set_many = SqliteStore.set_many
-    monkeypatch.setattr(SqliteStore, "set_many", lambda *given: (calls.append(len(given[1])), set_many(*given)))
+    monkeypatch.setattr(
+        SqliteStore, "set_many", lambda *arguments: (calls.append(len(arguments[1])), set_many(*arguments))
+    )
     load(cluster, clean=False)
     assert calls == [40]
 

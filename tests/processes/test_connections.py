@@ -146,8 +146,8 @@ def test_children_inherit_only_their_descriptors(broker):
         files = open_files(pid)
         assert not listens_on(pid, broker.port)
         assert "anon_inode:[pidfd]" not in files and "anon_inode:[eventpoll]" not in files
-        until(  # besides for a moment the one by which it tells the test an event
-            lambda pid=pid, most=sockets[name]: sum(one.startswith("socket:") for one in open_files(pid)) <= most,
+        until(  # it has one more for a moment, by which it sends the test an event
+            lambda pid=pid, most=sockets[name]: sum(target.startswith("socket:") for target in open_files(pid)) <= most,
             lambda name=name, pid=pid: f"{name} has no more sockets than are its own: {open_files(pid)}",
         )
         assert str(broker.data_dir / ".lock") in files

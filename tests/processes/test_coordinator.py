@@ -43,14 +43,14 @@ def coordinator(broker):
     """Its process id, once it serves."""
 
     def serving():
-        (found,) = [process for process in broker.processes() if process["kind"] == "coordinator"]
-        return found["pid"] if found["state"] == "serving" else None
+        (process_row,) = [process for process in broker.processes() if process["kind"] == "coordinator"]
+        return process_row["pid"] if process_row["state"] == "serving" else None
 
     return until(serving, "the coordinator serves")
 
 
 def kill(broker):
-    """Kill the coordinator, and wait until it is gone."""
+    """Kill the coordinator, and wait until it has ended."""
     descriptor = os.pidfd_open(coordinator(broker))
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     assert select.select([descriptor], [], [], PATIENCE_S)[0]
@@ -84,13 +84,13 @@ def entries(broker, prefix):
 
 @pytest.fixture
 def broker():
-    with Broker({"odradek.stuck.process.ms": 600_000}, {"data": 1}) as one:  # one that is stopped is left alone
-        yield one
+    with Broker({"odradek.stuck.process.ms": 600_000}, {"data": 1}) as started:  # a stopped coordinator is not killed
+        yield started
 
 
 def test_the_broker_is_registered_as_in_kafka_and_leaves_when_it_stops(broker):
     registration = znodes.decode_broker(1, node(broker, "/brokers/ids/1"))
-    assert [(one.host, one.port) for one in registration.endpoints] == [(broker.host, broker.port)]
+    assert [(endpoint.host, endpoint.port) for endpoint in registration.endpoints] == [(broker.host, broker.port)]
     assert znodes.decode_controller(node(broker, "/controller")) == 1
     assert node(broker, "/controller_epoch") == b"1"
     broker.stop()
@@ -159,10 +159,10 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
 
 def test_offsets_are_not_stored_in_the_tree_for_a_topic_that_was_deleted_meanwhile(tmp_path):
     """The loop's mirror of the topics may be older than what the controller thread did."""
-    with tree_office(tmp_path, "there", "going") as office:
-        office._view.controller.image.deleting.add("going")
-        job = Stepwise(office.write_offsets("g", {("there", 0): 1, ("gone", 0): 2, ("going", 0): 3}))
-        assert job.finish() == {"gone", "going"}
+    with tree_office(tmp_path, "there", "deleting") as office:
+        office._view.controller.image.deleting.add("deleting")
+        job = Stepwise(office.write_offsets("g", {("there", 0): 1, ("deleted", 0): 2, ("deleting", 0): 3}))
+        assert job.finish() == {"deleted", "deleting"}
         assert offsets_of(office, "g") == {("there", 0): 1}
 
 

@@ -24,10 +24,10 @@ STILL_S = 1.2
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     config = {"num.network.threads": 2, "offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
-    with Broker(config, {"t": 1, "u": 1}, directory=tmp_path_factory.mktemp("late")) as one:
-        with GroupTalk(one.host, one.port) as wire:
+    with Broker(config, {"t": 1, "u": 1}, directory=tmp_path_factory.mktemp("late")) as started:
+        with GroupTalk(started.host, started.port) as wire:
             wire.until_coordinated("any")
-        yield one
+        yield started
 
 
 @contextlib.contextmanager
@@ -43,18 +43,18 @@ def standing_still(pid):
 
 
 def process(broker, kind):
-    """The first one of that kind."""
-    return min(one["pid"] for one in broker.processes() if one["kind"] == kind)
+    """The pid of the first process of a kind."""
+    return min(process["pid"] for process in broker.processes() if process["kind"] == kind)
 
 
 def connections(broker, count):
     """So many connections of the first worker, and of another one: those have had an answer."""
-    first, ours, others = process(broker, "worker"), [], []
-    while len(ours) < count or len(others) < count:
+    first, ours, theirs = process(broker, "worker"), [], []
+    while len(ours) < count or len(theirs) < count:
         wire = GroupTalk(broker.host, broker.port)
         wire.metadata("t")
-        (ours if has(first, wire) else others).append(wire)
-    return ours, others
+        (ours if has(first, wire) else theirs).append(wire)
+    return ours, theirs
 
 
 def has(pid, wire):
@@ -64,7 +64,7 @@ def has(pid, wire):
         fields = line.split()
         if fields[1].endswith(f":{local}") and fields[2].endswith(f":{remote}"):
             return f"socket:[{fields[9]}]" in open_files(pid)
-    raise AssertionError(f"the connection from port {remote} is not to be found")
+    raise AssertionError(f"the connection from port {remote} was not found")
 
 
 def send_commit(wire, group, offset):
@@ -121,9 +121,9 @@ def test_a_worker_that_was_suspended_executes_requests_that_expect_no_response(b
     stuck, alive = connections(broker, 3)
     member_id, _ = alive[0].joined("leaving", session_timeout_ms=600_000)
     with standing_still(process(broker, "worker")):
-        for number, one in enumerate(stuck):
-            one.send(produce_request([("u", [(0, batch(b"%d" % number))])], 0), produce.API_KEY, 9)
-            one.send(produce_request([("u", [(0, batch(b"with an answer"))])], 1), produce.API_KEY, 9)
+        for number, wire in enumerate(stuck):
+            wire.send(produce_request([("u", [(0, batch(b"%d" % number))])], 0), produce.API_KEY, 9)
+            wire.send(produce_request([("u", [(0, batch(b"with an answer"))])], 1), produce.API_KEY, 9)
         make = leave_group.Request
         leaving = make(group_id="leaving", members=[make.MemberIdentity(member_id=member_id)])
         stuck[0].send(leaving, leave_group.API_KEY, 5)

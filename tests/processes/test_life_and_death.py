@@ -22,13 +22,13 @@ def test_only_a_killed_process_is_restarted(broker, victim):
 
     def successor():
         """Once it has its handler of SIGTERM."""
-        found = next(one for one in broker.processes() if f"{one['kind']}-{one['ordinal']}" == victim)
-        return found["state"] == "serving" and found["pid"] not in (None, before[victim])
+        row = next(row for row in broker.processes() if f"{row['kind']}-{row['ordinal']}" == victim)
+        return row["state"] == "serving" and row["pid"] not in (None, before[victim])
 
     until(successor, f"{victim} is there again")
     after = broker.pids()
     assert {name for name in before if before[name] != after[name]} == {victim}
-    row = next(one for one in broker.processes() if one["pid"] == after[victim])
+    row = next(row for row in broker.processes() if row["pid"] == after[victim])
     assert row["restarts"] == 1 and row["last_exit"] == "ended by SIGKILL"
     for ordinal, client in clients.items():
         if victim == f"worker-{ordinal}":
@@ -44,7 +44,7 @@ def test_an_error_in_a_worker_is_logged_with_its_traceback_and_restarts_only_the
     client.command("raise")
     assert client.ended()
     assert broker.connect().hello["pid"] != client.hello["pid"]
-    assert "RuntimeError: as the client wished" in broker.log() and "fake_mains.py" in broker.log()
+    assert "RuntimeError: the client sent raise" in broker.log() and "fake_mains.py" in broker.log()
     assert f"worker-0 (pid {client.hello['pid']})" in broker.log()
     assert broker.processes("worker")[0]["last_exit"] == "exit code 1"
 
@@ -115,7 +115,7 @@ def test_interrupt_and_hang_up_stop_in_order_too(broker, number):
 
 def test_a_second_signal_kills_the_remaining_processes(broker):
     broker.start()
-    assert broker.connect().ask("stubborn") == "so be it"
+    assert broker.connect().ask("stubborn") == "stubborn now"
     broker.process.send_signal(signal.SIGTERM)
     broker.wait_for(" stubborn ")
     broker.process.send_signal(signal.SIGINT)
@@ -125,7 +125,7 @@ def test_a_second_signal_kills_the_remaining_processes(broker):
 
 def test_a_process_that_does_not_stop_in_time_is_killed(broker):
     broker.start("odradek.stop.timeout.ms=200")
-    assert broker.connect().ask("stubborn") == "so be it"
+    assert broker.connect().ask("stubborn") == "stubborn now"
     assert broker.stop() == 0
     assert "processes did not end within 0.2 s: killing worker-" in broker.log()
 
@@ -133,7 +133,7 @@ def test_a_process_that_does_not_stop_in_time_is_killed(broker):
 def test_a_memory_fault_during_the_stop_leaves_no_clean_shutdown_marker(broker):
     broker.start("num.network.threads=1")
     client = broker.connect()
-    assert client.ask("stubborn") == "so be it"
+    assert client.ask("stubborn") == "stubborn now"
     broker.process.send_signal(signal.SIGTERM)
     broker.wait_for(" stubborn ")
     os.kill(client.hello["pid"], signal.SIGSEGV)

@@ -37,6 +37,7 @@ def load(cluster, clean=True):
         index=0,
         kind=ProcessKind.LOADER,
         ordinal=0,
+        count=1,
         listeners=(),
         advertised=(),
         log_dirs=cluster.data,
@@ -82,9 +83,9 @@ def test_directories_of_unknown_topics_stay_and_are_logged(cluster, caplog):
         (path / "content").write_text("kept")
     assert load(cluster) == {"a": [0]}
     assert all((path / "content").read_text() == "kept" for path in (stray, foreign, doomed))
-    told = [record.getMessage() for record in caplog.records]
-    assert [line for line in told if "ghost-3" in line and "move it away or delete it" in line]
-    assert [line for line in told if "not a partition" in line]
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "ghost-3" in line and "move it away or delete it" in line]
+    assert [line for line in lines if "not a partition" in line]
 
 
 def test_a_directory_of_another_topic_with_that_name_is_not_used(cluster):
@@ -151,10 +152,10 @@ def test_a_topic_without_id_gets_one(cluster):
     cluster.store.create(znodes.state_path("old", 0), state, make_parents=True)
     assert load(cluster) == {"old": [0]}
     node = SqliteStore(cluster.path)
-    given = znodes.decode_topic("old", node.get("/brokers/topics/old")[0]).topic_id
+    topic_id = znodes.decode_topic("old", node.get("/brokers/topics/old")[0]).topic_id
     node.close()
     (path,) = [path for data in cluster.data for path in data.glob("old-0")]
-    assert read_partition_metadata(path) == given
+    assert read_partition_metadata(path) == topic_id
     begin(cluster)
     assert slots.describe(cluster.table.find("old", 0))["leader_epoch"] == 5, "its log was not there"
 
@@ -194,12 +195,12 @@ def test_the_header_counts_recovered_and_truncated_bytes_of_each_directory(clust
         for path in sorted(data.glob("a-*")):
             sizes[number] += fill_and_tear(path, torn=b"torn" * 30 if path.name in ("a-0", "a-3") else b"")
     load(cluster, clean=False)
-    found = cluster.shm.loading_dirs
-    assert [one["bytes_to_recover"] for one in found] == sizes
-    assert [one["bytes_recovered"] for one in found] == sizes
-    assert [one["logs"] for one in found] == [one["logs_done"] for one in found] == [3, 3]
-    assert sum(one["truncated_bytes"] for one in found) == 240
-    assert sum(one["truncated_logs"] for one in found) == 2
+    progress = cluster.shm.loading_dirs
+    assert [counts["bytes_to_recover"] for counts in progress] == sizes
+    assert [counts["bytes_recovered"] for counts in progress] == sizes
+    assert [counts["logs"] for counts in progress] == [counts["logs_done"] for counts in progress] == [3, 3]
+    assert sum(counts["truncated_bytes"] for counts in progress) == 240
+    assert sum(counts["truncated_logs"] for counts in progress) == 2
     cut = [
         record.getMessage()
         for record in caplog.records
@@ -207,7 +208,7 @@ def test_the_header_counts_recovered_and_truncated_bytes_of_each_directory(clust
     ]
     assert len(cut) == 2
     assert any("a-3" in line for line in cut)
-    report = loading_report(found, cluster.data)
+    report = loading_report(progress, cluster.data)
     assert (report["done"], report["total"], report["remaining_s"]) == (6, 6, 0.0)
     assert [row["path"] for row in report["directories"]] == [str(path) for path in cluster.data]
 
@@ -218,8 +219,8 @@ def test_a_torn_end_that_was_truncated_before_it_was_measured_counts_as_measured
     size = fill_and_tear(path, torn=b"torn" * 30)
     monkeypatch.setattr(loader, "bytes_to_recover", lambda *_: size - 120)
     load(cluster, clean=False)
-    found = cluster.shm.loading_dirs[number]
-    assert (found["bytes_to_recover"], found["bytes_recovered"]) == (size, size)
+    progress = cluster.shm.loading_dirs[number]
+    assert (progress["bytes_to_recover"], progress["bytes_recovered"]) == (size, size)
 
 
 def test_a_small_index_that_differs_is_written_over_where_the_next_recovery_compares_it_again(cluster):
@@ -238,7 +239,7 @@ def test_a_small_index_that_differs_is_written_over_where_the_next_recovery_comp
 def test_after_an_ordered_stop_nothing_is_measured_or_recovered(cluster):
     cluster.controller.create_topics([NewTopic("a", 2)])
     load(cluster, clean=True)
-    assert {(one["bytes_to_recover"], one["bytes_recovered"]) for one in cluster.shm.loading_dirs} == {(0, 0)}
+    assert {(counts["bytes_to_recover"], counts["bytes_recovered"]) for counts in cluster.shm.loading_dirs} == {(0, 0)}
 
 
 @pytest.mark.parametrize("points", [(15, 0), (0, 15), (12, 15)])
@@ -254,8 +255,8 @@ def test_only_bytes_after_the_recovery_point_and_the_log_start_are_measured_and_
     write_offset_checkpoint(data / RECOVERY_POINT_CHECKPOINT, {("a", 0): recovery_point})
     write_offset_checkpoint(data / LOG_START_OFFSET_CHECKPOINT, {("a", 0): log_start})
     load(cluster, clean=False)
-    found = cluster.shm.loading_dirs[cluster.data.index(data)]
-    assert found["bytes_to_recover"] == found["bytes_recovered"] == sizes[1] + sizes[2]
+    progress = cluster.shm.loading_dirs[cluster.data.index(data)]
+    assert progress["bytes_to_recover"] == progress["bytes_recovered"] == sizes[1] + sizes[2]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_only_bytes_after_the_recovery_point_and_the_log_start_are_measured_and_
     ],
 )
 def test_every_directory_has_separate_loaders(cluster, loaders, directories, expected):
-    found = []
+    numbers = []
     for ordinal in range(loaders):
         context = ProcessContext(
             config=cluster.config,
@@ -282,10 +283,10 @@ def test_every_directory_has_separate_loaders(cluster, loaders, directories, exp
             log_dirs=[cluster.data[0]] * directories,
             clean=[True] * directories,
             forward_path="",
-            notes={"count": loaders},
+            count=loaders,
         )
-        found.append(loader.Loading(context, None).directories())
-    assert found == expected
+        numbers.append(loader.Loading(context, None).directories())
+    assert numbers == expected
 
 
 @pytest.mark.parametrize(
@@ -298,8 +299,14 @@ def test_the_remaining_time_is_derived_from_the_bytes(done, recovered, expected)
 
 
 def test_a_recovery_line_contains_progress_and_truncated_bytes():
-    one = {"logs": 4, "logs_done": 1, "bytes_to_recover": 10**9, "bytes_recovered": 250 * 10**6, "elapsed_ms": 10_000}
-    (row,) = loading_report([one | {"truncated_bytes": 77, "truncated_logs": 1}], [Path("/data")])["directories"]
+    counts = {
+        "logs": 4,
+        "logs_done": 1,
+        "bytes_to_recover": 10**9,
+        "bytes_recovered": 250 * 10**6,
+        "elapsed_ms": 10_000,
+    }
+    (row,) = loading_report([counts | {"truncated_bytes": 77, "truncated_logs": 1}], [Path("/data")])["directories"]
     assert recovery_line(row) == (
         "/data: 1 of 4 logs open after 10.0 s, 250.0 of 1000.0 MB recovered, 77 bytes cut off in 1 logs, about 30 s left"
     )

@@ -140,13 +140,13 @@ def test_status_lists_every_process(broker):
     assert (status["connections"], status["connections_accepted"], status["connections_refused"]) == (1, 1, 0)
     (log_dir,) = status["log_dirs"]
     assert (log_dir["path"], log_dir["online"], log_dir["disk"]) == (str(broker.data_dir), True, "roomy")
-    names = [f"{one['kind']}-{one['ordinal']}" for one in status["processes"]]
+    names = [f"{process['kind']}-{process['ordinal']}" for process in status["processes"]]
     assert sorted(names) == ["cleaner-0", "coordinator-0", "supervisor-0", "worker-0", "worker-1", "worker-2"]
-    for one in status["processes"]:
-        assert one["state"] == "serving" and one["restarts"] == 0 and one["pss_bytes"] > 100_000
-        comm = Path(f"/proc/{one['pid']}/comm").read_text().strip()
-        assert one["kind"] == "supervisor" or comm == f"odradek-{one['kind'][:7]}"
-    assert status["pss_bytes"] == sum(one["pss_bytes"] for one in status["processes"])
+    for process in status["processes"]:
+        assert process["state"] == "serving" and process["restarts"] == 0 and process["pss_bytes"] > 100_000
+        comm = Path(f"/proc/{process['pid']}/comm").read_text().strip()
+        assert process["kind"] == "supervisor" or comm == f"odradek-{process['kind'][:7]}"
+    assert status["pss_bytes"] == sum(process["pss_bytes"] for process in status["processes"])
     assert stat.S_IMODE((broker.data_dir / "odradek.sock").stat().st_mode) == 0o600
 
 
@@ -157,7 +157,7 @@ def test_status_while_logs_are_loaded(broker, tmp_path):
     broker.wait_for("loader-0")
     status = broker.status()
     assert status["state"] == "starting" and not (broker.data_dir / "odradek.pid").exists()
-    assert "loader" in {one["kind"] for one in status["processes"]}
+    assert "loader" in {process["kind"] for process in status["processes"]}
     command = [sys.executable, "-m", "odradek.cli.main", "status", "--data-dir", str(broker.data_dir)]
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert f"starting, process {broker.process.pid}" in shown
@@ -170,15 +170,15 @@ def test_status_does_not_wait_for_a_client_that_does_not_read(broker):
     broker.start()
     silent = []
     for _ in range(5):
-        one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         fd = os.open(broker.data_dir, os.O_PATH)
-        one.connect(f"/proc/self/fd/{fd}/odradek.sock")
+        client.connect(f"/proc/self/fd/{fd}/odradek.sock")
         os.close(fd)
-        silent.append(one)
+        silent.append(client)
     assert broker.status()["state"] == "serving"
     assert json.loads(silent[0].makefile().read())["pid"] == broker.process.pid
-    for one in silent:
-        one.close()
+    for client in silent:
+        client.close()
 
 
 def test_a_long_path_of_the_data_directory_works(broker):

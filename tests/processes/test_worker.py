@@ -10,6 +10,7 @@ import uvloop
 from odradek._ext.shm.layout import ProcessKind
 
 from odradek._ext.partition import slots
+from odradek.api.dispatch import Dispatcher
 from odradek.config import broker_config
 from odradek.net.handover import Sender, make_channel
 from odradek.processes.context import ProcessContext
@@ -23,7 +24,7 @@ from tests.waiting import until
 LIMIT_S = 60
 
 
-class Held:
+class WorkerUnderTest:
     """A worker with the acceptor's end of its channel, on the running loop; its ticks come when the test calls them."""
 
     def __init__(self, path) -> None:
@@ -36,6 +37,7 @@ class Held:
             index=0,
             kind=ProcessKind.WORKER,
             ordinal=0,
+            count=1,
             listeners=(),
             advertised=(),
             log_dirs=[path],
@@ -69,7 +71,7 @@ def sockets() -> int:
 def run(tmp_path):
     def runner(test) -> None:
         async def main() -> None:
-            held = Held(tmp_path)
+            held = WorkerUnderTest(tmp_path)
             try:
                 await asyncio.wait_for(test(held), LIMIT_S)
             finally:
@@ -94,7 +96,7 @@ def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_one
         before = sockets()
         held.worker._on_handover()
         assert sorted(held.worker.data_loop.connections) == [1, 3]
-        assert held.acceptor.closed() == [2]
+        assert held.acceptor.read_closed() == [2]
         assert sockets() == before + 2  # those that are served
         for near, _ in pairs:
             wire = Wire.over(near)
@@ -105,7 +107,9 @@ def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_one
             near.close()
 
     run(test)
-    assert "closing connection 2 from b:2 because the system cannot serve it: Operation not permitted" in caplog.text
+    text = "closing connection 2 from b:2 because the system cannot serve it: Operation not permitted"
+    (line,) = [record for record in caplog.records if record.message == text]
+    assert (line.connection_id, line.client_address) == (2, "b:2")
 
 
 def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
@@ -116,7 +120,7 @@ def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
             far.close()
         held.worker._on_handover()
         assert list(held.worker.data_loop.connections) == [7]
-        assert held.acceptor.closed() == []
+        assert held.acceptor.read_closed() == []
         assert second[0].recv(1) == b""
         for near, _ in (first, second):
             near.close()
@@ -136,14 +140,14 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             far.close()
             wires.append(Wire.over(near))
         held.worker._on_handover()
-        with slots.Held(slot):
+        with slots.SlotLock(slot):
             for wire in wires:
                 wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
-            assert len(held.worker._retries) == 3
+            assert len(held.worker.delayed_appends._retries) == 3
 
         class Failing:
-            """In the place of the second one."""
+            """In the place of the second request."""
 
             def __init__(self, pending) -> None:
                 self.connection, self.cancelled, self.executed, self.tries = pending.connection, False, False, 0
@@ -151,12 +155,12 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             def again(self):
                 raise RuntimeError("as if memory were short")
 
-        held.worker._retries[1] = Failing(held.worker._retries[1])
-        held.worker._handle_retries()
+        held.worker.delayed_appends._retries[1] = Failing(held.worker.delayed_appends._retries[1])
+        held.worker.delayed_appends.handle_retries()
         for number in (0, 2):
             assert wires[number].receive().responses[0].partition_responses[0].error_code == 0
         assert wires[1].closed_by_broker()
-        assert held.acceptor.closed() == [1]
+        assert held.acceptor.read_closed() == [1]
         for wire in wires:
             wire.socket.close()
 
@@ -174,11 +178,11 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
         far.close()
         wire = Wire.over(near)
         held.worker._on_handover()
-        with slots.Held(slot):
+        with slots.SlotLock(slot):
             for number in range(2):
                 wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
-        first = held.worker._retries[0]
+        first = held.worker.delayed_appends._retries[0]
 
         class Failing:
             connection, cancelled, executed, tries = first.connection, False, False, 0
@@ -186,8 +190,8 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
             def again(self):
                 raise RuntimeError("as if memory were short")
 
-        held.worker._retries[0] = Failing()
-        held.worker._handle_retries()
+        held.worker.delayed_appends._retries[0] = Failing()
+        held.worker.delayed_appends.handle_retries()
         assert wire.closed_by_broker()
         assert slots.describe(slot)["log_end_offset"] == 0
         wire.socket.close()
@@ -200,7 +204,7 @@ def test_a_worker_whose_supervisor_has_ended_stops_in_order(run, caplog, undeliv
     async def test(held):
         caplog.set_level("INFO")
         if undelivered:  # then the channel does not end but is reset
-            held.worker.receiver.closed([1, 2, 3])
+            held.worker.receiver.report_closed([1, 2, 3])
         held.ours.close()
         held.worker._on_handover()
         assert held.worker.stopping
@@ -218,7 +222,7 @@ def test_a_wake_up_serves_waiting_requests_even_if_other_work_of_it_fails(run, f
         worker = held.worker
         served = []
 
-        class Room:
+        class Purgatory:
             def serve(self):
                 served.append(True)
 
@@ -228,7 +232,7 @@ def test_a_wake_up_serves_waiting_requests_even_if_other_work_of_it_fails(run, f
         def fail(*_):
             raise RuntimeError("as if memory were short")
 
-        worker.room = Room()
+        worker.purgatory = Purgatory()
         if failing == "topics":
             worker._take_over_metadata = fail
         else:
@@ -248,8 +252,8 @@ def test_a_tick_that_fails_does_not_end_the_ticks(run, caplog):
         def fail():
             raise RuntimeError("as if memory were short")
 
-        worker._count = fail
-        worker._tick()
+        worker.upkeep._count = fail
+        worker.upkeep.tick()
         assert held.broker.shm.process(0).progress > beats
         beats = held.broker.shm.process(0).progress
         while held.broker.shm.process(0).progress == beats:
@@ -278,7 +282,37 @@ def test_memory_kept_for_idle_connections_is_in_the_status(tmp_path):
     with Broker({"num.network.threads": 2}, directory=tmp_path) as broker, Wire(broker.host, broker.port) as wire:
         wire.socket.sendall((60_000_000).to_bytes(4, "big") + bytes(1_000_000))
         until(lambda: broker.status()["kept_bytes"] == 1_000_004, "the part of a request is counted")
-        kept = [one["kept_bytes"] for one in broker.processes()]
+        kept = [process["kept_bytes"] for process in broker.processes()]
         assert sorted(kept)[-2:] == [0, 1_000_004]
         wire.socket.close()
-        until(lambda: broker.status()["kept_bytes"] == 0, "it is gone with its connection")
+        until(lambda: broker.status()["kept_bytes"] == 0, "it is released with its connection")
+
+
+def test_the_process_table_names_the_request_that_is_executed_and_its_client(run, monkeypatch):
+    """After a crash, the supervisor's log line names both."""
+    requests = []
+    execute = Dispatcher.__call__
+
+    async def test(held):
+        def record(dispatcher, *arguments):
+            requests.append(held.broker.shm.process(0).request)
+            return execute(dispatcher, *arguments)
+
+        monkeypatch.setattr(Dispatcher, "__call__", record)
+        longest = f"[{':'.join(['ffff'] * 8)}]:65535"
+        for number, peer in enumerate((longest, "10.1.2.3:4")):
+            near, far = socket.socketpair()
+            held.acceptor.send(far.fileno(), number, 0, peer)
+            far.close()
+            held.worker._on_handover()
+            wire = Wire.over(near)
+            wire.send(api_versions.Request(), api_versions.API_KEY, 0)
+            held.worker._on_data()
+            wire.receive()
+            near.close()
+        assert [request["peer"] for request in requests] == [longest, "10.1.2.3:4"]
+        assert [request["client_id"] for request in requests] == ["wire", "wire"]
+        assert {request["api_key"] for request in requests} == {api_versions.API_KEY}
+        assert held.broker.shm.process(0).request is None  # it is executed
+
+    run(test)

@@ -270,7 +270,9 @@ BROKER = (
             "kafka_controller_kafkacontroller_globaltopiccount": "Number of topics in the cluster.",
             "kafka_controller_kafkacontroller_globalpartitioncount": "Number of partitions in the cluster.",
             "kafka_log_logmanager_offlinelogdirectorycount": "Number of log directories of this broker that have failed.",
-            "kafka_server_kafkaserver_brokerstate": "State of the broker, in Kafka's numbers: 3 running, 7 shutting down.",
+            "kafka_server_kafkaserver_brokerstate": "State of the broker, in Kafka's numbers: 3 running, 7 shutting down. "
+            "Kafka's other values do not occur: metrics are served only after the start (1 starting, 2 recovery of logs), "
+            "and a stop moves no leaders to other brokers (6 pending controlled shutdown).",
         },
     ),
     *_rows(

@@ -17,13 +17,13 @@ from odradek.net.limits import ConnectionLimits, canonical_address
 log = logging.getLogger("odradek.connections")
 
 ACCEPTS_PER_WAKE = 64
-BACKLOG = 256
+MAX_WAITING = 256
 REASONS_KEPT = 1000
 _PROGRAM_ERRORS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class _Waiting:
+class _AcceptedSocket:
     """An accepted socket that has not been handed to a worker yet."""
 
     __slots__ = ("connection_id", "listener_index", "peer", "socket")
@@ -58,7 +58,7 @@ class Acceptor:
         self._ready = ready
         self._next_id = 1
         self._worker_of: dict[int, int] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_AcceptedSocket] = deque()
         self._logged_reasons: set[str] = set()
         self._logged_full = False
         self._closing = False
@@ -74,20 +74,20 @@ class Acceptor:
 
     @property
     def may_accept(self) -> bool:
-        """False while `BACKLOG` sockets wait for a channel, or while max.connections is reached: then new connections stay in
-        the listener's backlog."""
+        """False while `MAX_WAITING` sockets wait for a channel, or while max.connections is reached: then new connections stay
+        in the listener's backlog."""
         if self.limits.full:
             if not self._logged_full:
                 self._logged_full = True
                 count("connections_full")
                 log.warning(
-                    "max.connections=%d is reached: new connections wait in the backlog until others close",
+                    "max.connections=%d is reached: new connections wait in the backlog until open connections close",
                     self.limits.total,
                 )
             return False
         if len(self.limits) < self.limits.total * 0.9:
             self._logged_full = False
-        return len(self._waiting) < BACKLOG
+        return len(self._waiting) < MAX_WAITING
 
     def accept(self, listening: socket.socket, listener_index: int) -> bool:
         """Accept the connections that wait on a listener. Returns False if the system has no resources for more, and accepting
@@ -106,11 +106,12 @@ class Acceptor:
                     log.warning("cannot accept connections: %s; retrying after a pause", error.strerror)
                     return False
                 continue  # that connection failed before it was accepted
-            self._take(sock, address[0], address[1], listener_index)
+            self._admit(sock, address[0], address[1], listener_index)
         self.hand_over()
         return True
 
-    def _take(self, sock: socket.socket, host: str, port: int, listener_index: int) -> None:
+    def _admit(self, sock: socket.socket, host: str, port: int, listener_index: int) -> None:
+        """Count a new connection and queue it for a worker; close it if a limit refuses it."""
         address = canonical_address(host)
         reason = self.limits.refusal(address)
         if reason is not None:
@@ -123,20 +124,23 @@ class Acceptor:
                 log.warning("refusing connections: %s", reason)
             sock.close()
             return
+        peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
-            log.info("a connection from %s ended right after it was accepted: %s", address, error.strerror)
+            log.info(
+                "a connection from %s ended right after it was accepted: %s",
+                peer, error.strerror, extra={"client_address": peer},
+            )  # fmt: skip
             sock.close()
             return
         connection_id = self._next_id
         self._next_id += 1
         self.accepted += 1
-        self.limits.opened(connection_id, address)
-        peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        self._waiting.append(_Waiting(sock, connection_id, listener_index, peer))
+        self.limits.add(connection_id, address)
+        self._waiting.append(_AcceptedSocket(sock, connection_id, listener_index, peer))
 
     def hand_over(self) -> None:
         """Hand over the waiting sockets until no channel has room."""
@@ -149,7 +153,7 @@ class Acceptor:
             self.handed[ordinal] += 1
             sent.socket.close()
 
-    def _send(self, waiting: _Waiting) -> int | None:
+    def _send(self, waiting: _AcceptedSocket) -> int | None:
         """Send a socket to the serving worker with the fewest connections whose channel has room; if no worker serves, to any
         worker. Returns its ordinal, or None if no channel has room."""
         ordinals = sorted(range(len(self._senders)), key=self.handed.__getitem__)
@@ -170,7 +174,7 @@ class Acceptor:
 
     def read_closed(self, ordinal: int) -> None:
         """Read from a worker's channel which connections it has closed."""
-        for connection_id in self._senders[ordinal].closed():
+        for connection_id in self._senders[ordinal].read_closed():
             self._forget(connection_id)
 
     def worker_died(self, ordinal: int) -> None:
@@ -182,7 +186,7 @@ class Acceptor:
                 if self._worker_of.pop(item.connection_id, None) is not None:
                     self.handed[ordinal] -= 1
                 sock = socket.socket(fileno=item.fd)
-                self._waiting.append(_Waiting(sock, item.connection_id, item.listener_index, item.peer))
+                self._waiting.append(_AcceptedSocket(sock, item.connection_id, item.listener_index, item.peer))
         receiver.close()
         for connection_id in [number for number, worker in self._worker_of.items() if worker == ordinal]:
             self._forget(connection_id)
@@ -193,7 +197,7 @@ class Acceptor:
 
     def _forget(self, connection_id: int) -> None:
         ordinal = self._worker_of.pop(connection_id, None)
-        self.limits.closed(connection_id)
+        self.limits.remove(connection_id)
         if ordinal is not None:
             self.handed[ordinal] -= 1
 
@@ -201,6 +205,6 @@ class Acceptor:
         """Close the sockets that were not handed over, and hand over no more."""
         self._closing = True
         for waiting in self._waiting:
-            self.limits.closed(waiting.connection_id)
+            self.limits.remove(waiting.connection_id)
             waiting.socket.close()
         self._waiting.clear()

@@ -6,9 +6,9 @@ successor. A request is sent at most once. A request that was not sent yet waits
 of requests and in bytes. If the stream breaks, it is unknown whether the requests already sent were executed; their callers
 get ConnectionLost.
 
-The path of every request is native (`_ext/net/forwarding.pyx`): the queue, the table of unanswered requests, the frames, and
-the copying of answers into the responses of clients' connections. This module contains the rare parts: the stream, the timer,
-and the errors.
+The code that runs for every request is native (`_ext/net/forwarding.pyx`): the queue, the table of unanswered requests, the
+frames, and the copying of answers into the responses of clients' connections. This module contains the rare parts: the stream,
+the timer, and the errors.
 """
 
 import asyncio
@@ -57,8 +57,18 @@ Callback = Callable[[ForwardReply | ForwardError], None]
 class ForwardClient(ForwardTable, asyncio.Protocol):
     """A process's connection to the coordinator.
 
-    `RequestHandler` forwards clients' requests natively. If no answer can be obtained for one, the client's connection is
-    closed.
+    It inherits from the native `ForwardTable`, because the event loop must call the native `data_received` without a Python
+    method in between, and because native code adds requests to the table. `ForwardTable` calls these hooks, all in the loop:
+
+    - `connect`: a request waits, and no stream is open;
+    - `expire_at`: the first deadline became earlier;
+    - `describe`: the context of a connection is needed for the first time, or changed;
+    - `replied`: an answer arrived for a request of `send`;
+    - `close_ended`: the coordinator reports that requests waited long;
+    - `protocol_error`: the coordinator sent a malformed frame.
+
+    `RequestHandler` forwards clients' requests natively. If the coordinator does not answer a request, the
+    client's connection is closed.
 
     :param loop: the event loop; all methods and callbacks are called on it.
     :param path: the path of the coordinator's Unix socket (it begins with NUL for an abstract socket).
@@ -109,15 +119,15 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
             raise QueueFull(f"{self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
 
     def describe(self, connection: Any, client_id: bytes | None) -> bytes:
-        """See `ForwardTable`."""
+        """Hook: the encoded context of a connection."""
         return encode_context(context_of(connection, client_id))
 
     def replied(self, callback: Callback, status: int, metadata_version: int, payload: bytes) -> None:
-        """See `ForwardTable`."""
+        """Hook: pass an answer to the callback of `send`."""
         callback(ForwardReply(Status(status), metadata_version, payload))
 
     def connect(self) -> None:
-        """Connect now, unless the client is connected or connecting. Without this call, the first request connects."""
+        """Connect now, unless the stream is open or is being opened. Without this call, the first request connects."""
         if self._transport is None and self._connecting is None and self._retry is None and not self._closed:
             self._connecting = self._loop.create_task(self._connect())
 
@@ -157,13 +167,13 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self.opened(self._transport.write)
 
     def protocol_error(self, error: Exception) -> None:
-        """See `ForwardTable`."""
-        log.error("the coordinator sent a malformed frame: %s; closing the stream", error)
+        """Hook: close the stream, because the position of the next frame is unknown."""
+        log.error("the coordinator sent a malformed frame: %s; closing the stream, its unanswered requests fail", error)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail the requests that were sent; the others wait for the next connection."""
+        """Fail the requests that were sent; requests that were not sent wait for the next stream."""
         self._transport = None
         if self.has_answered:
             self._retry_s = FIRST_RETRY_S
@@ -182,11 +192,11 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
             self._connect_later()
 
     def close_ended(self, connections: list[Any]) -> None:
-        """See `ForwardTable`."""
+        """Hook: close those of `connections` whose clients have disconnected."""
         self._close_ended(connections)
 
     def expire_at(self, when: float) -> None:
-        """Set the one timer of all requests to the first deadline; when it fires, it fails the overdue requests."""
+        """Hook: set the timer of all requests to the first deadline; when it fires, the overdue requests fail."""
         if self._expiry is not None:
             self._expiry.cancel()
         self.expires_at = when

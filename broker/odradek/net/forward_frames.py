@@ -65,6 +65,11 @@ class ForwardContext(NamedTuple):
         """The client as shown in log lines."""
         return str(client_name(self.peer, self.client_id))
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The connection and the client as attributes of a log record: `extra` of a logging call."""
+        return {"connection_id": self.connection_id, "client_address": self.peer, "client_id": self.client_id}
+
 
 class ForwardReply(NamedTuple):
     """An answer; a worker passes it to the client only after it has taken over ``metadata_version``."""

@@ -1,7 +1,7 @@
 """Serves the requests that workers forward: the coordinator's side of the Unix streams.
 
-The coordinator owns one `ForwardServer` and uses it only on its event loop, which protects it. The path of every request is
-native (`_ext/net/arrivals.pyx`): reading frames, sending answers, and requests that are served without a task.
+The coordinator owns one `ForwardServer` and uses it only on its event loop, which protects it. The code that runs for every
+request is native (`_ext/net/arrivals.pyx`): reading frames, sending answers, and requests that are served without a task.
 """
 
 import asyncio
@@ -34,6 +34,10 @@ def _nothing() -> None:
 
 class ForwardServer(InFlight):
     """The coordinator's end of the streams. Each request has a task, which is cancelled when its connection or its worker ends.
+
+    It inherits from the native `InFlight`, which counts the requests and bytes of all streams without a Python call for each
+    request, and which calls two hooks in the loop: `crowded` when the bytes exceed their limit or no longer do, and `idle` when
+    the last request was answered.
 
     :param handler: answers a request, and may park it. An exception becomes Status.FAILED and is logged.
     :param at_once: called first; serves a request without a task if it can, and returns whether it did. It may call `answer`
@@ -78,24 +82,37 @@ class ForwardServer(InFlight):
             if self.in_flight:
                 await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
-            log.warning("stopping with %d forwarded requests unanswered", self.in_flight)
+            log.warning(
+                "stopping with %d forwarded requests unanswered after %g s",
+                self.in_flight,
+                timeout_s,
+            )
         for stream in list(self._streams):
             stream.flush()
             stream.close()
 
     def idle(self) -> None:
-        """See `InFlight`."""
+        """Hook: the last request in flight was answered or dropped."""
         self._idle.set()
 
     def crowded(self, over: bool) -> None:
-        """Stop reading all streams while too many bytes are in flight (`over`), else continue."""
+        """Hook: stop reading all streams while too many bytes are in flight (`over`), else continue."""
         if over or (self._server is not None and self._server.is_serving()):
             for stream in self._streams:
                 stream.pause(over)
 
 
 class _Stream(ArrivalStream, asyncio.Protocol):
-    """One worker's stream."""
+    """One worker's stream.
+
+    It inherits from the native `ArrivalStream`, because the event loop must call the native `data_received` without a Python
+    method in between. `ArrivalStream` calls these hooks, all in the loop:
+
+    - `begin_task`: a request needs a task, because `at_once` did not serve it;
+    - `cancel`: a client's connection is closed;
+    - `flush_soon`: an answer was added outside of a read;
+    - `close`: the worker sent a malformed frame.
+    """
 
     def __init__(
         self,
@@ -143,16 +160,16 @@ class _Stream(ArrivalStream, asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Abort the stream."""
+        """Hook: abort the stream."""
         if self._transport is not None:
             self._transport.abort()
 
     def flush_soon(self) -> None:
-        """See `ArrivalStream`."""
+        """Hook: send the answers in the next turn of the loop."""
         self._loop.call_soon(self.flush)
 
     def begin_task(self, arrival: Arrival) -> None:
-        """See `ArrivalStream`."""
+        """Hook: serve a request with a task."""
         task = self._loop.create_task(self._serve(arrival))
         self._tasks[task] = arrival
         self.task_began(arrival.connection_id)
@@ -168,13 +185,14 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         try:
             status, metadata_version, payload = await self._handler(arrival)
         except Exception:
-            log.exception("a forwarded request of %s failed", arrival.context.client)
+            context = arrival.context
+            log.exception("a forwarded request of %s failed", context.client, extra=context.log_fields)
             status, metadata_version, payload = Status.FAILED, 0, b""
         arrival.answer(payload, metadata_version, status)
 
     def cancel(self, connection_id: int) -> None:
-        """See `ArrivalStream`. Requests whose client does not wait for the response, because it is closing, are not
-        cancelled."""
+        """Hook: cancel the tasks of a closed connection. Requests whose client does not wait for the response, because it is
+        closing, are not cancelled."""
         for task, arrival in list(self._tasks.items()):
             if arrival.connection_id == connection_id and not arrival.unawaited:
                 task.cancel()

@@ -27,13 +27,18 @@ class ChannelClosed(Exception):
     """The acceptor's end of the channel is closed: the supervisor has ended."""
 
 
-class HandedOver(NamedTuple):
-    """An accepted socket that a worker has received."""
+class AcceptedConnection(NamedTuple):
+    """A connection that the acceptor has handed to this worker; `fd` is its socket, `peer` the client's address and port."""
 
     fd: int
     connection_id: int
     listener_index: int
     peer: str
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The connection and the client as attributes of a log record: `extra` of a logging call."""
+        return {"connection_id": self.connection_id, "client_address": self.peer}
 
 
 def make_channel() -> tuple[socket.socket, socket.socket]:
@@ -45,7 +50,7 @@ def make_channel() -> tuple[socket.socket, socket.socket]:
 
 
 class Sender:
-    """The acceptor's end."""
+    """The acceptor's end of a channel."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -63,22 +68,22 @@ class Sender:
             raise
         return True
 
-    def closed(self) -> list[int]:
+    def read_closed(self) -> list[int]:
         """The ids of the connections that the worker has closed since the last call."""
-        closed: list[int] = []
+        connection_ids: list[int] = []
         while True:
             try:
                 data = self.channel.recv(_IDS_PER_MESSAGE * _ID.size)
             except BlockingIOError:
-                return closed
+                return connection_ids
             if not data:
-                return closed
+                return connection_ids
             whole = len(data) - len(data) % _ID.size
-            closed += [number for (number,) in _ID.iter_unpack(data[:whole])]
+            connection_ids += [number for (number,) in _ID.iter_unpack(data[:whole])]
 
 
 class Receiver:
-    """The worker's end.
+    """The worker's end of a channel.
 
     :param fd: the inherited descriptor; it stays open for the worker's successor.
     """
@@ -91,12 +96,12 @@ class Receiver:
     def fileno(self) -> int:
         return self.channel.fileno()
 
-    def receive(self, limit: int = 64) -> list[HandedOver]:
+    def receive(self, limit: int = 64) -> list[AcceptedConnection]:
         """Receive the sockets that wait in the channel, at most `limit`; they are non-blocking and close-on-exec.
 
         :raises ChannelClosed: the channel is empty, and the acceptor's end is closed.
         """
-        received: list[HandedOver] = []
+        received: list[AcceptedConnection] = []
         while len(received) < limit:
             try:
                 data, ancillary, _, _ = self.channel.recvmsg(512, socket.CMSG_SPACE(4))
@@ -113,19 +118,21 @@ class Receiver:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
             connection_id, listener_index = _HEAD.unpack_from(data)
-            if not fds:  # this process has no free descriptor, so the kernel closed the socket
+            peer = data[_HEAD.size :].decode()
+            item = AcceptedConnection(fds[0] if fds else -1, connection_id, listener_index, peer)
+            if item.fd < 0:  # this process has no free descriptor, so the kernel closed the socket
                 log.warning(
-                    "lost a connection from %s: no file descriptor is free; raise the limit of open files",
-                    data[_HEAD.size :].decode(),
-                )
-                self.closed([connection_id])
+                    "lost connection %d from %s: no file descriptor is free; raise the limit of open files",
+                    item.connection_id, item.peer, extra=item.log_fields,
+                )  # fmt: skip
+                self.report_closed([item.connection_id])
                 continue
-            os.set_inheritable(fds[0], False)
-            os.set_blocking(fds[0], False)
-            received.append(HandedOver(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))
+            os.set_inheritable(item.fd, False)
+            os.set_blocking(item.fd, False)
+            received.append(item)
         return received
 
-    def closed(self, connection_ids: Iterable[int]) -> None:
+    def report_closed(self, connection_ids: Iterable[int]) -> None:
         """Report closed connections to the acceptor. Ids that do not fit into the channel now are sent by the next call."""
         self._unsent += connection_ids
         while self._unsent:

@@ -68,12 +68,12 @@ class ConnectionLimits:
             return f"{address} has reached max.connections.per.ip={limit}"
         return None
 
-    def opened(self, connection_id: int, address: str) -> None:
+    def add(self, connection_id: int, address: str) -> None:
         """Count a connection."""
         self._address_of[connection_id] = address
         self._count[address] += 1
 
-    def closed(self, connection_id: int) -> None:
+    def remove(self, connection_id: int) -> None:
         """Stop counting a connection; does nothing if it is not counted."""
         address = self._address_of.pop(connection_id, None)
         if address is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek.config.listeners import Listener
 
-BACKLOG = 4096
+DEFAULT_BACKLOG = 4096
 
 
 class BindError(Exception):
@@ -16,7 +16,7 @@ class BindError(Exception):
 
 
 def bind(
-    listener: Listener, *, backlog: int = BACKLOG, send_buffer: int = -1, receive_buffer: int = -1
+    listener: Listener, *, backlog: int = DEFAULT_BACKLOG, send_buffer: int = -1, receive_buffer: int = -1
 ) -> socket.socket:
     """A listening, non-blocking socket for one listener. Buffer sizes are in bytes; -1 keeps the system's default.
 

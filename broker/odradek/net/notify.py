@@ -21,8 +21,10 @@ class Notifier:
         if self._socket is not None:
             self._socket.settimeout(LONGEST_WAIT_S)
         usec = variables.get("WATCHDOG_USEC", "")
-        mine = variables.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self.watchdog_s: float | None = int(usec) / 2_000_000 if usec.isdigit() and int(usec) > 0 and mine else None
+        for_this_process = variables.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog_s: float | None = (
+            int(usec) / 2_000_000 if usec.isdigit() and int(usec) > 0 and for_this_process else None
+        )
         """The interval of ``WATCHDOG=1``, in seconds; None if systemd's watchdog is not active for this process."""
 
     def send(self, **fields: object) -> None:

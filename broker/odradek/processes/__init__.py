@@ -1,1 +1,2 @@
-"""The main functions of the broker's processes, one file per process. Only this package may compose the others."""
+"""The broker's processes: a file for each main function, and the parts of which the processes consist. Only this package may
+compose the others."""

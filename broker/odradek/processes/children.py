@@ -79,17 +79,21 @@ def exit_reason(status: int) -> tuple[str, int | None]:
     if not os.WIFSIGNALED(status):
         return f"exit code {os.WEXITSTATUS(status)}", None
     number = os.WTERMSIG(status)
-    named = number in {known.value for known in signal.Signals}
-    return f"ended by {signal.Signals(number).name if named else f'signal {number}'}", number
+    has_name = number in {known.value for known in signal.Signals}
+    return f"ended by {signal.Signals(number).name if has_name else f'signal {number}'}", number
 
 
-def _executing(request: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The request that a process was executing when it ended: as text for a log line, and as fields of that line."""
+def describe_request(request: Mapping[str, Any]) -> tuple[str, dict[str, str | None]]:
+    """The request that a process was executing when it ended: as text for a log line, and as fields of that line.
+
+    :param request: the value of `ProcessInfo.request`.
+    """
+    client_id = request["client_id"]
     text = (
         f"; it was executing a request of API key {request['api_key']} version {request['api_version']}, correlation id "
-        f"{request['correlation_id']}, of the client {request['client_id']} at {request['peer']}"
+        f"{request['correlation_id']}, of {request['peer']} ({f'client id {client_id}' if client_id else 'no client id'})"
     )
-    return text, {"client_id": request["client_id"], "client_address": request["peer"]}
+    return text, {"client_id": client_id or None, "client_address": request["peer"]}
 
 
 class Children:
@@ -128,7 +132,7 @@ class Children:
         try:
             pid = os.fork()
             if pid == 0:
-                self._become(child, parent, before)
+                self._run_in_child(child, parent, before)
         except OSError as error:
             return self._not_started(child, error)
         finally:
@@ -148,7 +152,8 @@ class Children:
         self.shm.process_died(child.index)
         return False
 
-    def _become(self, child: Child, parent: int, mask: Iterable[int]) -> None:
+    def _run_in_child(self, child: Child, parent: int, mask: Iterable[int]) -> None:
+        """Runs in the child: set its name and signals, run its main function, exit. Never returns."""
         code: object = 1
         try:
             orphan = not die_with_parent(signal.SIGTERM, parent)
@@ -162,8 +167,8 @@ class Children:
             else:
                 self.shm.enter(child.index)
                 code = self._run(child)
-        except SystemExit as leave:
-            code = 0 if leave.code is None else leave.code
+        except SystemExit as end:
+            code = 0 if end.code is None else end.code
         except BaseException:
             log.exception("%s terminated by an unhandled exception", child.name)
         finally:
@@ -193,7 +198,7 @@ class Children:
         if not child.ended or child.row.stage > 0:
             expected = child.ended or (stopping and number == signal.SIGTERM)
             level = logging.INFO if expected else logging.ERROR
-            executing, fields = _executing(request) if request and not child.ended else ("", {})
+            executing, fields = describe_request(request) if request and not child.ended else ("", {})
             lived = self.clock() - child.started
             log.log(
                 level, "%s (pid %d) ended after %.1f s: %s%s", child.name, pid, lived, child.last_exit, executing,
@@ -233,7 +238,7 @@ class Children:
 
         A loop must run only while the child's state is SERVING. A child that waits for a device is not stuck.
         """
-        stuck = []
+        stuck_children = []
         now = self.clock()
         for child in self.all:
             if not child.running or child.row.stage == 0:
@@ -245,13 +250,15 @@ class Children:
             elif held is not None and now - child.seen_lock[1] > lock_limit_s:
                 if not waits_for_device(child.pid):
                     slot = info.locked_slot - 1
-                    stuck.append((child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s"))
+                    stuck_children.append(
+                        (child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s")
+                    )
                 continue
             if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:
                 child.seen_progress = (info.progress, now)
             elif now - child.seen_progress[1] > progress_limit_s and not waits_for_device(child.pid, child.pid):
-                stuck.append((child, f"its event loop has not run for {progress_limit_s:g} s"))
-        return stuck
+                stuck_children.append((child, f"its event loop has not run for {progress_limit_s:g} s"))
+        return stuck_children
 
 
 def waits_for_device(pid: int, thread: int | None = None) -> bool:

@@ -12,12 +12,13 @@ How it ends: on SIGTERM.
 What its death causes: the periodic work is delayed, nothing else. Its successor starts all passes from the beginning.
 """
 
-import heapq
 import logging
 import os
 import select
 import signal
 import time
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.append_files import sweep_append_files
@@ -29,6 +30,7 @@ from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.deletion_policy import PolicyThread, load_policy
 from odradek.cleaner.disk_space import LOOK_EVERY_MS, DiskSpace
 from odradek.cleaner.retention import Retention
+from odradek.cleaner.upkeep import Pass
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
 from odradek.processes.metering import BusyTime
@@ -44,107 +46,156 @@ OTHERS_EVERY_MS = 20
 SUPERVISOR_SLOW_MS = 10_000
 
 
+def monotonic_ms() -> int:
+    """The monotonic time in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Schedule:
+    """The cleaner's passes, each with the time at which it is due. :param clock: monotonic ms; tests replace it."""
+
+    def __init__(self, passes: Sequence[Pass], clock: Callable[[], int] = monotonic_ms) -> None:
+        self._clock = clock
+        now = clock()
+        self._due = {item.name: (now + item.first_ms, item) for item in passes}
+
+    def wait_ms(self) -> int:
+        """The time until the next pass is due; at most `LONGEST_WAIT_MS`."""
+        return min(LONGEST_WAIT_MS, max(0, min(due for due, _ in self._due.values()) - self._clock()))
+
+    def make_due(self, name: str) -> None:
+        """Run a pass next, before all others."""
+        self._due[name] = (0, self._due[name][1])
+
+    def take_due(self) -> Pass | None:
+        """The pass that is due for the longest time, or None. Call `done` after it."""
+        due, item = min(self._due.values(), key=itemgetter(0))
+        return item if due <= self._clock() else None
+
+    def done(self, item: Pass) -> None:
+        """A pass has run: it is due again after its interval."""
+        self._due[item.name] = (self._clock() + item.every_ms, item)
+
+
+class Cleaner:
+    """The cleaner process; used in its main thread. Compaction, the deletion policy and the beats have their own threads."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        config, shm, log_dirs = context.config, context.shm, context.log_dirs
+        self._context = context
+        self._shm = shm
+        self._stopping = False
+        wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._stop)
+        self._poll = select.poll()
+        self._poll.register(wakeup_read, select.POLLIN)
+        self._poll.register(shm.event_fd(), select.POLLIN)
+        policy = load_policy(config)
+        self._retention = Retention(shm, log_dirs, None if policy is None else PolicyThread(policy))
+        deleted = DeletedLogs(shm, log_dirs)
+        self._disks = DiskSpace(config, shm, log_dirs, lambda: upkeep.make_room(config, deleted, self._retention))
+        self._removed_files = RemovedFiles(sweep_append_files)
+        self._schedule = Schedule(
+            [
+                *upkeep.passes(config, shm, log_dirs, self._retention, deleted),
+                Pass(DISK_SPACE, LOOK_EVERY_MS, LOOK_EVERY_MS, self._disks.look),
+            ]
+        )
+        self._busy = BusyTime()
+        self._failures = 0
+        self._compactions = 0
+        self._removed = (0, 0)
+        self._compaction = Compaction(config, shm, log_dirs)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def run(self) -> None:
+        """Run the passes when they are due, until SIGTERM."""
+        beats = WaitingBeats(self._shm.beat)
+        beats.start()
+        slot_upkeep.recover_dead()  # if all processes died together, no process recovered their slots
+        self._shm.set_state(ProcessState.SERVING)
+        self._shm.wake(0)
+        self._compaction.start()
+        while not self._stopping:
+            self._shm.beat()
+            self._count_compactions()
+            self._take_over_settings()
+            self._shm.confirm_version(self._shm.metadata_version)
+            self._wait()
+            while not self._stopping and (due := self._schedule.take_due()) is not None:
+                self._run_pass(due)
+        self._compaction.stop()
+        beats.stop()
+
+    def _wait(self) -> None:
+        """Wait until a pass is due or an event arrives; handle the event."""
+        anything_removed = self._removed_files.look()
+        if any(fd == self._shm.event_fd() for fd, _ in self._poll.poll(self._schedule.wait_ms())):
+            self._shm.drain_event()
+        if self._shm.take_full_look():
+            slot_upkeep.recover_dead()
+        if self._disks.urgent():
+            self._schedule.make_due(DISK_SPACE)
+        if (self._removed_files.look() or anything_removed) and self._disks.short:
+            # A topic may have been deleted to make room.
+            self._schedule.make_due(upkeep.REMOVAL_OF_DELETED_LOGS)
+
+    def _run_pass(self, item: Pass) -> None:
+        try:
+            item.action()
+        except Exception:  # one of the three borders: a cleaner's pass
+            self._failures += 1
+            log.exception(
+                "the cleaner's pass '%s' failed (failure %d); retrying in %d ms",
+                item.name,
+                self._failures,
+                item.every_ms,
+            )
+        logs.report_failures()
+        count("cleaner_passes")
+        segments, size = self._retention.removed_segments, self._retention.removed_bytes
+        count("segments_removed", segments - self._removed[0])
+        count("bytes_removed", size - self._removed[1])
+        self._removed = segments, size
+        self._busy.tick()
+        self._shm.beat()
+        self._schedule.done(item)
+
+    def _count_compactions(self) -> None:
+        passes = self._compaction.passes
+        count("compactions", passes - self._compactions)
+        self._compactions = passes
+
+    def _take_over_settings(self) -> None:
+        """Apply the settings that changed at run time. If settings of compaction changed, compaction is restarted."""
+        context = self._context
+        if not context.running.changed:
+            return
+        context.running.take_over(context.config)
+        if CompactionSettings.of(context.config) == self._compaction.settings:
+            return
+        self._compaction.stop()
+        self._count_compactions()
+        self._compaction, self._compactions = Compaction(context.config, self._shm, context.log_dirs), 0
+        self._compaction.start()
+        log.info("restarted compaction with changed settings: %s", self._compaction.settings)
+
+
 def main(context: ProcessContext) -> int:
     """Run until SIGTERM. Returns the exit code."""
     os.nice(NICE)
-    stopping = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-
-    wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, stop)
-    shm = context.shm
-    policy = load_policy(context.config)
-    retention = Retention(shm, context.log_dirs, None if policy is None else PolicyThread(policy))
-    deleted = DeletedLogs(shm, context.log_dirs)
-    disks = DiskSpace(
-        context.config, shm, context.log_dirs, lambda: upkeep.make_room(context.config, deleted, retention)
-    )
-    removed_files = RemovedFiles(sweep_append_files)
-    passes = [
-        *upkeep.passes(context.config, shm, context.log_dirs, retention, deleted),
-        upkeep.Pass(DISK_SPACE, LOOK_EVERY_MS, LOOK_EVERY_MS, disks.look),
-    ]
-    number_of = {item.name: number for number, item in enumerate(passes)}
-    schedule = [(shm_now() + item.first_ms, number) for number, item in enumerate(passes)]
-    heapq.heapify(schedule)
-    poll = select.poll()
-    poll.register(wakeup_read, select.POLLIN)
-    poll.register(shm.event_fd(), select.POLLIN)
     parent = os.getppid()
-    failures = compacted = 0
-    removed = (0, 0)
-    busy = BusyTime()
-    beats = WaitingBeats(shm.beat)
-    beats.start()
-    slot_upkeep.recover_dead()  # in case all processes died together, so that none was left to recover their slots
-    shm.set_state(ProcessState.SERVING)
-    shm.wake(0)
-    compaction = Compaction(context.config, shm, context.log_dirs)
-    compaction.start()
-    while not stopping:
-        shm.beat()
-        passed = compaction.passes
-        count("compactions", passed - compacted)
-        compacted = passed
-        if context.running.changed and (changed := take_over_settings(context, compaction)) is not compaction:
-            compaction, compacted = changed, 0
-        shm.confirm_version(shm.metadata_version)
-        anything_removed = removed_files.look()
-        wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now()))
-        if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
-            shm.drain_event()
-        if shm.take_full_look():
-            slot_upkeep.recover_dead()
-        urgent = [number_of[DISK_SPACE]] if disks.urgent() else []
-        if (removed_files.look() or anything_removed) and disks.short:  # a topic may have been deleted to make room
-            urgent.append(number_of[upkeep.REMOVAL_OF_DELETED_LOGS])
-        while not stopping and (urgent or schedule[0][0] <= shm_now()):
-            number = urgent.pop() if urgent else schedule[0][1]
-            name, interval_ms, _, action = passes[number]
-            try:
-                action()
-            except Exception:  # one of the three borders: a cleaner's pass
-                failures += 1
-                log.exception(
-                    "the cleaner's pass '%s' failed (failure %d); retrying in %d ms", name, failures, interval_ms
-                )
-            logs.report_failures()
-            count("cleaner_passes")
-            count("segments_removed", retention.removed_segments - removed[0])
-            count("bytes_removed", retention.removed_bytes - removed[1])
-            removed = retention.removed_segments, retention.removed_bytes
-            busy.tick()
-            shm.beat()
-            # Each pass is in the schedule once, whether it was due or urgent.
-            schedule = [entry for entry in schedule if entry[1] != number]
-            schedule.append((shm_now() + interval_ms, number))
-            heapq.heapify(schedule)
-    compaction.stop()
-    beats.stop()
+    Cleaner(context).run()
     wait_for_others(context, parent)
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or another process did not stop in order: the next start recovers the logs")
         return 1
-    shm.set_state(ProcessState.STOPPING)  # the loop has ended; the supervisor must not take this for a hang
-    shutdown.close_all(context.config, shm, context.log_dirs)
+    context.shm.set_state(ProcessState.STOPPING)  # the loop has ended; the supervisor must not take this for a hang
+    shutdown.close_all(context.config, context.shm, context.log_dirs)
     return 0
-
-
-def take_over_settings(context: ProcessContext, compaction: Compaction) -> Compaction:
-    """Apply the settings that changed at run time. If settings of compaction changed, compaction is restarted."""
-    before = compaction.settings
-    context.running.take_over(context.config)
-    if CompactionSettings.of(context.config) == before:
-        return compaction
-    compaction.stop()
-    compaction = Compaction(context.config, context.shm, context.log_dirs)
-    compaction.start()
-    log.info("restarted compaction with changed settings: %s", compaction.settings)
-    return compaction
 
 
 def wait_for_others(context: ProcessContext, parent: int) -> None:
@@ -156,16 +207,11 @@ def wait_for_others(context: ProcessContext, parent: int) -> None:
     shm = context.shm
     poll = select.poll()
     poll.register(shm.event_fd(), select.POLLIN)
-    last = shm_now() + SUPERVISOR_SLOW_MS
-    while (shm.stopping or shm_now() < last) and os.getppid() == parent and not others_ended(context):
+    last = monotonic_ms() + SUPERVISOR_SLOW_MS
+    while (shm.stopping or monotonic_ms() < last) and os.getppid() == parent and not others_ended(context):
         shm.beat()
         if poll.poll(OTHERS_EVERY_MS):
             shm.drain_event()
-
-
-def shm_now() -> int:
-    """The monotonic time in ms."""
-    return time.monotonic_ns() // 1_000_000
 
 
 def others_ended(context: ProcessContext) -> bool:

@@ -17,7 +17,8 @@ class ProcessContext:
     entered belongs to the process itself.
 
     :param shm: the shared mapping, already entered at `index`.
-    :param index: the process's place in the shared process table; `ordinal`: its number among processes of its kind, from 0.
+    :param index: the process's place in the shared process table.
+    :param ordinal: its number among the `count` processes of its kind, from 0.
     :param listeners: the bound listeners, with the port that was chosen; `advertised`: the addresses that clients receive for
         them, in the same order.
     :param log_dirs: paths in the order of the shared table's log directories, including offline ones.
@@ -35,6 +36,7 @@ class ProcessContext:
     index: int
     kind: int
     ordinal: int
+    count: int
     listeners: Sequence[Listener]
     advertised: Sequence[Listener]
     log_dirs: Sequence[Path]
@@ -45,4 +47,3 @@ class ProcessContext:
     metrics_socket: socket.socket | None = None
     reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
-    notes: dict[str, object] = field(default_factory=dict)

@@ -77,7 +77,7 @@ TICK_S = 0.5
 STOP_LIMIT_S = 10.0
 SWEEP_RETRY_S = 60.0
 TOPICS_PER_STEP = 50
-"""How many topics one step of an automatic creation creates."""
+"""The number of topics that one step of an automatic creation creates."""
 
 
 def session_of(boot_id: int) -> Session:
@@ -126,7 +126,7 @@ class ControllerService:
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
     ) -> Generator[None, None, ForwardReply]:
         """Execute one request of a worker and return the encoded response. Works in steps, between which other requests have
-        their turn. Raises what the handler raises.
+        their turn. The handler's exceptions are raised.
 
         :param report_errors: called with the errors of the response that the loop must count in this process.
         """
@@ -145,7 +145,10 @@ class ControllerService:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message, _ = decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])
         except ProtocolError as error:
-            log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
+            log.warning(
+                "cannot decode a request of %s: %s; its connection is closed",
+                request.context.client, error, extra=request.context.log_fields,
+            )  # fmt: skip
             return ForwardReply(Status.MALFORMED, 0)
         call = CoordinatorCall(
             version=version,
@@ -250,7 +253,7 @@ class ControllerService:
         self._handlers.import_all()
 
     def open_waiting_logs(self) -> None:
-        """Open the logs that could not be opened completely for lack of disk space, once there is some."""
+        """Open the logs that could not be opened completely for lack of disk space, if the disk has space now."""
         if self._view is not None:
             self._view.controller.open_waiting()
 
@@ -281,7 +284,8 @@ class ControllerService:
 
 
 class Coordinator:
-    """The coordinator process. Everything in it is used in the loop's thread, except `_controller_service`."""
+    """The coordinator process. Only the loop's thread uses it, except for `_controller_service`, which the controller thread
+    uses."""
 
     def __init__(self, context: ProcessContext) -> None:
         self._shm = context.shm
@@ -300,10 +304,10 @@ class Coordinator:
         self._ticker: asyncio.TimerHandle | None = None
         self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
-        self._followed = -1  # the metadata version that the groups have followed
+        self._followed_version = -1  # the metadata version that the groups have followed
 
     async def run(self) -> None:
-        """Serve until SIGTERM. Raises what `ControllerService.open` raises."""
+        """Serve until SIGTERM. Raises the exceptions of `ControllerService.open`."""
         self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         await self._in_controller_thread(self._controller_service.open)
@@ -376,17 +380,17 @@ class Coordinator:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
         self._shm.drain_event()
         self._removed_files.look()
-        died = self._shm.take_full_look()
-        if died:
+        process_died = self._shm.take_full_look()
+        if process_died:
             slot_upkeep.recover_dead()
-        version, moved = self._shm.metadata_version, self._shm.take_ready()
+        version, changed_slots = self._shm.metadata_version, self._shm.take_ready()
         # Not before `open`: groups that are loaded earlier would keep the offsets of deleted topics.
         if self._controller_service.is_open:
-            if died or version != self._followed:
-                self._followed = version
+            if process_died or version != self._followed_version:
+                self._followed_version = version
                 self._groups.follow()
             else:
-                self._groups.look(frozenset(moved))
+                self._groups.look(frozenset(changed_slots))
         self._shm.confirm_version(version)
 
     def _tick(self) -> None:
@@ -416,13 +420,15 @@ class Coordinator:
             self._sweeping.add_done_callback(_report_sweep)
 
 
-def _report_opening(opened: "asyncio.Future[None]") -> None:
-    if not opened.cancelled() and (error := opened.exception()) is not None:
+def _report_opening(opening: "asyncio.Future[None]") -> None:
+    """Log a failure of `ControllerService.open_waiting_logs`."""
+    if not opening.cancelled() and (error := opening.exception()) is not None:
         log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
 
 
-def _report_sweep(swept: "asyncio.Future[None]") -> None:
-    if not swept.cancelled() and (error := swept.exception()) is not None:
+def _report_sweep(sweep: "asyncio.Future[None]") -> None:
+    """Log a failure of `ControllerService.sweep_offsets`."""
+    if not sweep.cancelled() and (error := sweep.exception()) is not None:
         log.error(
             "cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s",
             error,

@@ -32,7 +32,8 @@ class JobThread:
         self._thread: threading.Thread | None = None
 
     def __call__(self, step: Step, done: Done) -> None:
-        """Call `step()` on the thread until it returns False, then `done(None or what it raised)` in the loop."""
+        """Call `step()` on the thread until it returns False, then `done` in the loop, with None or the exception that `step`
+        raised."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             thread.start()  # raises RuntimeError if the system has no thread left; the next job tries again

@@ -14,6 +14,7 @@ from odradek.config.listeners import Listener
 from odradek.net import listeners
 from odradek.processes import logs
 from odradek.processes.log_dirs import LogDirectories, StartError
+from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
 
@@ -55,9 +56,8 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
                 # The socket outlives every reporter, so a scrape waits while the reporter restarts.
                 metrics_socket = _bind_metrics(config.metrics_listener)
                 sockets.append(metrics_socket)
-            return Supervisor(
-                config, directories, sockets[: len(bound)], bound, rows, metrics_socket=metrics_socket
-            ).run()
+            resources = BrokerResources(config, directories, sockets[: len(bound)], bound, metrics_socket, rows)
+            return Supervisor(resources).run()
         finally:
             for sock in sockets:
                 sock.close()
@@ -104,12 +104,11 @@ def _bind_metrics(listener: Listener) -> socket.socket:
 
 
 def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
-    backlog = "socket.listen.backlog.size"
     try:
         return listeners.bind(
             listener,
-            # Kafka's default of 50 suits a thread that only accepts. Here connections also wait while processes start.
-            backlog=config.integer(backlog) if config.is_set(backlog) else listeners.BACKLOG,
+            # The default is larger than Kafka's, because connections also wait here while processes start.
+            backlog=config.integer("socket.listen.backlog.size"),
             send_buffer=config.integer("socket.send.buffer.bytes"),
             receive_buffer=config.integer("socket.receive.buffer.bytes"),
         )

@@ -144,18 +144,18 @@ def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteS
     show_running(store, context.config, context.running)
     image = load_image(store)
     give_ids(store, image)
-    mine = {
+    kept_here = {
         topic.name: [p for p, replicas in topic.assignment.partitions.items() if context.config.node_id in replicas]
         for topic in image.topics.values()
     }
-    states = load_states(store, mine.items())
+    states = load_states(store, kept_here.items())
     directories = find_directories(context)
     report_strays(context, image, directories)
     offline = [index for index in range(len(context.log_dirs)) if context.shm.log_dir_offline(index)]
     begun = BegunEpochs()
     begun.complete = not offline
     cache_lost = may_have_lost_cache(store)
-    for name, indexes in mine.items():
+    for name, indexes in kept_here.items():
         topic = image.topics[name]
         for partition in indexes:
             log_dir = directories.get((name, partition))
@@ -269,9 +269,8 @@ class Loading:
     def directories(self) -> list[int]:
         """The numbers of the log directories in which this loader opens logs: one, or several if there are fewer loaders than
         log directories."""
-        directories, loaders = len(self._context.log_dirs), int(str(self._context.notes.get("count", 1)))
-        mine = self._context.ordinal
-        return list(range(mine, directories, loaders)) if mine < directories else [mine % directories]
+        directories, loader = len(self._context.log_dirs), self._context.ordinal
+        return list(range(loader, directories, self._context.count)) if loader < directories else [loader % directories]
 
     def _measure(self, slot: int, log_dir: int) -> None:
         """Add the bytes that must be recovered to the directory's count, so that the status can show how much is left."""

@@ -29,7 +29,7 @@ class StartError(Exception):
     """The broker cannot start; the message is one line that names the cause."""
 
 
-class _Unusable(Exception):
+class _UnusableDirectory(Exception):
     """A directory cannot be used; the message is one line that names it."""
 
 
@@ -74,7 +74,7 @@ class LogDirectories:
             for number, path in enumerate(self.paths):
                 try:
                     self._open(path)
-                except _Unusable as reason:
+                except _UnusableDirectory as reason:
                     self._set_offline(number, str(reason))
             self._identify()
         except BaseException:
@@ -128,11 +128,11 @@ class LogDirectories:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            raise _Unusable(f"log directory {path} is not a directory") from None
+            raise _UnusableDirectory(f"log directory {path} is not a directory") from None
         except OSError as error:
-            raise _Unusable(f"log directory {path} cannot be created: {error.strerror}") from error
+            raise _UnusableDirectory(f"log directory {path} cannot be created: {error.strerror}") from error
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise _Unusable(f"log directory {path} is not readable and writable by this user")
+            raise _UnusableDirectory(f"log directory {path} is not readable and writable by this user")
         try:
             with os.scandir(path):
                 pass
@@ -141,7 +141,7 @@ class LogDirectories:
         except DirectoryInUseError as error:
             raise StartError(f"{error}{_holder(path)}") from error
         except OSError as error:
-            raise _Unusable(_reason(error, path)) from error
+            raise _UnusableDirectory(_reason(error, path)) from error
 
     def _identify(self) -> None:
         identities: list[MetaProperties | None] = []
@@ -153,8 +153,8 @@ class LogDirectories:
             except OSError as error:
                 identities.append(None)
                 self._set_offline(number, _reason(error, path))
-        known = [identity for identity in identities if identity is not None]
-        nodes = {identity.node_id for identity in known if identity.node_id is not None}
+        present = [identity for identity in identities if identity is not None]
+        nodes = {identity.node_id for identity in present if identity.node_id is not None}
         if not self._config.node_id_is_configured and len(nodes) == 1:
             node_id = nodes.pop()
             assert node_id is not None
@@ -165,7 +165,7 @@ class LogDirectories:
                     f"log directory {path} belongs to node {identity.node_id}, but node.id is {self._config.node_id}: "
                     f"set node.id to {identity.node_id} or log.dirs to another directory"
                 )
-        clusters = {identity.cluster_id for identity in known if identity.cluster_id}
+        clusters = {identity.cluster_id for identity in present if identity.cluster_id}
         if len(clusters) > 1:
             raise StartError(f"the log directories belong to different clusters: {', '.join(sorted(clusters))}")
         self.cluster_id = clusters.pop() if clusters else encode_uuid(uuid.uuid4())

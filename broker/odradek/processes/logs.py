@@ -2,7 +2,7 @@
 
 Every process of the broker has one handler. The supervisor creates it before the first fork; a child only sets its name. If
 systemd reads the stream, lines begin with the journal's priority, and the journal adds the time. `odradek.shm.log_levels` sets
-the levels. A log call about a client passes the known ones of `extra={"connection_id": ..., "client_id": ...,
+the levels. A log call about a client passes those that it knows of `extra={"connection_id": ..., "client_id": ...,
 "client_address": ...}`; with JSON they become fields. docs/logs.md describes the messages for their readers.
 """
 
@@ -22,7 +22,7 @@ log = logging.getLogger("odradek.storage")
 
 TEXT, JSON = "text", "json"
 FIELDS = ("connection_id", "client_id", "client_address")
-"""What a log call may pass in `extra`: one number and two texts; None for an unknown value."""
+"""The names that a log call may pass in `extra`: a number and two texts; None for an unknown value."""
 
 _PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")

@@ -127,11 +127,11 @@ class Reporter:
         """Collect metrics regularly, in a thread, so that the loop runs while a scrape holds the collector's lock."""
         while True:
             try:
-                left = await self._loop.run_in_executor(None, self.collector.tick)
+                unfinished = await self._loop.run_in_executor(None, self.collector.tick)
             except Exception:  # the next attempt may succeed
                 log.exception("metrics collection failed; retrying in %g s", TICK_S)
-                left = False
-            await asyncio.sleep(MEASURE_RETRY_S if left else TICK_S)
+                unfinished = False
+            await asyncio.sleep(MEASURE_RETRY_S if unfinished else TICK_S)
 
     async def _spool(self) -> None:
         """Write an interval every `usage.spool.interval.ms`, without drift."""
@@ -158,15 +158,15 @@ class Reporter:
             return None
         response: asyncio.Future[ForwardReply | ForwardError] = self._loop.create_future()
 
-        def answered(reply: ForwardReply | ForwardError) -> None:
+        def on_reply(reply: ForwardReply | ForwardError) -> None:
             if not response.done():
                 response.set_result(reply)
 
         context = ForwardContext(connection_id=0, listener=0, peer="reporter")
         try:
-            self._coordinator.send(b"", context, self._loop.time() + GROUPS_TIMEOUT_S, answered, Kind.METRICS)
+            self._coordinator.send(b"", context, self._loop.time() + GROUPS_TIMEOUT_S, on_reply, Kind.METRICS)
         except ForwardError as error:
-            answered(error)
+            on_reply(error)
         reply = await response
         if isinstance(reply, ForwardError):
             log.warning("the metrics omit all groups: %s", reply)

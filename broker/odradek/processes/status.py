@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek import __version__
 from odradek._ext.shm.layout import DiskState, ProcessState
+from odradek._ext.shm.shared_memory import ProcessInfo
 from odradek.config.pid_file import STATUS_SOCKET
 from odradek.net.listeners import listen_unix
+from odradek.processes.children import Child
 
 if TYPE_CHECKING:
     from odradek.processes.supervisor import Supervisor
@@ -64,49 +66,23 @@ class StatusSocket:
 
 def report(supervisor: "Supervisor") -> dict[str, Any]:
     """The status document: identity, state, listeners, counts, log directories, and a row for each process."""
-    shm, directories, acceptor = supervisor.shm, supervisor.directories, supervisor.acceptor
+    broker, resources = supervisor.broker, supervisor.resources
+    shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
     now = supervisor.clock()
+    children = [child for child in broker.children.all if child.running or child.row.stage > 0]
     processes = [
-        {
-            "kind": "supervisor",
-            "ordinal": 0,
-            "pid": os.getpid(),
-            "state": supervisor.state,
-            "restarts": 0,
-            "connections": 0,
-            "kept_bytes": 0,
-            "uptime_s": round(now - supervisor.started, 3),
-            "last_exit": supervisor.last_fault,
-            "pss_bytes": pss_bytes(os.getpid()),
-        }
+        _supervisor_row(supervisor, now),
+        *(_child_row(child, shm.process(child.index), now) for child in children),
     ]
-    for child in supervisor.children.all:
-        if child.row.stage == 0 and not child.running:
-            continue
-        info = shm.process(child.index)
-        processes.append(
-            {
-                "kind": child.row.name,
-                "ordinal": child.ordinal,
-                "pid": child.pid if child.running else None,
-                "state": ProcessState(info.state).name.lower(),
-                "restarts": child.restarts,
-                "connections": info.connections,
-                "kept_bytes": info.kept_bytes,
-                "uptime_s": round(now - child.started, 3) if child.running else 0.0,
-                "last_exit": child.last_exit,
-                "pss_bytes": pss_bytes(child.pid) if child.running else 0,
-            }
-        )
     return {
         "pid": os.getpid(),
         "version": __version__,
         "state": supervisor.state,
         "uptime_s": round(now - supervisor.started, 3),
-        "node_id": supervisor.config.node_id,
+        "node_id": resources.config.node_id,
         "cluster_id": directories.cluster_id,
-        "listeners": [listener._asdict() for listener in supervisor.bound],
-        "metrics": _address(supervisor.metrics_socket),
+        "listeners": [listener._asdict() for listener in resources.bound],
+        "metrics": _address(resources.metrics_socket),
         "partitions": shm.partitions,
         "producer_state": shm.producer_state,
         "loading": loading_report(shm.loading_dirs, directories.paths),
@@ -124,6 +100,37 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
     }
 
 
+def _supervisor_row(supervisor: "Supervisor", now: float) -> dict[str, Any]:
+    return {
+        "kind": "supervisor",
+        "ordinal": 0,
+        "pid": os.getpid(),
+        "state": supervisor.state,
+        "restarts": 0,
+        "connections": 0,
+        "kept_bytes": 0,
+        "uptime_s": round(now - supervisor.started, 3),
+        "last_exit": supervisor.last_fault,
+        "pss_bytes": pss_bytes(os.getpid()),
+    }
+
+
+def _child_row(child: Child, info: ProcessInfo, now: float) -> dict[str, Any]:
+    """The row of a child. :param info: its row of the shared process table."""
+    return {
+        "kind": child.row.name,
+        "ordinal": child.ordinal,
+        "pid": child.pid if child.running else None,
+        "state": ProcessState(info.state).name.lower(),
+        "restarts": child.restarts,
+        "connections": info.connections,
+        "kept_bytes": info.kept_bytes,
+        "uptime_s": round(now - child.started, 3) if child.running else 0.0,
+        "last_exit": child.last_exit,
+        "pss_bytes": pss_bytes(child.pid) if child.running else 0,
+    }
+
+
 def loading_report(progress: Sequence[dict[str, int]], paths: Sequence[Path]) -> dict[str, Any]:
     """The progress or the result of loading the logs: sums over the log directories, and a row for each.
 
@@ -131,16 +138,16 @@ def loading_report(progress: Sequence[dict[str, int]], paths: Sequence[Path]) ->
     """
     sums = {"done": "logs_done", "total": "logs"}
     sums |= {name: name for name in ("bytes_recovered", "bytes_to_recover", "truncated_bytes", "truncated_logs")}
-    left = [remaining_s(counts) for counts in progress]
+    remaining = [remaining_s(counts) for counts in progress]
     rows = [
         {"path": str(path)}
         | {name: counts[key] for name, key in sums.items()}
         | {"elapsed_s": counts["elapsed_ms"] / 1000, "remaining_s": seconds}
-        for path, counts, seconds in zip(paths, progress, left, strict=False)
+        for path, counts, seconds in zip(paths, progress, remaining, strict=False)
     ]
     return {name: sum(counts[key] for counts in progress) for name, key in sums.items()} | {
         "elapsed_s": max((counts["elapsed_ms"] for counts in progress), default=0) / 1000,
-        "remaining_s": max((seconds for seconds in left if seconds is not None), default=None),
+        "remaining_s": max((seconds for seconds in remaining if seconds is not None), default=None),
         "directories": rows,
     }
 
@@ -176,7 +183,7 @@ def _address(listening: socket.socket | None) -> dict[str, Any] | None:
 
 
 def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:
-    """A log directory with the free space that the cleaner found last; bytes are -1 before its first look."""
+    """A log directory with the free space that the cleaner measured last; bytes are -1 before its first measurement."""
     state, free, total, full_times = disk
     return {
         "path": path,

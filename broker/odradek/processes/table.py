@@ -39,7 +39,7 @@ def _loaders(config: BrokerConfig) -> int:
     return min(MAX_LOADERS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
 
 
-def _one(_: BrokerConfig) -> int:
+def _single(_: BrokerConfig) -> int:
     return 1
 
 
@@ -50,8 +50,8 @@ def _reporters(config: BrokerConfig) -> int:
 
 PROCESSES = (
     ProcessRow(ProcessKind.LOADER, "loader", "odradek.processes.loader:main", 0, _loaders, 0),
-    ProcessRow(ProcessKind.COORDINATOR, "coordinator", "odradek.processes.coordinator:main", 1, _one, 1),
+    ProcessRow(ProcessKind.COORDINATOR, "coordinator", "odradek.processes.coordinator:main", 1, _single, 1),
     ProcessRow(ProcessKind.WORKER, "worker", "odradek.processes.worker:main", 2, _workers, 0),
-    ProcessRow(ProcessKind.CLEANER, "cleaner", "odradek.processes.cleaner:main", 2, _one, 3),
+    ProcessRow(ProcessKind.CLEANER, "cleaner", "odradek.processes.cleaner:main", 2, _single, 3),
     ProcessRow(ProcessKind.METRICS, "reporter", "odradek.processes.reporter:main", LAST_STAGE, _reporters, 2),
 )

@@ -28,12 +28,9 @@ from odradek._ext.api.produce import Producing
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
-from odradek._ext.net.kept_memory import KeptMemory
-from odradek._ext.net.late_senders import LateSenders
-from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane
-from odradek._ext.shm.metering import count_loop_delay, gauge, set_idle_ms
+from odradek._ext.shm.metering import set_idle_ms
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.page_cache import ColdReader
@@ -45,24 +42,19 @@ from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, max_request_bytes
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
-from odradek.net.handover import ChannelClosed, HandedOver, Receiver
-from odradek.processes import logs
+from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
 from odradek.processes.context import ProcessContext
+from odradek.processes.delayed_appends import DelayedAppends
+from odradek.processes.expiry_timer import ExpiryTimer
 from odradek.processes.job_thread import JobThread
-from odradek.processes.metering import BusyTime
 from odradek.processes.slices import LoopSlices
+from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
-from odradek.shm.removed_files import RemovedFiles
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
 
 log = logging.getLogger("odradek.requests")
 
-TICK_S = 0.5
-SWEEP_EVERY_TICKS = 10
-REFUSALS_EVERY_TICKS = 120
-RETRY_S = 0.0005
-QUICK_RETRIES = 3
 STOP_LIMIT_S = 10.0
 
 handlers_of(
@@ -71,7 +63,10 @@ handlers_of(
 
 
 class Worker:
-    """The worker process. Everything in it is used only in the loop's thread."""
+    """The worker process: connects the data loop, the request handler, the purgatory and the coordinator with the event loop.
+
+    Only the loop's thread uses it; the threads that it owns receive jobs and return results through the loop.
+    """
 
     def __init__(self, context: ProcessContext, loop: asyncio.AbstractEventLoop) -> None:
         config = context.config
@@ -82,81 +77,90 @@ class Worker:
         self.loop = loop
         self.stopping = False
         self.done = loop.create_future()
-        self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_ms = 0
-        self._retries: list[Any] = []
+        self._closed: list[int] = []
         self.receiver = Receiver(context.handover_fd)
         self.topics = TopicDirectory()
-        self.room = Purgatory(self._deadline_moved)
-        self.appends = JobThread(loop, "appends", Lane.LANE_SECOND)
-        self.large_batches = JobThread(loop, "large-batches")
+        self.purgatory = Purgatory(ExpiryTimer(loop, self._expire).set)
+        self.delayed_appends = DelayedAppends(loop, self.purgatory, self._settle, self._close_connection)
         self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)
         self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
-        self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
-        count = max(1, int(str(context.notes.get("count", 1))))
-        self.view = WorkerView(
-            config=config,
-            shm=self.shm,
-            topics=self.topics,
-            advertised=context.advertised,
-            log_dirs=[str(path) for path in context.log_dirs],
-            segments=SegmentCache(64),
-        )
-        self.forward.serve(self.topics, self._take_over_metadata)
         self.slices = LoopSlices(loop, self._settle)
-        self.dispatcher = Dispatcher(self.view, self._auto_create, self.look_ups, self.slices, self._settle)
-        self._ticks = self._next_refusal_tick = 0
-        self.fetching = Fetching(
+        self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
+        self.forward.serve(self.topics, self._take_over_metadata)
+        self.fetching = self._make_fetching()
+        self.handler = self._make_handler()
+        self.data_loop = DataLoop(
+            self.handler,
+            max_request_bytes=config.integer("socket.request.max.bytes"),
+            idle_ms=config.integer("connections.max.idle.ms"),
+            max_pending=max(1, config.integer("queued.max.requests") // context.count),
+            cold_reader=self.cold_reader,
+            on_closed=self._connection_closed,
+        )
+        self.data_loop.on_file_error = self._file_failed
+        self.upkeep = WorkerUpkeep(
+            loop,
+            self.shm,
+            self.data_loop,
+            self.handler.producing,
+            self.fetching,
+            self.forward,
+            config.integer("odradek.connections.kept.bytes") // context.count,
+            self._take_over_settings,
+            self._report_closed,
+        )
+        set_idle_ms(config.integer("metrics.usage.idle.ms"))
+
+    def _make_fetching(self) -> Fetching:
+        config, workers = self._config, self.context.count
+        sessions = FetchSessions(
+            self.context.ordinal,
+            workers,
+            max_sessions=-(-config.integer("max.incremental.fetch.session.cache.slots") // workers),
+            max_partitions=-(-config.integer("odradek.fetch.session.max.partitions") // workers),
+        )
+        return Fetching(
             self.topics,
-            self.room,
-            context.log_dirs,
-            FetchSessions(
-                context.ordinal,
-                count,
-                max_sessions=-(-config.integer("max.incremental.fetch.session.cache.slots") // count),
-                max_partitions=-(-config.integer("odradek.fetch.session.max.partitions") // count),
-            ),
+            self.purgatory,
+            self.context.log_dirs,
+            sessions,
             self._down_convert,
             self.slices,
             max_bytes=config.integer("fetch.max.bytes"),
             max_wait_ms=config.integer("odradek.fetch.max.wait.ms"),
             max_partitions=config.integer("odradek.max.partitions"),
         )
-        self.handler = RequestHandler(
-            Producing(
-                self.topics,
-                self.room,
-                self._offload,
-                self._retry,
-                prepare,
-                max_opened_bytes=config.integer("odradek.produce.max.decompressed.bytes"),
-                max_partitions=config.integer("odradek.max.partitions"),
-            ),
+
+    def _make_handler(self) -> RequestHandler:
+        config = self._config
+        producing = Producing(
+            self.topics,
+            self.purgatory,
+            self.delayed_appends.offload,
+            self.delayed_appends.retry,
+            prepare,
+            max_opened_bytes=config.integer("odradek.produce.max.decompressed.bytes"),
+            max_partitions=config.integer("odradek.max.partitions"),
+        )
+        view = WorkerView(
+            config=config,
+            shm=self.shm,
+            topics=self.topics,
+            advertised=self.context.advertised,
+            log_dirs=[str(path) for path in self.context.log_dirs],
+            segments=SegmentCache(64),
+        )
+        dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
+        return RequestHandler(
+            producing,
             self.fetching,
-            self.room,
-            self.dispatcher,
+            self.purgatory,
+            dispatcher,
             self.forward,
             ROUTES,
             max_bytes=max_request_bytes(config),
         )
-        self.data_loop = DataLoop(
-            self.handler,
-            max_request_bytes=config.integer("socket.request.max.bytes"),
-            idle_ms=config.integer("connections.max.idle.ms"),
-            max_pending=max(1, config.integer("queued.max.requests") // count),
-            cold_reader=self.cold_reader,
-            on_closed=self._connection_closed,
-        )
-        self.data_loop.on_file_error = self._file_failed
-        self._removed_files = RemovedFiles(self.fetching.sweep, sweep_append_files)
-        self._late_senders = LateSenders(self.data_loop)
-        self._late = 0
-        self.kept_memory = KeptMemory(self.data_loop, config.integer("odradek.connections.kept.bytes") // count)
-        self._closed: list[int] = []
-        self._busy = BusyTime()
-        self._tick_due = 0.0
-        set_idle_ms(config.integer("metrics.usage.idle.ms"))
 
     def start(self) -> None:
         """Start serving."""
@@ -167,7 +171,7 @@ class Worker:
         self.loop.add_reader(self.receiver.fileno(), self._on_handover)
         self.loop.add_signal_handler(signal.SIGTERM, self.stop)
         self.forward.connect()
-        self._tick()
+        self.upkeep.tick()
         self._on_handover()
         self.shm.set_state(ProcessState.SERVING)
         self.shm.wake(0)
@@ -187,18 +191,21 @@ class Worker:
         self.shm.drain_event()
         try:
             self._take_over_metadata()
-            if self._running.changed:
-                self._running.take_over(self._config)
-            self._release_removed_files()
+            self._take_over_settings()
+            self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
-                self.room.look_at_all()
-            self.room.serve()
+                self.purgatory.look_at_all()
+            self.purgatory.serve()
             self._settle()
 
     def _take_over_metadata(self) -> None:
         if self.topics.refresh():
             self.shm.confirm_version(self.topics.version)
+
+    def _take_over_settings(self) -> None:
+        if self._running.changed:
+            self._running.take_over(self._config)
 
     def _on_handover(self) -> None:
         try:
@@ -212,81 +219,23 @@ class Worker:
         self.shm.set_connections(len(self.data_loop.connections))
         self._report_closed()
 
-    def _add(self, item: HandedOver) -> None:
+    def _add(self, item: AcceptedConnection) -> None:
         """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""
         try:
             self.data_loop.add(*item)
         except OSError as error:
             log.warning(
                 "closing connection %d from %s because the system cannot serve it: %s",
-                item.connection_id, item.peer, error.strerror,
+                item.connection_id, item.peer, error.strerror, extra=item.log_fields,
             )  # fmt: skip
             self._closed.append(item.connection_id)
         except Exception:  # an internal error: the connections after this one must still be served
-            log.exception("cannot serve connection %d from %s: internal error", item.connection_id, item.peer)
+            log.exception(
+                "cannot serve connection %d from %s: internal error",
+                item.connection_id, item.peer, extra=item.log_fields,
+            )  # fmt: skip
             if item.connection_id not in self.data_loop.connections:
                 self._closed.append(item.connection_id)
-
-    def _tick(self) -> None:
-        """Twice a second: report progress and do periodic work. A failure does not stop the ticks: without them the supervisor
-        would kill the worker."""
-        self.shm.beat()
-        self.data_loop.tick()
-        try:
-            self._upkeep()
-        except Exception:
-            log.exception("the worker's periodic work failed; retrying in %g s", TICK_S)
-        finally:
-            self._tick_due = self.loop.time() + TICK_S
-            self.loop.call_at(self._tick_due, self._tick)
-
-    def _upkeep(self) -> None:
-        self._ticks += 1
-        if self._running.changed:
-            self._running.take_over(self._config)
-        if self._ticks % SWEEP_EVERY_TICKS == 0:
-            self.fetching.sweep()
-            sweep_append_files()
-        self._release_removed_files()
-        now_ms = int(self.loop.time() * 1000)
-        self.data_loop.sweep_idle(now_ms)
-        self.shm.set_kept_bytes(self.kept_memory.look(now_ms))
-        self._report_closed()
-        logs.report_failures()
-        self._report_refusals()
-        self._count()
-
-    def _release_removed_files(self) -> None:
-        """Close the descriptors of removed files, and the connections whose clients do not read a response that is sent from
-        such a file."""
-        if self._removed_files.look() or self._late:
-            self._late = self._late_senders.look(int(self.loop.time() * 1000))
-            self._report_closed()
-
-    def _report_refusals(self) -> None:
-        """Log the producers that were refused for lack of memory, at most once a minute."""
-        if self._ticks < self._next_refusal_tick:
-            return
-        refusals = self.handler.producing.responses.take_refusals()
-        if refusals is None:
-            return
-        self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
-        count, reason, connection_id, client_id = refusals
-        connection = self.data_loop.connections.get(connection_id)
-        log.warning(
-            "refused %d batches of new idempotent producers, the last one from %s (client id %r): %s",
-            count,
-            "a closed connection" if connection is None else connection.peer,
-            client_id,
-            reason,
-        )
-
-    def _count(self) -> None:
-        if self._tick_due:
-            count_loop_delay(max(0, int((self.loop.time() - self._tick_due) * 1e6)))
-        self._busy.tick()
-        gauge("parked_forwards", self.forward.waiting)
-        self.data_loop.count_connections()
 
     def _file_failed(self, fd: int, number: int) -> None:
         """A response's file could not be read or sent: report the error to the log directory that contains the file."""
@@ -294,7 +243,7 @@ class Worker:
             path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115 - not a real symlink
         except OSError:
             return
-        for index, log_dir in enumerate(self.view.log_dirs):
+        for index, log_dir in enumerate(self.context.log_dirs):
             if path.is_relative_to(log_dir):
                 log.error("cannot read %s for a response: %s", path, os.strerror(number))
                 note_error(index, number)
@@ -307,7 +256,7 @@ class Worker:
     def _report_closed(self) -> None:
         if self._closed:
             closed, self._closed = self._closed, []
-            self.receiver.closed(closed)
+            self.receiver.report_closed(closed)
             self.shm.set_connections(len(self.data_loop.connections))
         if self.stopping:
             self._check_drained()
@@ -319,102 +268,27 @@ class Worker:
         self._closed.append(connection_id)
         self.forward.cancel(connection_id)
 
-    # -- waiting ----------------------------------------------------------------------------------------------------
+    def _close_connection(self, connection: Any, reason: str) -> None:
+        self.data_loop.close(connection, reason)
 
-    def _deadline_moved(self, deadline_ms: int) -> None:
-        if self._expiry is not None:
-            if self._expiry_ms <= deadline_ms:
-                return
-            self._expiry.cancel()
-        self._expiry_ms = deadline_ms
-        self._expiry = self.loop.call_at(deadline_ms / 1000 + 0.001, self._expire)
-
-    def _expire(self) -> None:
-        self._expiry = None
-        next_deadline_ms = self.room.expire()
+    def _expire(self) -> int:
+        next_deadline_ms: int = self.purgatory.expire()
         self._settle()
-        if next_deadline_ms >= 0:
-            self._deadline_moved(next_deadline_ms)
-
-    def _offload(self, pending: Any) -> None:
-        self.appends(pending.step, lambda error: self._offloaded(pending, error))
-
-    def _offloaded(self, pending: Any, error: BaseException | None) -> None:
-        try:
-            if error is not None:
-                raise error
-            if pending.large_next:
-                self.large_batches(pending.open_large, lambda error: self._opened_large(pending, error))
-            else:
-                pending.worked()
-        except Exception as failure:
-            self._append_failed(pending, failure)
-        finally:
-            self.room.serve()
-        self._settle()
-
-    def _opened_large(self, pending: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._offload(pending)
-        else:
-            self._offloaded(pending, error)
-
-    def _append_failed(self, pending: Any, error: BaseException) -> None:
-        """Close the connection, because it is unknown whether the records are in the log."""
-        connection = pending.connection
-        log.error(
-            "a Produce request of %s failed; its connection is closed",
-            connection.name, exc_info=error, extra=connection.log_fields,
-        )  # fmt: skip
-        if not pending.cancelled:
-            self.data_loop.close(connection, "a Produce request failed, as logged above")
+        return next_deadline_ms
 
     def _down_convert(
         self, work: tuple[list[tuple[Any, ...]], int], cancelled: Callable[[], bool], done: Callable[[Any], None]
     ) -> None:
+        """Convert batches for an old consumer on the conversion thread; `done` receives the result or the exception."""
         job = Stepwise(conversion(*work), cancelled)
 
         def finished(error: BaseException | None) -> None:
             if error is not None:
-                log.error("the down-conversion of batches for an old consumer failed", exc_info=error)
+                log.error("the down-conversion of batches for a Fetch failed; its connection is closed", exc_info=error)
             done(error if error is not None else job.result)
             self._settle()
 
         self.conversions(job.step, finished)
-
-    def _retry(self, pending: Any) -> None:
-        """Retry an append whose slot was locked: the first times in the next turn, because most holders have released the
-        lock by then, and after `QUICK_RETRIES` tries with a delay of `RETRY_S`."""
-        if not self._retries:
-            if pending.tries < QUICK_RETRIES:
-                self.loop.call_soon(self._handle_retries)
-            else:
-                self.loop.call_later(RETRY_S, self._handle_retries)
-        self._retries.append(pending)
-
-    def _handle_retries(self) -> None:
-        """Retry the requests in the order of arrival. A request waits if an earlier one of its connection must wait, and is not
-        executed if an earlier one failed."""
-        retries, self._retries = self._retries, []
-        blocked: set[Any] = set()
-        failed: set[Any] = set()
-        for pending in retries:
-            if pending.connection in failed:
-                continue
-            if pending.connection in blocked:
-                self._retry(pending)
-                continue
-            try:
-                pending.again()
-            except Exception as error:
-                self._append_failed(pending, error)
-                failed.add(pending.connection)
-                continue
-            if not pending.executed:
-                blocked.add(pending.connection)
-        if retries:
-            self.room.serve()
-            self._settle()
 
     # -- forwarding -------------------------------------------------------------------------------------------------
 
@@ -426,7 +300,9 @@ class Worker:
         then: Callable[[list[tuple[str, int, str | None]]], None],
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        def answered(reply: ForwardReply | ForwardError) -> None:
+        """Request the creation of topics from the coordinator; `then` receives [(name, error code, message)]."""
+
+        def on_reply(reply: ForwardReply | ForwardError) -> None:
             outcomes: list[tuple[str, int, str | None]]
             if isinstance(reply, ForwardReply) and reply.status == Status.OK:
                 self._take_over_metadata()
@@ -438,10 +314,10 @@ class Worker:
         try:
             deadline = self.loop.time() + timeout_s
             self.forward.send(
-                encode_names(names), context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
+                encode_names(names), context_of(connection, client_id), deadline, on_reply, Kind.AUTO_CREATE
             )
         except ForwardError as error:
-            self.loop.call_soon(answered, error)
+            self.loop.call_soon(on_reply, error)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -453,7 +329,7 @@ class Worker:
         self.shm.set_state(ProcessState.STOPPING)
         self.loop.remove_reader(self.receiver.fileno())
         self.data_loop.stop_reading()
-        self.room.end()
+        self.purgatory.end()
         self._settle()
         self.loop.call_later(STOP_LIMIT_S, self._give_up)
 
@@ -469,13 +345,12 @@ class Worker:
     def close(self) -> None:
         self.data_loop.close_all()
         self.forward.close()
-        self.large_batches.close()
-        self.appends.close()
+        self.delayed_appends.close()
         self.handler.producing.responses.flusher.close()
         self.look_ups.close()
         self.conversions.close()
         self.cold_reader.close()
-        self.receiver.closed(self._closed)
+        self.receiver.report_closed(self._closed)
         self.receiver.close()
 
 

@@ -67,9 +67,9 @@ KEYS = (
         "The send buffer (SO_SNDBUF) of client connections, in bytes. -1: the operating system decides."),
     ConfigKey("socket.receive.buffer.bytes", INT, -1, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "The receive buffer (SO_RCVBUF) of client connections, in bytes. -1: the operating system decides."),
-    ConfigKey("socket.listen.backlog.size", INT, 50, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The number of connections to a listener that can wait to be accepted. If the key is not set, the broker uses "
-        "4096."),
+    ConfigKey("socket.listen.backlog.size", INT, 4096, Range(1), MEDIUM, READ_ONLY, NOW,
+        "The number of connections to a listener that can wait to be accepted. The operating system may limit it "
+        "further (net.core.somaxconn). Kafka's default is 50."),
     ConfigKey("socket.connection.setup.timeout.ms", LONG, 10000, None, MEDIUM, READ_ONLY, NONE_YET,
         "The time in ms that this broker waits for its first attempt to connect to another broker."),
     ConfigKey("socket.connection.setup.timeout.max.ms", LONG, 30000, None, MEDIUM, READ_ONLY, NONE_YET,

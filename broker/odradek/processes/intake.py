@@ -1,0 +1,102 @@
+"""Accepts connections on the listening sockets while there is room for them. Runs in the supervisor, on its loop.
+
+It connects the acceptor (`net/acceptor.py`), which does the work, with the event loop: it watches the listening sockets while
+connections may be accepted, watches the workers' channels, and retries the hand-over of
+sockets that wait for room in a channel.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from odradek.net.acceptor import Acceptor
+from odradek.net.limits import ConnectionLimits
+from odradek.processes.event_loop import EventLoop
+
+ACCEPT_PAUSE_S = 0.2
+HAND_OVER_RETRY_S = 0.02
+_PAUSE, _HAND_OVER = "pause", "hand over"
+
+
+class Intake:
+    """The intake of one running broker: closed at first, open from `open` to `stop`.
+
+    :param sockets: the listening sockets, in the order of the listeners. Their owner closes them, after `stop`.
+    :param channels: for each worker's place, both ends of its channel. Their owner closes them, after `close`.
+    :param ready: returns whether the worker of that ordinal serves now.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        sockets: Sequence[socket.socket],
+        channels: Sequence[tuple[socket.socket, socket.socket]],
+        limits: ConnectionLimits,
+        ready: Callable[[int], bool],
+    ) -> None:
+        self.acceptor = Acceptor(channels, limits, ready)
+        self._loop = loop
+        self._sockets = sockets
+        self._channel_fds = [ours.fileno() for ours, _ in channels]
+        self._open = False
+        self._watching = False
+        for ordinal, fd in enumerate(self._channel_fds):
+            loop.watch(fd, partial(self._channel_readable, ordinal))
+
+    def open(self) -> None:
+        """Accept connections from now on."""
+        self._open = True
+        self._follow_room()
+
+    def stop(self) -> None:
+        """Accept no more, and close the sockets that were not handed over. Connections that workers close are still
+        counted."""
+        self._open = False
+        self._watch_sockets(False)
+        self._loop.cancel(_PAUSE)
+        self._loop.cancel(_HAND_OVER)
+        self.acceptor.close()
+
+    def close(self) -> None:
+        """Stop, and leave the channels. May be called twice."""
+        self.stop()
+        for fd in self._channel_fds:
+            self._loop.unwatch(fd)
+        self._channel_fds.clear()
+
+    def hand_over(self) -> None:
+        """Hand over the sockets that wait, as far as the channels have room."""
+        self.acceptor.hand_over()
+        self._follow_room()
+
+    def worker_died(self, ordinal: int) -> None:
+        """Forget the connections of a worker that was reaped, and hand over again those that it had not received."""
+        self.acceptor.worker_died(ordinal)
+        self._follow_room()
+
+    def _channel_readable(self, ordinal: int) -> None:
+        self.acceptor.read_closed(ordinal)
+        self.hand_over()
+
+    def _accept(self, sock: socket.socket, index: int) -> None:
+        if not self.acceptor.accept(sock, index):
+            self._loop.after(ACCEPT_PAUSE_S, _PAUSE, self._follow_room)
+        self._follow_room()
+
+    def _follow_room(self) -> None:
+        """Accept while there is room for new connections; retry the sockets that wait for room in a channel."""
+        if not self._open:
+            return
+        if self.acceptor.waiting:
+            self._loop.after(HAND_OVER_RETRY_S, _HAND_OVER, self.hand_over)
+        self._watch_sockets(self.acceptor.may_accept and not self._loop.has_timer(_PAUSE))
+
+    def _watch_sockets(self, watching: bool) -> None:
+        if watching == self._watching:
+            return
+        self._watching = watching
+        for index, sock in enumerate(self._sockets):
+            if watching:
+                self._loop.watch(sock.fileno(), partial(self._accept, sock, index))
+            else:
+                self._loop.unwatch(sock.fileno())

@@ -1,0 +1,107 @@
+"""The intake of connections: with a real event loop, and the test in the place of the worker."""
+
+import socket
+
+import pytest
+from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.shared_memory import SharedMemory
+
+from odradek.net.handover import Receiver, make_channel
+from odradek.net.limits import ConnectionLimits
+from odradek.processes.event_loop import EventLoop
+from odradek.processes.intake import Intake
+
+PATIENCE_S = 60.0
+
+
+class IntakeUnderTest:
+    """An intake for one worker that accepts at most one connection at a time."""
+
+    def __init__(self):
+        self.loop = EventLoop()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening.setblocking(False)
+        self.channel = make_channel()
+        self.worker = Receiver(self.channel[1].fileno())
+        self.intake = Intake(self.loop, [self.listening], [self.channel], ConnectionLimits(1, 10), lambda ordinal: True)
+        self.clients = []
+
+    def connect(self):
+        client = socket.create_connection(self.listening.getsockname(), PATIENCE_S)
+        self.clients.append(client)
+        return client
+
+    def next_connection(self):
+        """Turn the loop until the worker has received a connection. Returns its id."""
+        while not (received := self.worker.receive()):
+            self.loop.turn()
+        (item,) = received
+        socket.socket(fileno=item.fd).close()
+        return item.connection_id
+
+    def one_turn(self):
+        """One turn of the loop that does not wait: a timer is due."""
+        self.loop.after(0, "test", lambda: None)
+        self.loop.turn()
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+        self.intake.close()
+        self.worker.close()
+        for sock in (self.listening, *self.channel):
+            sock.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def bench():
+    shm = SharedMemory(64)  # the acceptor counts in it
+    shm.add_process(ProcessKind.SUPERVISOR)
+    shm.enter(0)
+    bench = IntakeUnderTest()
+    yield bench
+    bench.close()
+
+
+def test_a_connection_is_accepted_only_after_open(bench):
+    bench.connect()
+    bench.one_turn()
+    assert bench.intake.acceptor.accepted == 0
+    bench.intake.open()
+    assert bench.next_connection() == 1
+
+
+def test_a_connection_above_the_limit_is_accepted_when_the_worker_has_closed_another(bench):
+    bench.intake.open()
+    for _ in range(2):
+        bench.connect()
+    assert bench.next_connection() == 1
+    bench.one_turn()
+    assert bench.intake.acceptor.accepted == 1
+    bench.worker.report_closed([1])
+    assert bench.next_connection() == 2
+
+
+def test_after_stop_no_connection_is_accepted_but_closed_ones_are_counted(bench):
+    bench.intake.open()
+    bench.connect()
+    assert bench.next_connection() == 1
+    bench.intake.stop()
+    bench.connect()
+    bench.worker.report_closed([1])
+    while len(bench.intake.acceptor.limits):
+        bench.loop.turn()
+    bench.one_turn()
+    assert bench.intake.acceptor.accepted == 1
+
+
+def test_after_close_the_channel_is_not_read(bench):
+    bench.intake.open()
+    bench.connect()
+    assert bench.next_connection() == 1
+    bench.intake.close()
+    bench.intake.close()
+    bench.worker.report_closed([1])
+    bench.one_turn()
+    assert len(bench.intake.acceptor.limits) == 1
