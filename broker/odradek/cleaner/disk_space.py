@@ -63,7 +63,7 @@ class Marks(NamedTuple):
         return min(self.hard_bytes, int(total * self.hard_percent / 100))
 
     def reserve(self, total: int) -> int:
-        """The bytes reserved for work that must continue on a full disk: at most the hard mark, so that the reserve does not
+        """The bytes reserved for work that must continue on a full disk: at most the hard limit, so that the reserve does not
         fill a small disk."""
         return min(self.reserve_bytes, self.hard(total))
 
@@ -221,7 +221,7 @@ class DiskSpace:
             )
         elif state == DiskState.DISK_LOW:
             log.warning(
-                "log directory %s is low on space (%s, the soft mark is %s): deleting now what retention allows",
+                "log directory %s is low on space (%s, the soft limit is %s): deleting now what retention allows",
                 path,
                 room,
                 f"{soft:,}",

@@ -245,7 +245,9 @@ class Children:
             elif held is not None and now - child.seen_lock[1] > lock_limit_s:
                 if not waits_for_device(child.pid):
                     slot = info.locked_slot - 1
-                    stuck.append((child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s"))
+                    stuck.append(
+                        (child, f"it has held the lock of a partition (slot {slot}) for more than {lock_limit_s:g} s")
+                    )
                 continue
             if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:
                 child.seen_progress = (info.progress, now)
