@@ -309,17 +309,17 @@ LIFE_ROWS = (
     )),
     Row("verify", "log verify of 1 GB in 4 logs, against DumpLogSegments", _unused, (
         Target("rate", "GB/s verified, start of the command included", 1.0, more_is_better=True, middle=True),
-        Target("cpu_s", "s CPU a GB verified", 0.33),
+        Target("cpu_s", "s CPU per GB verified", 0.33),
     )),
     Row("compaction", "compaction of 0.5 GB, seven of eight records superseded", _unused, (
         Target("rate", "MB/s compacted", 1.0, more_is_better=True, middle=True),
-        Target("cpu_s", "s CPU a GB compacted", 1.0),
+        Target("cpu_s", "s CPU per GB compacted", 1.0),
     )),
     Row("beside-compaction", "produce acks=1, one in flight, beside a compaction", _unused, (
         Target("p99", "us p99", 1.0, middle=True), Target("slower", "x its p99 alone", 2.0, middle=True, absolute=2.0),
     )),
     Row("fetch-downconverted", "fetch by version 2 of record batches, against Kafka 3.9", _unused, (
-        Target("cpu_s", "s CPU a GB of messages", 1.0),
+        Target("cpu_s", "s CPU per GB of messages", 1.0),
         Target("rate", "MB/s", 1.0, more_is_better=True, middle=True),
     )),
 )  # fmt: skip

@@ -274,7 +274,7 @@ PARTITIONS = Row(
             8,
             time_series(
                 "Segments",
-                "Number of segments of the fifteen topics with the most. Each segment uses open files and memory maps.",
+                "Number of segments of the fifteen topics with the most. A segment that is in use needs open files.",
                 "none",
                 Query(
                     largest(15, f"sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}})", "topic"),

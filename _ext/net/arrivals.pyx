@@ -214,7 +214,7 @@ cdef class ArrivalStream:
             finally:
                 self.cutter.finish()
         except (MalformedFrame, MemoryError) as error:
-            LOG.error("a worker sent a malformed frame, closing its stream: %s", error)
+            LOG.error("a worker sent a malformed frame: %s; closing its stream", error)
             self.close()
         try:
             self.end_of_read()

@@ -436,7 +436,7 @@ cdef class ForwardTable:
                     pending.failed(code)
             pending.complete_framed(head.payload, head.payload_bytes)
         except Exception:
-            LOG.exception("could not deliver an answer of the coordinator; the request fails")
+            LOG.exception("cannot deliver a response of the coordinator; the request fails")
             if pending is not None and not pending.done:
                 self.refuse(request, "internal error, logged above")
         return 0
@@ -450,7 +450,7 @@ cdef class ForwardTable:
             elif not request.pending.cancelled:
                 self.refuse(request, str(error))
         except Exception:
-            LOG.exception("could not report a failed forwarded request to its caller")
+            LOG.exception("cannot report a failed forwarded request to its caller")
 
     cdef int refuse(self, ForwardedRequest request, reason) except -1:
         cdef Connection connection = request.pending.connection

@@ -108,7 +108,7 @@ cdef class DirectoryQueue:
                 continue
             if result < 0:
                 with gil:
-                    LOG.error("the log of %s-%d could not be synced: %s", topic_of(slot), slot.partition, os.strerror(-result))
+                    LOG.error("cannot sync the log of %s-%d: %s", topic_of(slot), slot.partition, os.strerror(-result))
                 if slot.state != SLOT_ONLINE or region().header.log_dir_offline[self.log_dir]:
                     continue
                 pause.tv_sec = AGAIN_AFTER_MS // 1000

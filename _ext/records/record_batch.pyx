@@ -1,6 +1,6 @@
 """Record batches (message format v2): their header, and the checks of batches from untrusted senders.
 
-Runs in workers (produce), the coordinator, the replicator and in recovery. Pure functions over memory: no state, no lock, no
+Runs in workers (produce), in the coordinator and in recovery. Pure functions over memory: no state, no lock, no
 allocation; every read is bounded by the given end. Format: Kafka's DefaultRecordBatch and DefaultRecord (KIP-98).
 
     batch: base offset i64, batch length i32, partition leader epoch i32, magic i8, crc u32 (of all that follows it),

@@ -27,7 +27,7 @@ cdef struct UnnamedRun:
 cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, uint64_t most_used, uint64_t* unit) noexcept nogil
 
 # Free a run (in the form of `name_of_run`) after the slot has stopped naming it. `clear`: return its memory to the system. If the
-# arena is busy and the caller is not `patient`, the run stays taken until the cleaner frees it (`reclaim_runs`).
+# arena is busy and the caller is not `patient`, the run stays taken until the cleaner frees it (`slot_upkeep.reclaim_arena`).
 cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil
 
 # Runs that no slot names: left by processes that died between two stores, or by deleted partitions. `gather_unnamed` writes at most

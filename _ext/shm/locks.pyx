@@ -1,4 +1,4 @@
-"""The slot's mutex. It is initialised once in the life of the mapping, even if the slot changes hands [R 8]."""
+"""The slot's mutex. It is initialised once in the life of the mapping, even if the slot gets another partition [R 5.1]."""
 
 from libc.errno cimport EBUSY
 from libc.stdint cimport uint32_t, uint64_t

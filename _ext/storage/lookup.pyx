@@ -1,8 +1,8 @@
 """Finds offsets and timestamps in a segment, only with pread: indexes are never mapped.
 
-Used by workers for Fetch and ListOffsets, by the replicator and by recovery, on descriptors and committed counts that the
-caller took from one snapshot of the slot. An index is read in blocks of 4 KiB. Offsets grow about evenly with entries, so the
-first guess is proportional, and most look-ups read one block of the index and one of the log.
+Used by workers for Fetch and ListOffsets, and by recovery, on descriptors and committed counts that the caller took from one
+snapshot of the slot. An index is read in blocks of 4 KiB. Offsets grow about evenly with entries, so the first guess is
+proportional, and most look-ups read one block of the index and one of the log.
 """
 
 import os

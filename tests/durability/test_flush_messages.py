@@ -183,7 +183,7 @@ def test_a_sync_that_fails_takes_its_directory_out_of_use_and_no_other(start, sy
         for partition in sound:
             assert told(other, send(other, partition=partition)) == (0, 1)
         assert syncs.counts("failed") == failures  # the device is not asked again
-    until(lambda: "could not be synced" in broker.log_file.read_text(), "the log reports it")
+    until(lambda: "cannot sync the log of " in broker.log_file.read_text(), "the log reports it")
 
 
 def test_a_stop_answers_who_waits_for_the_device(start, syncs):

@@ -288,7 +288,7 @@ def test_a_broker_starts_on_a_disk_without_a_free_byte(broker: Broker, disk: Sma
     assert "Traceback" not in broker.log_file.read_text()
 
 
-def test_the_soft_mark_warns_and_refuses_nobody(broker: Broker, disk: SmallDisk) -> None:
+def test_the_soft_limit_warns_and_refuses_nobody(broker: Broker, disk: SmallDisk) -> None:
     disk.fill(leave=8 * MIB)
     wait_for("low", lambda: disk_of(broker) == "low")
     with WireConnection(broker) as connection:

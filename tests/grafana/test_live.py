@@ -41,7 +41,7 @@ WINDOW = "20s"
 CHOSEN = {"job": "odradek", "consumergroup": "billing", "topic": "orders|audit"}
 SMALL_DISK_BYTES = 64 * 1024 * 1024
 LEFT_BYTES = SMALL_DISK_BYTES // 200
-"""Half of the hard mark, and enough for what the load writes while the disk is filled: a file that does not fit is not made."""
+"""Half of the hard limit, and enough for the load while the disk is filled: a file that does not fit is not created."""
 
 
 class Site:

@@ -123,7 +123,7 @@ def test_the_holder_of_one_lock_is_detected_and_the_holder_of_many_locks_is_not(
         clock.now += 1
     infos[cleaner.index].locked_since_ms = 99
     assert [(child.name, reason) for child, reason in watched.stuck(10, 30)] == [
-        ("worker-0", "it has held the lock of slot 7 for more than 10 s")
+        ("worker-0", "it has held the lock of a partition (slot 7) for more than 10 s")
     ]
 
 

@@ -269,6 +269,6 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_old_one_and_is_named(
     assert (broker.shm.disk(0)[0] == FULL) == (number == errno.ENOSPC)
 
 
-def test_a_hard_mark_above_the_soft_one_is_refused() -> None:
+def test_a_hard_limit_above_the_soft_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"odradek\.log\.dir\.hard\.free\.percent.*at most.*soft"):
         broker_config.load(None, ["odradek.log.dir.hard.free.percent=7.5"])

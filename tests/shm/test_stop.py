@@ -179,7 +179,7 @@ class TestFailures:
         upkeep.flush_due(broker.shm)
         assert slots.describe(sound)["flushed_offset"] == 1
         assert slots.describe(broken)["flushed_offset"] == 0
-        assert "cannot sync the log of slot" in caplog.text
+        assert "cannot sync the log of " in caplog.text
 
 
 def test_more_epochs_than_the_slot_keeps(broker: OneBroker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Watches the free space on the file systems of the log directories: the marks, the resulting state, the reserve. Runs in the
+"""Watches the free space on the file systems of the log directories: the limits, the resulting state, the reserve. Runs in the
 cleaner.
 
 A full disk is a state of a log directory, not a failure (docs/decisions/0011). The cleaner checks once a second, and
@@ -31,11 +31,11 @@ HOLD_MS = 5000
 FEWEST_FILES = 64
 """With fewer free inodes, segments cannot be rolled, so the directory counts as full."""
 LEAVE_FULL, LEAVE_LOW = 1.25, 1.1
-"""A state ends only when the free space exceeds its mark by this factor."""
+"""A state ends only when the free space exceeds its limit by this factor."""
 
 
 class Marks(NamedTuple):
-    """The configured marks: each is the smaller one of a number of bytes and a percentage of the file system."""
+    """The configured limits of free space: each is the smaller one of a number of bytes and a percentage of the file system."""
 
     soft_bytes: int
     soft_percent: float
@@ -45,7 +45,7 @@ class Marks(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "Marks":
-        """The marks of the broker's configuration."""
+        """The limits of the broker's configuration."""
         return cls(
             config.integer("odradek.log.dir.soft.free.bytes"),
             float(str(config["odradek.log.dir.soft.free.percent"])),
@@ -63,7 +63,7 @@ class Marks(NamedTuple):
         return min(self.hard_bytes, int(total * self.hard_percent / 100))
 
     def reserve(self, total: int) -> int:
-        """The bytes reserved for work that must continue on a full disk: at most the hard mark, so that the reserve does not
+        """The bytes reserved for work that must continue on a full disk: at most the hard limit, so that the reserve does not
         fill a small disk."""
         return min(self.reserve_bytes, self.hard(total))
 
@@ -221,7 +221,7 @@ class DiskSpace:
             )
         elif state == DiskState.DISK_LOW:
             log.warning(
-                "log directory %s is low on space (%s, the soft mark is %s): deleting now what retention allows",
+                "log directory %s is low on space (%s, the soft limit is %s): deleting now what retention allows",
                 path,
                 room,
                 f"{soft:,}",

@@ -17,6 +17,7 @@ from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.segments import ANY_GAP
 from odradek.shm.checkpoints import lower_cleaner_offset
+from odradek.shm.partition_names import partition_name
 from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
 from odradek.storage.file_names import CLEANER_CHECKPOINT
 
@@ -36,16 +37,19 @@ class GapLimits:
         offline = self._shm.log_dir_offline
         unknown = [slot for slot in slot_upkeep.of_unknown_gap_limit() if not offline(slots.log_dir_of(slot))]
         for slot, error in flushing.flush_many(unknown, whole=True, beat=self._shm.beat):
-            log.error("slot %d: cannot sync the log to set its gap limit: %s; retrying in the next pass", slot, error)
+            name = partition_name(slot)
+            log.error("%s: cannot sync the log to set its gap limit: %s; retrying in the next pass", name, error)
         for slot in unknown:
             try:
                 self._settle(slot)
             except SlotChanged as reason:
                 log.info(
-                    "slot %d: the log changed before its gap limit was set: %s; retrying in the next pass", slot, reason
-                )
+                    "%s: the log changed before its gap limit was set: %s; retrying in the next pass",
+                    partition_name(slot), reason,
+                )  # fmt: skip
             except OSError as error:
-                log.error("slot %d: cannot write the log's gap limit: %s; retrying in the next pass", slot, error)
+                name = partition_name(slot)
+                log.error("%s: cannot write the log's gap limit: %s; retrying in the next pass", name, error)
             self._shm.beat()
         for number, path in enumerate(self._log_dirs):
             if not self._shm.log_dir_offline(number):

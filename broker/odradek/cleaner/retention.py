@@ -22,6 +22,7 @@ from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
 from odradek.cleaner.exact_retention import first_young_offset
 from odradek.cleaner.retention_rules import Facts, Segment, expired, question_about
 from odradek.shm.checkpoints import write_log_starts
+from odradek.shm.partition_names import partition_name
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.checkpoints import CorruptCheckpointError
 from odradek.storage.file_names import DELETED, LOG, parse_segment_file_name, partition_directory_name
@@ -91,7 +92,8 @@ class Retention:
             try:
                 removal = self._plan(slot, now_ms, questions)
             except (OSError, ValueError) as error:
-                log.error("retention cannot read the log of slot %d: %s; retrying at the next check", slot, error)
+                name = partition_name(slot)
+                log.error("retention cannot read the log of %s: %s; retrying at the next check", name, error)
                 continue
             if removal is not None:
                 removals.append(removal)
@@ -112,7 +114,9 @@ class Retention:
                 removal = self._plan_answer(answer)
             except OSError as error:
                 log.error(
-                    "cannot delete the segments that the deletion policy chose in slot %d: %s", answer.slot, error
+                    "cannot delete the segments that the deletion policy chose in %s: %s",
+                    partition_name(answer.slot),
+                    error,
                 )
                 continue
             if removal is not None:
@@ -276,10 +280,12 @@ class Retention:
             try:
                 result = native.remove_before(removal.slot, removal.bases[last], incarnation=removal.incarnation)
             except OSError as error:
-                log.error("cannot remove segments of slot %d: %s; retrying at the next check", removal.slot, error)
+                name = partition_name(removal.slot)
+                log.error("cannot remove segments of %s: %s; retrying at the next check", name, error)
                 return
             if result != "ok":
-                log.info("segments of slot %d are kept until the next check: the log is %s", removal.slot, result)
+                name = partition_name(removal.slot)
+                log.info("segments of %s are kept until the next check: the log is %s", name, result)
                 return
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])
@@ -319,8 +325,9 @@ class Retention:
                 delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
                 self._remove_aside(self._list(slot, facts), delay_ms)
             except OSError as error:
+                name = partition_name(slot)
                 log.error(
-                    "cannot delete the removed segments' files of slot %d: %s; retrying in the next pass", slot, error
+                    "cannot delete the files of removed segments of %s: %s; retrying in the next pass", name, error
                 )
             self._shm.beat()
         self._generations = generations

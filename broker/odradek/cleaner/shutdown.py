@@ -14,6 +14,7 @@ import odradek._ext.partition.snapshot_publishing as snapshot_publishing
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm.checkpoints import write_checkpoints
+from odradek.shm.partition_names import partition_name
 from odradek.storage.log_directory import write_clean_shutdown
 
 log = logging.getLogger("odradek.storage")
@@ -25,12 +26,14 @@ def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path])
     # A log that failed or was not loaded is not known to be intact, so the next start must examine it.
     failed = {log_dir for _, _, log_dir in slots.not_online()}
     for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
-        log.error("cannot close the log of slot %d cleanly: %s; the next start recovers its log directory", slot, error)
+        log.error(
+            "cannot close the log of %s: %s; the next start recovers its log directory", partition_name(slot), error
+        )
         failed.add(slots.log_dir_of(slot))
     for slot, error in snapshot_publishing.publish(shm.beat).items():
         log.error(
-            "cannot sync and rename the producer snapshot of slot %d: %s; the next start recovers its log directory",
-            slot, error,
+            "cannot sync and rename the producer snapshot of %s: %s; the next start recovers its log directory",
+            partition_name(slot), error,
         )  # fmt: skip
         failed.add(slots.log_dir_of(slot))
     failed |= {slots.log_dir_of(slot) for slot in snapshot_publishing.pending()}

@@ -18,6 +18,7 @@ from odradek.cleaner.leader_epochs import LeaderEpochs
 from odradek.cleaner.retention import Retention
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm.checkpoints import write_checkpoints
+from odradek.shm.partition_names import partition_name
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -98,7 +99,7 @@ def flush_due(shm: SharedMemory) -> None:
 def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) -> None:
     """Sync these logs; the failure of one does not affect the others."""
     for slot, error in flushing.flush_many(due, whole=whole, beat=shm.beat):
-        log.error("cannot sync the log of slot %d: %s", slot, error)
+        log.error("cannot sync the log of %s: %s", partition_name(slot), error)
 
 
 def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
@@ -117,7 +118,8 @@ def make_room(config: BrokerConfig, deleted: DeletedLogs, retention: Retention) 
 def publish_snapshots(shm: SharedMemory) -> None:
     """Sync the new producer snapshots and rename them to their final names."""
     for slot, error in snapshot_publishing.publish(shm.beat).items():
-        log.error("cannot sync and rename the producer snapshot of slot %d: %s; retrying in the next pass", slot, error)
+        name = partition_name(slot)
+        log.error("cannot sync and rename the producer snapshot of %s: %s; retrying in the next pass", name, error)
 
 
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:

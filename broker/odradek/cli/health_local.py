@@ -72,7 +72,7 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "error",
             "memory",
-            f"a process died {report['memory_faults']} times in a state that may have damaged the shared memory",
+            f"processes died {report['memory_faults']} times of a signal after which the shared memory may be damaged",
             "each time all processes were restarted, and all logs were loaded from disk again",
             "report it as a bug with the broker's log, and test the machine's memory",
         )

@@ -25,6 +25,7 @@ from odradek.controller.image import Topic
 from odradek.controller.topic_names import INTERNAL
 from odradek.metadata.znodes import NO_LEADER, PartitionState
 from odradek.shm.checkpoints import Checkpoints, checkpoints_to_load_by
+from odradek.shm.partition_names import partition_name
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name, partition_directory_name
@@ -447,7 +448,7 @@ class LocalPartitions:
                     self._directories[slots.log_dir_of(slot)] -= 1
             except OSError as error:
                 log.error(
-                    "cannot delete slot %d of topic %s until its log directory can be written: %s", slot, name, error
+                    "cannot delete partition %s until its log directory can be written: %s", partition_name(slot), error
                 )
         return topic_slots
 

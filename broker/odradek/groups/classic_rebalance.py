@@ -9,20 +9,27 @@ States (Kafka's names), and the constants below:
     Stable               STABLE      the assignment is stored; members fetch it and send heartbeats
     Dead                 DEAD        deleted, or moved to another coordinator or to the consumer protocol; final
 
-Events, and who causes them (each transition is in FOLLOWS):
+Transitions and their causes (FOLLOWS contains each transition):
 
-    Empty -> PreparingRebalance       the first member joins. `_rebalance` fires after group.initial.rebalance.delay.ms, and
-    later while members keep joining, at most until the rebalance timeout. Stable, CompletingRebalance       a member joins
-    or rejoins with a change, the leader rejoins, a member leaves or its -> PreparingRebalance           session expires, a
-    member does not send SyncGroup in time (`_sync`), or the append of the assignment fails; also after a downgrade, or a
-    load with more than group.max.size members. Pending SyncGroups get REBALANCE_IN_PROGRESS (or the error).
-    PreparingRebalance                all members have rejoined and no member id is pending, or `_rebalance` fires after the
-    -> CompletingRebalance          longest rebalance timeout. Dynamic members that did not rejoin are removed; static ones
-    stay. `generation_id` increases; every JoinGroup is answered; the leader's has all subscriptions. If only static members
-    are left and none rejoined, the timer restarts. PreparingRebalance -> Empty       the timer fires or the last member
-    leaves, and no member is left. CompletingRebalance -> Stable     the leader's SyncGroup brought the assignment and the
-    append to the log succeeded. Only then all SyncGroups are answered: no member owns what the log does not have. any ->
-    Dead                       `ClassicGroup.die`: every pending request gets the error.
+    Empty -> PreparingRebalance
+        The first member joins. `_rebalance` fires after group.initial.rebalance.delay.ms, and later while members keep
+        joining, at most until the rebalance timeout.
+    Stable, CompletingRebalance -> PreparingRebalance
+        A member joins, or rejoins with a change; the leader rejoins; a member leaves or its session expires; a member does not
+        send SyncGroup in time (`_sync`); or the append of the assignment fails. Also after a downgrade, and after a load with
+        more than group.max.size members. Pending SyncGroups get REBALANCE_IN_PROGRESS (or the error).
+    PreparingRebalance -> CompletingRebalance
+        All members have rejoined and no member id is pending, or `_rebalance` fires after the longest rebalance timeout.
+        Dynamic members that did not rejoin are removed; static ones stay. `generation_id` increases; every JoinGroup is
+        answered; the leader's response has all subscriptions. If only static members are left and none rejoined, the timer
+        restarts.
+    PreparingRebalance -> Empty
+        The timer fires or the last member leaves, and no member is left.
+    CompletingRebalance -> Stable
+        The leader's SyncGroup brought the assignment, and the append to the log succeeded. Only then all SyncGroups are
+        answered: no member owns what the log does not contain.
+    any -> Dead
+        `ClassicGroup.die`: every pending request gets the error.
 
 A member's session deadline is suspended while its JoinGroup or SyncGroup is pending (a new member has NEW_MEMBER_TIMEOUT_MS for
 its first rebalance; a client that disconnects starts the session). State machine without I/O; its subclass is

@@ -40,7 +40,7 @@ class Commit:
             yield offset_record(self.group_id, topic, partition, committed)
 
     def items(self) -> ItemsView[Place, Committed]:
-        """Each place with what is to be committed there."""
+        """Each partition with the commit for it."""
         return self.offsets.items()
 
     def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:

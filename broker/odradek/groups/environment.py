@@ -137,7 +137,7 @@ class Deadline:
         self._timer = self._timers.call_at(when_ms, self._fired)
 
     def suspend(self) -> None:
-        """Do not fire until `set` is called again; keeps the timer, because that is soon."""
+        """Do not fire until `set` is called again. The timer is kept, because `set` is usually called soon."""
         self.when_ms = None
 
     def clear(self) -> None:

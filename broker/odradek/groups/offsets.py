@@ -41,7 +41,7 @@ class CommitRequest(Protocol):
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
     def items(self) -> ItemsView[Place, Committed] | list[tuple[Place, Committed]]:
-        """Each place with what is to be committed there."""
+        """Each partition with the commit for it."""
 
     def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:
         """Store it in memory: {topic: {partition: Committed}}."""

@@ -301,7 +301,7 @@ PROCESSES = (
             "process_virtual_memory_bytes": "Address space of a process, in bytes. Most of it is the sparse mapping of the "
             "shared memory.",
             "process_open_fds": "Number of open file descriptors of a process.",
-            "process_max_fds": "Maximum number of open file descriptors of a process (soft mark).",
+            "process_max_fds": "Maximum number of open file descriptors of a process (the soft limit of RLIMIT_NOFILE).",
             "process_start_time_seconds": "Start time of a process, in seconds since 1970.",
             "odradek_process_up": "1 while a process of the broker is ready to do its work, 0 while it starts, stops or is "
             "dead.",
@@ -420,7 +420,7 @@ STORAGE = (
             "odradek_recovery_truncated_bytes": "Bytes that the last start of the broker truncated from the ends of logs, "
             "because they were not a complete record batch.",
             "odradek_log_dir_online": "1 while a log directory is in use, 0 after it has failed.",
-            "odradek_log_dir_full_state": "Free space of a log directory. 0: sufficient. 1: below the soft mark, the broker "
+            "odradek_log_dir_full_state": "Free space of a log directory. 0: sufficient. 1: below the soft limit, the broker "
             "deletes expired segments sooner. 2: full, the broker refuses producers.",
             "odradek_log_dir_free_bytes": "Free bytes of the file system that holds a log directory.",
             "odradek_log_dir_total_bytes": "Size in bytes of the file system that holds a log directory.",

@@ -30,8 +30,8 @@ If the two clocks differ by more than a second, the wall clock was set: `"jump":
     {"kind":"log_dir","path":s,"free":n,"total":n,"online":bool}
     {"kind":"group","group":s,"topic":s,"lag":n,"lag_s":x|null,"members":n}
     {"kind":"reader","principal":s,"client":s,"topic":s,"lag":n,"lag_s":x|null}
-    {"kind":"worker","worker":n,"connections":n,"busy_us":n,"in":n,"out":n} {"kind":"retired","page":n,"in":n,...,"conn":ms}
-    for the writer's own use, see below
+    {"kind":"worker","worker":n,"connections":n,"busy_us":n,"in":n,"out":n}
+    {"kind":"retired","page":n,"in":n,...,"conn":ms}      for the writer's own use, see below
 
 A row is written if it is new or differs from the boot's earlier intervals. The first interval of a file has all rows
 (`"full":true`): rows that are not in it no longer exist. Values of usage rows (and `busy_us`, `in`, `out` of workers) are

@@ -251,7 +251,7 @@ class Children:
                 if not waits_for_device(child.pid):
                     slot = info.locked_slot - 1
                     stuck_children.append(
-                        (child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s")
+                        (child, f"it has held the lock of a partition (slot {slot}) for more than {lock_limit_s:g} s")
                     )
                 continue
             if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:

@@ -22,6 +22,7 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
 from odradek.protocol.errors import ErrorCode
+from odradek.shm.partition_names import partition_name
 from odradek.storage import compression
 from odradek.storage.batch import ABORT, COMMIT, END_TXN_KEY, read_batch
 from odradek.storage.file_names import partition_directory_name
@@ -225,10 +226,10 @@ class OffsetsLog:
                 if reason == "busy":
                     self._wait_for_lock()
                     break  # the batches written before are acknowledged and watched below
-                log.warning("an append to __consumer_offsets was refused: %s", reason)
+                log.warning("an append to %s was refused: %s", partition_name(slot), reason)
                 outcome = ERROR_OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             except Exception:  # an internal error: the appends after these must not wait forever
-                log.exception("an append to __consumer_offsets failed")
+                log.exception("cannot append to %s: internal error", partition_name(slot))
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR
             done = self._queue[:count]
             del self._queue[:count]
@@ -253,8 +254,8 @@ class OffsetsLog:
             self._loop.call_later(LOCK_RETRY_S, self.write)
             return
         log.warning(
-            "refusing %d appends to __consumer_offsets: the partition's lock was not free for %g s",
-            len(self._queue), self._timeout_s,
+            "refusing %d appends to %s: the partition's lock was not free for %g s",
+            len(self._queue), partition_name(self.place[0]), self._timeout_s,
         )  # fmt: skip
         self._busy_since = None
         waiting = [then for _, then, _ in self._queue]

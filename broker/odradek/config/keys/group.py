@@ -102,7 +102,7 @@ KEYS = (
     ConfigKey("offsets.topic.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NOW,
         "The number of partitions of __consumer_offsets. Do not change it after the topic has been created."),
     ConfigKey("offsets.topic.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NOW,
-        "The number of replicas of __consumer_offsets. The topic is not created until this many brokers are available."),
+        "The number of replicas of __consumer_offsets. A cluster with fewer brokers gives the topic one replica per broker."),
     ConfigKey("offsets.topic.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
         "The maximum size in bytes of a segment of __consumer_offsets."),
 )

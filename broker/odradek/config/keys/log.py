@@ -121,8 +121,8 @@ KEYS = (
     ConfigKey("log.index.size.max.bytes", INT, 10_485_760, Range(4), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum size in bytes of an index file. A full index rolls the log to a new segment."),
     ConfigKey("log.flush.interval.messages", LONG, MAX_LONG, Range(1), HIGH, CLUSTER_WIDE, NOW,
-        "The number of records that are not synced to the disk at which the append waits for a sync. 1: every "
-        "acknowledged record is on the disk. Producers share syncs."),
+        "When a partition has this number of records that are not synced to the disk, the broker syncs them before it "
+        "acknowledges the write. 1: every acknowledged record is on the disk. Producers share syncs."),
     ConfigKey("log.flush.interval.ms", LONG, None, Range(0), HIGH, CLUSTER_WIDE, NOW,
         "The maximum time in ms that records stay unsynced. The broker then syncs the log; no request waits for it. "
         "Default: log.flush.scheduler.interval.ms.",
@@ -177,7 +177,7 @@ KEYS = (
     ConfigKey("log.cleaner.delete.retention.ms", LONG, 86_400_000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The time in ms that a tombstone stays in a log after its compaction, so that consumers can read it."),
     ConfigKey("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, Range(0, 1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The fraction of bytes in a log that are not compacted yet at which the broker compacts the log."),
+        "The broker compacts a log when at least this fraction of its bytes is not compacted yet."),
     ConfigKey("log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The minimum time in ms that a record stays in a log before it can be compacted."),
     ConfigKey("log.cleaner.max.compaction.lag.ms", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,

@@ -52,7 +52,8 @@ KEYS = (
         "topic=\"other\". Odradek's own key."),
     ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY, NOW,
         "The maximum number of clients (principal and client id) that have their own series in /metrics. All other "
-        "clients are counted together as \"other\". Odradek's own key."),
+        "clients are counted together as \"other\". It is also the maximum number of consumer groups with series. "
+        "Odradek's own key."),
     ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY, NOW,
         "The time in ms without use after which the broker can give the entry of a client or topic in the usage tables "
         "to another one. Odradek's own key."),

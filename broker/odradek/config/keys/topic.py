@@ -53,8 +53,8 @@ KEYS = (
         "have the suffix .deleted.",
         "topic", (Synonym("log.segment.delete.delay.ms"),)),
     ConfigKey("flush.messages", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The number of records that are not synced to the disk at which the append waits for a sync. 1: every "
-        "acknowledged record is on the disk. Producers share syncs.",
+        "When a partition has this number of records that are not synced to the disk, the broker syncs them before it "
+        "acknowledges the write. 1: every acknowledged record is on the disk. Producers share syncs.",
         "topic", (Synonym("log.flush.interval.messages"),)),
     ConfigKey("flush.ms", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum time in ms that records stay unsynced. The broker then syncs the log; no request waits for it.",
@@ -105,7 +105,7 @@ KEYS = (
         "Whether the broker converts records to the older formats that old consumers need. Removed in Kafka 4.0.",
         "topic", (Synonym("log.message.downconversion.enable"),)),
     ConfigKey("min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The fraction of bytes in the log that are not compacted yet at which the broker compacts the log.",
+        "The broker compacts a log when at least this fraction of its bytes is not compacted yet.",
         "topic", (Synonym("log.cleaner.min.cleanable.ratio"),)),
     ConfigKey("min.compaction.lag.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The minimum time in ms that a record stays in the log before it can be compacted.",

@@ -2,7 +2,7 @@
 
 Runs in the driver of the report's job, on the small frames of `aggregates`; `forecast` and `whatif` contain the mathematics.
 
-A disk is full when the broker refuses producers: at its hard mark, 256 MiB free or one percent if that is less
+A disk is full when the broker refuses producers: at its hard limit, 256 MiB free or one percent if that is less
 (`odradek.log.dir.hard.free.*` by default). Log directories of one broker with the same numbers are on one file system and
 count as one disk. A day counts, with its highest usage, if half of its hours have data. The spool of a broker with several log
 directories contains which topics are in which directory; without that, the effect of a what-if is divided among the disks in

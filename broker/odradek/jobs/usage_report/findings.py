@@ -202,8 +202,9 @@ def _errors(figures: Figures) -> list[Finding]:
     if len(throttled):
         first = throttled.iloc[0]
         sentence = (
-            f"{text.counted(len(throttled), 'client was', 'clients were')} throttled. The longest total throttle time has "
-            f"{first['client']} ({first['principal']}): {text.duration(first['throttle_ms'] / 1000)}."
+            f"{text.counted(len(throttled), 'client was', 'clients were')} throttled. "
+            f"{first['client']} ({first['principal']}) has the longest total throttle time: "
+            f"{text.duration(first['throttle_ms'] / 1000)}."
         )
         result.append(Finding(NOTE, "throttled", str(first["client"]), sentence, "errors"))
     return result
