@@ -1,5 +1,6 @@
 """`odradek usage` against a simulated /usage of a broker: every number that it prints, and its errors."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,7 +23,9 @@ from odradek.metrics.usage import BadQuery, document
 from odradek.metrics.usage_totals import VALUES, Counts, UsageKey
 from tests.cli.command import Command
 from tests.metrics import spool_model
+from tests.waiting import until
 
+WRITE = ("1", "64")  # the number of the system call on x86-64 and ARM
 NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata"}
 AT = 1_792_843_200_000
 STATE = [
@@ -316,33 +320,89 @@ def test_a_port_without_http_or_without_a_response_is_an_error(usage):
         thread.join()
 
 
-def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
-    ours, other = pty.openpty()
+def top_on_a_terminal(other):
+    """Start `usage top` on a terminal, with the default handler of SIGINT: a shell may start the tests with it ignored."""
     command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
-    with subprocess.Popen(
+    return subprocess.Popen(
         command,
         stdin=other,
         stdout=other,
         stderr=other,
-        env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start the tests with it ignored
-    ) as process:
-        os.close(other)
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def read_to_the_end(terminal):
+    """Read the output of a terminal until no process has it open."""
+    output = b""
+    try:
+        while part := os.read(terminal, 65536):
+            output += part
+    except OSError:  # EIO: the other end is closed
+        pass
+    return output
+
+
+@pytest.fixture
+def terminal():
+    """Both ends of a pseudo-terminal: the one of the terminal emulator, and the one of the command."""
+    ours, other = pty.openpty()
+    with open(ours, "rb", closefd=True), open(other, "wb", closefd=True) as command_end:
+        yield ours, command_end
+
+
+@pytest.mark.usefixtures("usage")
+def test_top_on_a_terminal_draws_until_ctrl_c(reporter, terminal):
+    ours, command_end = terminal
+    with top_on_a_terminal(command_end) as process:
+        command_end.close()
         shown = b""
-        try:
-            while shown.count(b"orders") < 3:  # three samples
-                shown += os.read(ours, 65536)
-            process.send_signal(signal.SIGINT)
-            while part := os.read(ours, 65536):
-                shown += part
-        except OSError:  # EIO: the other end is closed
-            pass
+        while shown.count(b"orders") < 3:  # three samples
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        text = (shown + read_to_the_end(ours)).decode()
         code = process.wait(60)
-    os.close(ours)
-    text = shown.decode()
     assert code == 130 and "Traceback" not in text
     assert "orders" in text and "500.0 kB" in text and "Ctrl-C" in text and reporter.address in text
+
+
+def fill(terminal):
+    """Write to a terminal until it accepts no more."""
+    path = os.ttyname(terminal)
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        for size in (1000, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(descriptor, b"x" * size)
+    finally:
+        os.close(descriptor)
+
+
+def blocks_in_a_write(pid):
+    """Whether the process is in the system call write, to standard output."""
+    number, *arguments = Path(f"/proc/{pid}/syscall").read_text().split()
+    return number in WRITE and arguments[0] == "0x1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.usefixtures("usage")
+def test_a_signal_ends_top_on_a_terminal_that_does_not_read(terminal, number):
+    """The output that blocks is discarded, so that the command can leave the alternate screen and print its last line."""
+    ours, command_end = terminal
+    fill(command_end.fileno())
+    with top_on_a_terminal(command_end) as process:
+        try:
+            until(lambda: blocks_in_a_write(process.pid), "the command writes to the full terminal")
+            process.send_signal(number)
+            code = process.wait(60)
+        finally:
+            process.kill()
+        command_end.close()
+    text = read_to_the_end(ours).decode(errors="replace")
+    assert code == 128 + number and "Traceback" not in text, text[-3000:]
+    assert "\x1b[?1049l" in text and text.endswith("odradek: stopped\r\n")
 
 
 def test_usage_imports_only_what_it_needs(usage):

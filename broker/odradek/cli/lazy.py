@@ -105,6 +105,7 @@ class LazyGroup(click.Group):
 
 def _stopped(error: BaseException | None) -> NoReturn:
     """End a command that a signal interrupted, with one line and the signal's exit status."""
+    interrupt.discard_blocked_output()  # an `Interruption` may have stopped the alarms
     interrupt.end_typed_line()
     fail(interrupt.stop_message(error), interrupt.exit_status(error))
 
