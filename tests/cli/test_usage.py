@@ -116,8 +116,8 @@ def test_show_sums_pages_and_shows_the_period(usage):
         AT - 90_000,
         AT + 2000,
     )
-    found = by(output, "client", "topic")
-    assert found["web", "orders"] == {
+    groups = by(output, "client", "topic")
+    assert groups["web", "orders"] == {
         "principal": "User:a", "client": "web", "topic": "orders", "in": 1_000_500, "out": 0, "rin": 105, "rout": 0, "req": 15,
         "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT,
     }  # fmt: skip
@@ -161,23 +161,23 @@ def test_counts_in_tables_have_separators_and_align_right(capsys):
     counts.values[VALUES.index("rin")] = 5_424_624
     counts.values[VALUES.index("req")] = 999
     key = UsageKey("User:a", "web", "orders", "Produce")
-    given = {"by": ("client",), "sort": "in", "limit": None, "history": None}
-    show_sums({key: counts}, (0, 1), as_json=False, **given)
+    options = {"by": ("client",), "sort": "in", "limit": None, "history": None}
+    show_sums({key: counts}, (0, 1), as_json=False, **options)
     titles, row, *_, last = capsys.readouterr().out.splitlines()
     assert row.split()[5] == "5,424,624" and "5,424,624 records in" in last
     assert row.index("5,424,624") + len("5,424,624") == titles.index("RECORDS IN") + len("RECORDS IN")
-    show_sums({key: counts}, (0, 1), as_json=True, **given)
+    show_sums({key: counts}, (0, 1), as_json=True, **options)
     assert "5424624" in capsys.readouterr().out
 
 
 def test_top_shows_the_difference_of_two_requests(usage):
     output = usage.json("usage", "top", "--once", "--interval", "0.1", "--by", "client")
     assert output["seconds"] == 2.0  # by the broker's clock
-    found = by(output, "client")
-    assert found["web",]["in"] == 1_002_000 and found["web",]["rates"]["in"] == 501_000
-    assert found["web",]["rates"]["req"] == 5 and found["web",]["rates"]["err"] == 0.5
-    assert found["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
-    assert (RETIRED,) not in found  # its rate is not meaningful
+    groups = by(output, "client")
+    assert groups["web",]["in"] == 1_002_000 and groups["web",]["rates"]["in"] == 501_000
+    assert groups["web",]["rates"]["req"] == 5 and groups["web",]["rates"]["err"] == 0.5
+    assert groups["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
+    assert (RETIRED,) not in groups  # its rate is not meaningful
     assert output["sum"]["rates"]["in"] == 501_035
 
 
@@ -238,8 +238,8 @@ def test_history_is_read_from_the_spool_that_the_broker_reports(usage, reporter)
     output = usage.json(
         "usage", "show", "--since", str(spool_model.NOON + 30 * 60_000), "--until", str(clock.now - 60_000)
     )
-    (found,) = output["rows"]
-    assert found["in"] == 89 and found["client"] == "gone"
+    (row,) = output["rows"]
+    assert row["in"] == 89 and row["client"] == "gone"
     assert (output["from"], output["to"]) == (spool_model.NOON + 30 * 60_000, clock.now - 60_000)
     output = usage.json("usage", "topic", "orders", "--interval", "0", "--since", "0")
     assert output["counted_until"] == clock.now  # the end of the newest interval of the spool
@@ -409,7 +409,7 @@ def test_usage_imports_only_what_it_needs(usage):
     code = (
         "import sys; from odradek.cli.main import main\n"
         "try: main(['usage', 'show'])\n"
-        "finally: print([one for one in sys.modules if one.split('.')[0] in"
+        "finally: print([module for module in sys.modules if module.split('.')[0] in"
         " ('rich', 'confluent_kafka', 'prometheus_client', 'uvloop', 'pyspark', 'kazoo')], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
