@@ -386,9 +386,7 @@ def kafka(tmp_path_factory):
 @pytest.mark.xdist_group("cli-kafka")
 def test_the_same_commands_work_against_kafka(kafka):
     kafka("topic", "create", "t")
-    until(
-        lambda: kafka.run("topic", "describe", "t").returncode == 0, "the topic"
-    )  # until the broker has the controller's metadata
+    until(lambda: kafka.run("topic", "describe", "t").returncode == 0, "the broker has the controller's metadata")
     put(kafka, "t", 10)
     assert kafka.json("topic", "list", "--sizes")[0]["bytes"] > 0
     kafka.refused("topic", "create", "t", words=["already"])
