@@ -320,9 +320,12 @@ def test_a_port_without_http_or_without_a_response_is_an_error(usage):
         thread.join()
 
 
-def top_on_a_terminal(other):
-    """Start `usage top` on a terminal, with the default handler of SIGINT: a shell may start the tests with it ignored."""
-    command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
+TOP = ("top", "--interval", "0.1", "--by", "topic")
+
+
+def usage_on_a_terminal(other, *arguments):
+    """Start `odradek usage` on a terminal, with the default handler of SIGINT: a shell may start the tests with it ignored."""
+    command = [sys.executable, "-m", "odradek.cli.main", "usage", *arguments]
     return subprocess.Popen(
         command,
         stdin=other,
@@ -355,7 +358,7 @@ def terminal():
 @pytest.mark.usefixtures("usage")
 def test_top_on_a_terminal_draws_until_ctrl_c(reporter, terminal):
     ours, command_end = terminal
-    with top_on_a_terminal(command_end) as process:
+    with usage_on_a_terminal(command_end, *TOP) as process:
         command_end.close()
         shown = b""
         while shown.count(b"orders") < 3:  # three samples
@@ -387,12 +390,13 @@ def blocks_in_a_write(pid):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("arguments", [TOP, ("show",)], ids=["top", "show"])
 @pytest.mark.usefixtures("usage")
-def test_a_signal_ends_top_on_a_terminal_that_does_not_read(terminal, number):
+def test_a_signal_ends_a_command_on_a_terminal_that_does_not_read(terminal, number, arguments):
     """The output that blocks is discarded, so that the command can leave the alternate screen and print its last line."""
     ours, command_end = terminal
     fill(command_end.fileno())
-    with top_on_a_terminal(command_end) as process:
+    with usage_on_a_terminal(command_end, *arguments) as process:
         try:
             until(lambda: blocks_in_a_write(process.pid), "the command writes to the full terminal")
             process.send_signal(number)
@@ -402,7 +406,8 @@ def test_a_signal_ends_top_on_a_terminal_that_does_not_read(terminal, number):
         command_end.close()
     text = read_to_the_end(ours).decode(errors="replace")
     assert code == 128 + number and "Traceback" not in text, text[-3000:]
-    assert "\x1b[?1049l" in text and text.endswith("odradek: stopped\r\n")
+    assert text.endswith("odradek: stopped\r\n")
+    assert "\x1b[?1049l" in text or arguments is not TOP
 
 
 def test_usage_imports_only_what_it_needs(usage):
