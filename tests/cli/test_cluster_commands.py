@@ -79,9 +79,9 @@ def test_lines_keys_and_headers_are_read_back_unchanged(odradek, name):
     sent = odradek.json("produce", name, "-K", ":", "-H", "from=test", "-z", "lz4", stdin="a:1\nb:2\n")
     assert sent["records"] == 2
     odradek("produce", name, "-k", "c", "--null", stdin="\n")
-    got = odradek.lines("consume", name, "--from", "beginning", "-e", "--json")
-    assert [(record["key"], record["value"]) for record in got] == [("a", "1"), ("b", "2"), ("c", None)]
-    assert got[0]["headers"] == [["from", "test"]] and got[2]["headers"] == []
+    records = odradek.lines("consume", name, "--from", "beginning", "-e", "--json")
+    assert [(record["key"], record["value"]) for record in records] == [("a", "1"), ("b", "2"), ("c", None)]
+    assert records[0]["headers"] == [["from", "test"]] and records[2]["headers"] == []
     assert odradek("consume", name, "--from", 1, "-n", 1, "-f", "{partition}@{offset} {key}={value}\\n") == "0@1 b=2\n"
 
 
@@ -176,7 +176,7 @@ def test_a_group_is_listed_described_explained_reset_and_deleted(odradek, name):
 def test_errors_about_groups_are_one_line(odradek, name):
     odradek("topic", "create", name)
     for verb in ("describe", "explain", "delete"):
-        odradek.refused("group", verb, f"{name}-x", words=[f"no group '{name}-x'", "odradek group list"])
+        odradek.refused("group", verb, f"{name}-x", words=[f"group '{name}-x' does not exist", "odradek group list"])
     odradek.refused("group", "reset-offsets", f"{name}-x", "--to", "latest", words=["--topic"])
     reset = ["group", "reset-offsets", f"{name}-x", "-t"]
     odradek.refused(*reset, f"{name}:9", "--to", "latest", words=["no partition 9"])
@@ -230,7 +230,7 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
 
     odradek("group", "delete", name, "--yes")
     assert types() == []
-    odradek.refused("group", "describe", name, words=[f"no group '{name}'"])
+    odradek.refused("group", "describe", name, words=[f"group '{name}' does not exist"])
     with Cluster(cli_broker.bootstrap_servers) as cluster:
         tree_offsets.commit(cluster, name, {(name, 0): 4})
     assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
@@ -292,7 +292,9 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     odradek.refused("config", "set", "-t", name, "segment.bytes=big", words=["segment.bytes", "big", "512MiB"])
     done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
     assert "retention deletes nothing" in done.stdout and not done.stderr
-    odradek.refused("config", "get", "-t", f"{name}-x", words=["no topic", "odradek topic list"])
+    odradek.refused(
+        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", "odradek topic list"]
+    )
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])
 
@@ -384,9 +386,7 @@ def kafka(tmp_path_factory):
 @pytest.mark.xdist_group("cli-kafka")
 def test_the_same_commands_work_against_kafka(kafka):
     kafka("topic", "create", "t")
-    until(
-        lambda: kafka.run("topic", "describe", "t").returncode == 0, "the topic"
-    )  # until the broker has the controller's metadata
+    until(lambda: kafka.run("topic", "describe", "t").returncode == 0, "the broker has the controller's metadata")
     put(kafka, "t", 10)
     assert kafka.json("topic", "list", "--sizes")[0]["bytes"] > 0
     kafka.refused("topic", "create", "t", words=["already"])
@@ -402,7 +402,7 @@ def test_the_same_commands_work_against_kafka(kafka):
     assert "forwards to the KRaft controllers" in kafka("cluster", "describe")
     kafka.refused("group", "explain", "g", words=["Odradek's do", "odradek group describe g"])
     kafka.refused("offsets", "migrate", "g", "--to", "tree", words=["OffsetFetch", "4.0"])
-    kafka.refused("group", "describe", "nobody", words=["no group 'nobody'"])
+    kafka.refused("group", "describe", "nobody", words=["group 'nobody' does not exist"])
     deletes = kafka.json("config", "explain", "-t", "t", "retention.ms=0")["deletes"]
     assert deletes["records_at_most"] == 10 and deletes["partitions"][0]["size"] > 0
     change_settings(kafka, "t")

@@ -154,7 +154,7 @@ def test_two_restarts_of_a_process_are_no_finding(report):
 
 
 def test_a_process_near_its_limit_of_open_files_is_a_finding(patient):
-    (worker,) = [one["pid"] for one in patient.processes() if one["kind"] == "worker"]
+    (worker,) = [process["pid"] for process in patient.processes() if process["kind"] == "worker"]
     before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     used = sum(1 for _ in Path(f"/proc/{worker}/fd").iterdir())
     try:
@@ -179,7 +179,9 @@ def test_a_coordinator_that_was_restarted_three_times_is_a_finding(patient):
             time.sleep(PAUSE_S)
     done = Command(patient.bootstrap_servers).run("doctor", "--data-dir", patient.data_dir, "--json")
     assert done.returncode == 1
-    (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["subject"].startswith("process")]
+    (finding,) = [
+        finding for finding in json.loads(done.stdout)["findings"] if finding["subject"].startswith("process")
+    ]
     assert finding["subject"] == "process coordinator 0"
     assert "restarted 3 times" in finding["what"] and "SIGKILL" in finding["what"]
 
@@ -220,7 +222,9 @@ def test_offsets_of_groups_are_judged(state, committed, start, end, says):
 
 def described(*assigned, topics=("t",), state="Stable"):
     """A group whose members have these partitions assigned."""
-    members = [Member(f"m{i}", None, "c", "/127.0.0.1", one, topics=list(topics)) for i, one in enumerate(assigned)]
+    members = [
+        Member(f"m{i}", None, "c", "/127.0.0.1", places, topics=list(topics)) for i, places in enumerate(assigned)
+    ]
     return GroupDescription("g", "Classic", state, "range", 0, members=members)
 
 

@@ -277,6 +277,15 @@ def test_an_interrupted_confirmation_changes_nothing(gate):
     gate.let_go()
 
 
+@pytest.fixture
+def default_sigint():
+    """The handler of SIGINT that Python sets; a shell may have started the tests with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_sigint")
 def test_a_deferred_signal_ends_a_blocking_call_after_its_limit():
     """For example, a command blocks in the middle of a request if the broker does not read."""
     ours, theirs = socket.socketpair()

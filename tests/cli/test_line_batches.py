@@ -92,7 +92,7 @@ def test_the_first_separator_divides_key_and_value():
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_key_a_partition_and_headers_of_all_records(codec):
+def test_a_fixed_key_partition_and_headers_apply_to_all_records(codec):
     batches = batches_of(4, fixed=2, key=b"k", headers=[("h", b"1")])
     batches.add_lines(b"a\n", NOW)
     batches.add(b"ignored", b"b", 5, [("ä", b"2")])

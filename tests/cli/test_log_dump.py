@@ -60,7 +60,7 @@ def log_dir(tmp_path):
     return tmp_path, writer
 
 
-def test_batches_and_records_of_every_codec(log_dir):
+def test_batches_and_records_of_every_codec_are_dumped(log_dir):
     path, _ = log_dir
     entries = dump("--deep", path / "t-0" / "00000000000000000000.log")
     batches, records = of_type(entries, "batch"), of_type(entries, "record")
@@ -76,7 +76,7 @@ def test_batches_and_records_of_every_codec(log_dir):
     assert batches[6]["control"] and not of_type(dump(path / "t-0" / "00000000000000000000.log"), "record")
 
 
-def test_a_range_of_offsets(log_dir):
+def test_only_a_range_of_offsets_is_dumped(log_dir):
     path, _ = log_dir
     entries = dump("--deep", "--from-offset", 4, "--to-offset", 7, path / "t-0" / "00000000000000000000.log")
     assert [entry["base_offset"] for entry in of_type(entries, "batch")] == [3, 6]
@@ -110,7 +110,7 @@ def test_text_output_has_a_line_for_each_entry(log_dir):
     assert "producer_id: 9 first_offset: 15 last_offset: 16 last_stable_offset: 17" in done.stdout
 
 
-def test_old_formats(tmp_path):
+def test_messages_of_old_formats_are_dumped(tmp_path):
     (tmp_path / "t-0").mkdir()
     log = tmp_path / "t-0" / "00000000000000000000.log"
     contents = [(b"a", b"1"), (None, b"2")]

@@ -27,13 +27,13 @@ def log_dir(tmp_path):
     return tmp_path
 
 
-def test_a_sound_directory_ends_with_0(log_dir):
+def test_a_sound_directory_ends_with_exit_code_0(log_dir):
     done = odradek("log", "verify", log_dir)
     assert done.returncode == 0 and "3 partitions, 3 segments, 27 batches, 27 records" in done.stdout
     assert "No errors found" in done.stdout and not done.stderr
 
 
-def test_damage_ends_with_1_and_names_file_offset_and_position(log_dir):
+def test_damage_ends_with_exit_code_1_and_names_file_offset_and_position(log_dir):
     log = log_dir / "t-1" / "00000000000000000000.log"
     size = log.stat().st_size // 9
     with open(log, "r+b") as file:
@@ -63,7 +63,7 @@ def test_a_directory_that_was_not_cleanly_shut_down_is_reported(log_dir):
 
 
 @pytest.mark.parametrize("name", ["nothing", "file"])
-def test_what_is_no_directory_is_one_line(tmp_path, name):
+def test_a_path_that_is_no_log_directory_is_an_error_of_one_line(tmp_path, name):
     (tmp_path / "file").touch()
     done = odradek("log", "verify", tmp_path / name)
     assert (done.returncode, done.stdout) == (1, "")

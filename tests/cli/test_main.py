@@ -318,5 +318,5 @@ def test_the_pid_file_identifies_the_broker(tmp_path):
     write_pid_file(str(tmp_path), [LISTENER, LISTENER._replace(name="B", host="::1", port=10)])
     running = read_pid_file(str(tmp_path))
     assert running.pid == os.getpid() and running.is_alive()
-    assert [str(one) for one in running.listeners] == ["PLAINTEXT://127.0.0.1:9", "B://[::1]:10"]
+    assert [str(listener) for listener in running.listeners] == ["PLAINTEXT://127.0.0.1:9", "B://[::1]:10"]
     assert [path.name for path in tmp_path.iterdir()] == ["odradek.pid"]

@@ -157,4 +157,4 @@ def test_a_command_imports_only_what_it_needs(arguments, cli_broker):
         "odradek.api",
         "kazoo",
     )
-    assert "odradek.clients.wire" in loaded and not [one for one in loaded if one.startswith(heavy)]
+    assert "odradek.clients.wire" in loaded and not [module for module in loaded if module.startswith(heavy)]

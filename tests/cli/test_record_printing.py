@@ -69,7 +69,7 @@ def test_a_template_is_filled_with_the_fields(record):
     [("value", b"v\n\n"), ("key-value", b"k\tv\n\t\n"), ("raw", b"v")],
     ids=lambda value: str(value),
 )
-def test_named_formats(form, expected):
+def test_each_named_format_prints_its_fields(form, expected):
     made = printer(form)
     made.set_partition("t", 0)
     made.add(0, 0, b"k", b"v", [])

@@ -98,7 +98,7 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
     with Broker(settings, directory=tmp_path) as broker:
         text = broker.log_file.read_text()
     assert re.search(r" WARN supervisor\[\d+\] odradek.config: ignoring unknown key no.such.key \(--set\)\n", text)
-    assert "ignoring unknown key log.retnetion.hours (--set); did you mean log.retention.hours?\n" in text
+    assert "ignoring unknown key log.retnetion.hours (--set); did you mean 'log.retention.hours'?\n" in text
     assert "odradek.config: these settings have no effect yet: num.io.threads\n" in text
     assert "no authentication and no authorization yet" in text
     assert "these settings have no effect: sasl.jaas.config (--set)\n" in text

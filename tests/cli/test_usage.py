@@ -1,5 +1,6 @@
 """`odradek usage` against a simulated /usage of a broker: every number that it prints, and its errors."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,7 +23,9 @@ from odradek.metrics.usage import BadQuery, document
 from odradek.metrics.usage_totals import VALUES, Counts, UsageKey
 from tests.cli.command import Command
 from tests.metrics import spool_model
+from tests.waiting import until
 
+WRITE = ("1", "64")  # the number of the system call on x86-64 and ARM
 NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata"}
 AT = 1_792_843_200_000
 STATE = [
@@ -112,8 +116,8 @@ def test_show_sums_pages_and_shows_the_period(usage):
         AT - 90_000,
         AT + 2000,
     )
-    found = by(output, "client", "topic")
-    assert found["web", "orders"] == {
+    groups = by(output, "client", "topic")
+    assert groups["web", "orders"] == {
         "principal": "User:a", "client": "web", "topic": "orders", "in": 1_000_500, "out": 0, "rin": 105, "rout": 0, "req": 15,
         "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT,
     }  # fmt: skip
@@ -157,23 +161,23 @@ def test_counts_in_tables_have_separators_and_align_right(capsys):
     counts.values[VALUES.index("rin")] = 5_424_624
     counts.values[VALUES.index("req")] = 999
     key = UsageKey("User:a", "web", "orders", "Produce")
-    given = {"by": ("client",), "sort": "in", "limit": None, "history": None}
-    show_sums({key: counts}, (0, 1), as_json=False, **given)
+    options = {"by": ("client",), "sort": "in", "limit": None, "history": None}
+    show_sums({key: counts}, (0, 1), as_json=False, **options)
     titles, row, *_, last = capsys.readouterr().out.splitlines()
     assert row.split()[5] == "5,424,624" and "5,424,624 records in" in last
     assert row.index("5,424,624") + len("5,424,624") == titles.index("RECORDS IN") + len("RECORDS IN")
-    show_sums({key: counts}, (0, 1), as_json=True, **given)
+    show_sums({key: counts}, (0, 1), as_json=True, **options)
     assert "5424624" in capsys.readouterr().out
 
 
 def test_top_shows_the_difference_of_two_requests(usage):
     output = usage.json("usage", "top", "--once", "--interval", "0.1", "--by", "client")
     assert output["seconds"] == 2.0  # by the broker's clock
-    found = by(output, "client")
-    assert found["web",]["in"] == 1_002_000 and found["web",]["rates"]["in"] == 501_000
-    assert found["web",]["rates"]["req"] == 5 and found["web",]["rates"]["err"] == 0.5
-    assert found["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
-    assert (RETIRED,) not in found  # its rate is not meaningful
+    groups = by(output, "client")
+    assert groups["web",]["in"] == 1_002_000 and groups["web",]["rates"]["in"] == 501_000
+    assert groups["web",]["rates"]["req"] == 5 and groups["web",]["rates"]["err"] == 0.5
+    assert groups["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
+    assert (RETIRED,) not in groups  # its rate is not meaningful
     assert output["sum"]["rates"]["in"] == 501_035
 
 
@@ -234,8 +238,8 @@ def test_history_is_read_from_the_spool_that_the_broker_reports(usage, reporter)
     output = usage.json(
         "usage", "show", "--since", str(spool_model.NOON + 30 * 60_000), "--until", str(clock.now - 60_000)
     )
-    (found,) = output["rows"]
-    assert found["in"] == 89 and found["client"] == "gone"
+    (row,) = output["rows"]
+    assert row["in"] == 89 and row["client"] == "gone"
     assert (output["from"], output["to"]) == (spool_model.NOON + 30 * 60_000, clock.now - 60_000)
     output = usage.json("usage", "topic", "orders", "--interval", "0", "--since", "0")
     assert output["counted_until"] == clock.now  # the end of the newest interval of the spool
@@ -316,40 +320,101 @@ def test_a_port_without_http_or_without_a_response_is_an_error(usage):
         thread.join()
 
 
-def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
-    ours, other = pty.openpty()
-    command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
-    with subprocess.Popen(
+TOP = ("top", "--interval", "0.1", "--by", "topic")
+
+
+def usage_on_a_terminal(other, *arguments):
+    """Start `odradek usage` on a terminal, with the default handler of SIGINT: a shell may start the tests with it ignored."""
+    command = [sys.executable, "-m", "odradek.cli.main", "usage", *arguments]
+    return subprocess.Popen(
         command,
         stdin=other,
         stdout=other,
         stderr=other,
-        env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start the tests with it ignored
-    ) as process:
-        os.close(other)
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def read_to_the_end(terminal):
+    """Read the output of a terminal until no process has it open."""
+    output = b""
+    try:
+        while part := os.read(terminal, 65536):
+            output += part
+    except OSError:  # EIO: the other end is closed
+        pass
+    return output
+
+
+@pytest.fixture
+def terminal():
+    """Both ends of a pseudo-terminal: the one of the terminal emulator, and the one of the command."""
+    ours, other = pty.openpty()
+    with open(ours, "rb", closefd=True), open(other, "wb", closefd=True) as command_end:
+        yield ours, command_end
+
+
+@pytest.mark.usefixtures("usage")
+def test_top_on_a_terminal_draws_until_ctrl_c(reporter, terminal):
+    ours, command_end = terminal
+    with usage_on_a_terminal(command_end, *TOP) as process:
+        command_end.close()
         shown = b""
-        try:
-            while shown.count(b"orders") < 3:  # three samples
-                shown += os.read(ours, 65536)
-            process.send_signal(signal.SIGINT)
-            while part := os.read(ours, 65536):
-                shown += part
-        except OSError:  # EIO: the other end is closed
-            pass
+        while shown.count(b"orders") < 3:  # three samples
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        text = (shown + read_to_the_end(ours)).decode()
         code = process.wait(60)
-    os.close(ours)
-    text = shown.decode()
     assert code == 130 and "Traceback" not in text
     assert "orders" in text and "500.0 kB" in text and "Ctrl-C" in text and reporter.address in text
+
+
+def fill(terminal):
+    """Write to a terminal until it accepts no more."""
+    path = os.ttyname(terminal)
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        for size in (1000, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(descriptor, b"x" * size)
+    finally:
+        os.close(descriptor)
+
+
+def blocks_in_a_write(pid):
+    """Whether the process is in the system call write, to standard output."""
+    number, *arguments = Path(f"/proc/{pid}/syscall").read_text().split()
+    return number in WRITE and arguments[0] == "0x1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("arguments", [TOP, ("show",)], ids=["top", "show"])
+@pytest.mark.usefixtures("usage")
+def test_a_signal_ends_a_command_on_a_terminal_that_does_not_read(terminal, number, arguments):
+    """The output that blocks is discarded, so that the command can leave the alternate screen and print its last line."""
+    ours, command_end = terminal
+    fill(command_end.fileno())
+    with usage_on_a_terminal(command_end, *arguments) as process:
+        try:
+            until(lambda: blocks_in_a_write(process.pid), "the command writes to the full terminal")
+            process.send_signal(number)
+            code = process.wait(60)
+        finally:
+            process.kill()
+        command_end.close()
+    text = read_to_the_end(ours).decode(errors="replace")
+    assert code == 128 + number and "Traceback" not in text, text[-3000:]
+    assert text.endswith("odradek: stopped\r\n")
+    assert "\x1b[?1049l" in text or arguments is not TOP
 
 
 def test_usage_imports_only_what_it_needs(usage):
     code = (
         "import sys; from odradek.cli.main import main\n"
         "try: main(['usage', 'show'])\n"
-        "finally: print([one for one in sys.modules if one.split('.')[0] in"
+        "finally: print([module for module in sys.modules if module.split('.')[0] in"
         " ('rich', 'confluent_kafka', 'prometheus_client', 'uvloop', 'pyspark', 'kazoo')], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

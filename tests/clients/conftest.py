@@ -145,9 +145,9 @@ def read_back(cluster: Cluster, written: Callable[[Program], Topics]) -> Callabl
                 for topic, records in written(writer).items():
                     counts = Counter(record.partition for record in records)
                     spans += [Span(topic, partition, partition, counts[partition]) for partition in sorted(counts)]
-        found = contract.read(program.command(), Settings(cluster.bootstrap_servers), spans)
+        records_read = contract.read(program.command(), Settings(cluster.bootstrap_servers), spans)
         topics: Topics = {}
-        for (topic, _), records in sorted(found.items()):
+        for (topic, _), records in sorted(records_read.items()):
             topics.setdefault(topic, []).extend(records)
         return topics
 
@@ -189,7 +189,7 @@ def _write_corpus(cluster: Cluster, program: Program) -> Topics:
     expected = _numbered(records)
     settings = Settings(cluster.bootstrap_servers, idempotence=program.idempotent_corpus)
     for record, offset in zip(expected, contract.write(command, settings, records), strict=True):
-        assert offset in (None, record.offset), f"{program.name} was told offset {offset} for {record}"
+        assert offset in (None, record.offset), f"{program.name} received offset {offset} for {record}"
     if not program.sets_timestamp:
         expected = _with_timestamps(cluster, expected, start_ms)
     if program.idempotent_corpus:
@@ -218,8 +218,12 @@ def _with_timestamps(cluster: Cluster, records: list[Record], start_ms: int) -> 
         for record in records
     }
     command = BY_NAME["confluent-kafka"].command()
-    found = contract.read(command, Settings(cluster.bootstrap_servers), list(spans.values()))
-    timestamps = {(each.topic, each.partition, each.offset): each.timestamp for read in found.values() for each in read}
+    records_read = contract.read(command, Settings(cluster.bootstrap_servers), list(spans.values()))
+    timestamps = {
+        (record.topic, record.partition, record.offset): record.timestamp
+        for records in records_read.values()
+        for record in records
+    }
     now_ms = int(time.time() * 1000)
     for partition, timestamp in timestamps.items():
         assert timestamp is not None and start_ms <= timestamp <= now_ms, f"{partition} has timestamp {timestamp}"

@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments over a data directory, and what it says of it.
+"""Runs Kafka's DumpLogSegments on a data directory, and parses its output.
 
 Runs in the test process, one JVM per call for as many files as a command line takes. The broker must not write meanwhile.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests import toolchains
 
-#: What the tool says where it objects, and what a JVM says where it falls over. Nothing else that it prints holds one of these.
+#: Words of the tool's complaints and of a JVM's errors. No other line of the output contains one of them.
 COMPLAINTS = re.compile(
     r"mismatch|invalid|Found |isvalid: false|Exception|\tat |Could not|corrupt|\bfail|Error",
     re.IGNORECASE,
@@ -41,10 +41,10 @@ class Batch:
 
 @dataclass
 class Dump:
-    """What the tool printed of one file.
+    """The output of the tool for one file.
 
     Args:
-        lines: all lines behind the one that names the file.
+        lines: all lines after the line that names the file.
         batches: of a `.log` file, its batches.
         offsets: of a `.log` file, the offset of every record inside of the batches.
     """
@@ -72,7 +72,7 @@ def dump(data_dir: Path, files: list[Path], *options: str) -> tuple[dict[Path, D
         options: such as `--deep-iteration`.
 
     Returns:
-        what it printed of each file, and every line of it, standard error included, that is a complaint.
+        the output for each file, and every line of the output, including standard error, that is a complaint.
     """
     dumps: dict[Path, Dump] = {}
     complaints = []
@@ -103,22 +103,22 @@ def dump(data_dir: Path, files: list[Path], *options: str) -> tuple[dict[Path, D
 def _complaints(lines: list[str]) -> list[str]:
     """Return the lines that object to something.
 
-    The tool of 4.3 takes a segment's first offset, unless it is 0, for one that should have followed -1. That is dropped,
-    and only that: a first offset other than the one in the file's name stays.
+    The tool of 4.3 complains about the first offset of a segment, unless it is 0, because it does not follow -1. This complaint
+    is dropped if the first offset equals the offset in the file's name.
     """
-    found: list[str] = []
+    complaints: list[str] = []
     file = ""
     for line in lines:
         if match := re.match(r"Non-consecutive offsets in (.*)", line):
             file = match[1]
         elif match := re.match(r" *-1 is followed by (\d+)", line):
             if int(match[1]) != int(Path(file).stem):
-                found.append(f"{file}: {line}")
+                complaints.append(f"{file}: {line}")
         elif match := re.match(r" *-?\d+ is followed by \d+", line):
-            found.append(f"{file}: {line}")
+            complaints.append(f"{file}: {line}")
         elif COMPLAINTS.search(line):
-            found.append(line)
-    return found
+            complaints.append(line)
+    return complaints
 
 
 def _shares(files: list[Path]) -> Iterator[list[str]]:

@@ -86,11 +86,11 @@ class KafkaTools:
         assert answer, (
             f"the JVM of the tools ended, or was ended after {PATIENCE_S} s, at {line}: {self._errors.read_text()[-2000:]}"
         )
-        told = json.loads(answer)
-        return ToolResult(told["code"], told["out"], told["err"])
+        result = json.loads(answer)
+        return ToolResult(result["code"], result["out"], result["err"])
 
     def run_alone(self, tool: str, *arguments: str) -> ToolResult:
-        """Run it in a JVM of its own."""
+        """Run a tool in a separate JVM."""
         command = toolchains.java_command(CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         return ToolResult(done.returncode, done.stdout, done.stderr)

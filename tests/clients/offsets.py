@@ -1,4 +1,4 @@
-"""Where a partition begins and ends, as a client is told by ListOffsets."""
+"""The start and end of a partition, as a client reads them with ListOffsets."""
 
 from __future__ import annotations
 

@@ -180,9 +180,9 @@ def test_offsets_are_listed_at_the_ends_by_time_and_by_the_largest_time(cluster:
     assert list_offset(admin, "offsets", 0, OffsetSpec.latest())[0] == 5
     assert list_offset(admin, "offsets", 0, OffsetSpec.max_timestamp()) == (3, times[3])
     # the first record that is not older
-    for wanted, found in ((0, 0), (100, 0), (101, 1), (300, 1), (301, 3), (900, 3)):
-        spec = OffsetSpec.for_timestamp(start_ms + wanted)
-        assert list_offset(admin, "offsets", 0, spec) == (found, times[found]), wanted
+    for after_ms, number in ((0, 0), (100, 0), (101, 1), (300, 1), (301, 3), (900, 3)):
+        spec = OffsetSpec.for_timestamp(start_ms + after_ms)
+        assert list_offset(admin, "offsets", 0, spec) == (number, times[number]), after_ms
     assert list_offset(admin, "offsets", 0, OffsetSpec.for_timestamp(start_ms + 901)) == (-1, -1)
 
 
@@ -203,14 +203,14 @@ def test_consumers_find_offsets_by_time_over_many_segments(cluster: Cluster) -> 
         assert consumer.end_offsets([partition]) == {partition: records}
         for number in range(0, records, 997):
             for early in (9, 0):
-                found = consumer.offsets_for_times({partition: start_ms + number * 10 - early})[partition]
-                assert (found.offset, found.timestamp) == (number, start_ms + number * 10)
+                result = consumer.offsets_for_times({partition: start_ms + number * 10 - early})[partition]
+                assert (result.offset, result.timestamp) == (number, start_ms + number * 10)
         assert consumer.offsets_for_times({partition: start_ms + records * 10}) == {partition: None}
 
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "log_level": 0})
     assert consumer.get_watermark_offsets(TopicPartition("offsets-by-time", 0), TIMEOUT_S) == (0, records)
-    found = consumer.offsets_for_times([TopicPartition("offsets-by-time", 0, start_ms + 55_555)], TIMEOUT_S)
-    assert found[0].offset == 5_556
+    results = consumer.offsets_for_times([TopicPartition("offsets-by-time", 0, start_ms + 55_555)], TIMEOUT_S)
+    assert results[0].offset == 5_556
     consumer.close()
 
 

@@ -72,12 +72,14 @@ def test_a_version_is_what_the_broker_tells_and_nothing_else(connection, softwar
 
 
 def test_brokers_that_cannot_be_asked_are_listed_with_the_reason():
-    found = brokers.describe(Cluster())
-    assert found.kraft and found.view is VIEW
-    assert [(one.node_id, one.software, one.fenced, one.leads, one.replicas) for one in found.brokers] == [
+    described = brokers.describe(Cluster())
+    assert described.kraft and described.view is VIEW
+    assert [
+        (broker.node_id, broker.software, broker.fenced, broker.leads, broker.replicas) for broker in described.brokers
+    ] == [
         (1, "Kafka 3.9", False, 3, 3),
         (2, None, False, 0, 3),
         (3, None, True, 0, 0),
     ]
-    assert [one.problem for one in found.brokers[:2]] == [None, "no broker answers at b:2"]
-    assert "fenced" in found.brokers[2].problem and found.brokers[2].apis is None
+    assert [broker.problem for broker in described.brokers[:2]] == [None, "no broker answers at b:2"]
+    assert "fenced" in described.brokers[2].problem and described.brokers[2].apis is None

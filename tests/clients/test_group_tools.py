@@ -28,14 +28,14 @@ RECORDS = 40
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """With a topic "topic" of two partitions and 40 records in each."""
     config = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 3}
-    with Broker(config, directory=tmp_path_factory.mktemp("group-tools")) as one:
-        with GroupTalk(one.host, one.port) as wire:
+    with Broker(config, directory=tmp_path_factory.mktemp("group-tools")) as started:
+        with GroupTalk(started.host, started.port) as wire:
             wire.create("topic", 2)
             for partition in range(2):
                 for number in range(RECORDS):
                     assert wire.produce("topic", batch(b"%d" % number), partition).error_code == 0
             wire.until_coordinated("any")
-        yield one
+        yield started
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def test_verifiable_producer_and_consumer(broker: Broker, wire: GroupTalk, proto
         "--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--group-id", topic, "--max-messages", "300",
         "--reset-policy", "earliest", "--group-protocol", protocol,
     )  # fmt: skip
-    told = [json.loads(line) for line in read.splitlines() if line.startswith("{")]
-    assert sum(one["count"] for one in told if one["name"] == "records_consumed") == 300
-    assert all(one["success"] for one in told if one["name"] == "offsets_committed")
+    events = [json.loads(line) for line in read.splitlines() if line.startswith("{")]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 300
+    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
     assert sum(wire.committed(topic).values()) == 300
 
 
@@ -119,7 +119,7 @@ def test_kafkas_dump_reads_our_offsets_topic(tmp_path: Path) -> None:
     files = [file for file in files_of(data, ".log") if file.parent.name.startswith("__consumer_offsets")]
     dumps, complaints = dump(data, files, "--offsets-decoder")
     assert not complaints
-    lines = [line for one in dumps.values() for line in one.lines]
+    lines = [line for file_dump in dumps.values() for line in file_dump.lines]
     for part in ('"group":"dumped"', '"offset":17', '"metadata":"a note"', '"protocol":"range"', '"memberEpoch":1'):
         assert any(part in line for line in lines), (part, lines[:20])
     assert any(line.endswith("payload: <DELETE>") or "<DELETE>" in line for line in lines), lines[-5:]

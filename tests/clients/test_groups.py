@@ -62,14 +62,14 @@ class Member:
         """The records that it has read so far: partition, first and last offset."""
         for line in self.output.read_text().splitlines():
             try:
-                told = json.loads(line)
+                event = json.loads(line)
             except ValueError:
                 continue  # the line that it was writing when it was killed
             if not self._java:
-                yield tuple(told)
-            elif told.get("name") == "records_consumed":
-                for one in told["partitions"]:
-                    yield one["partition"], one["minOffset"], one["maxOffset"]
+                yield tuple(event)
+            elif event.get("name") == "records_consumed":
+                for part in event["partitions"]:
+                    yield part["partition"], part["minOffset"], part["maxOffset"]
 
     def leave(self) -> None:
         """Stop the member in order."""
@@ -102,9 +102,11 @@ class Room:
 
     def enter(self, *names: str) -> list[Member]:
         """Let members join."""
-        found = [Member(name, self.broker.bootstrap_servers, self.group, self.topic, self._directory) for name in names]
-        self.members += found
-        return found
+        members = [
+            Member(name, self.broker.bootstrap_servers, self.group, self.topic, self._directory) for name in names
+        ]
+        self.members += members
+        return members
 
     def write(self, count: int) -> None:
         """Write more records to each partition."""
@@ -145,7 +147,7 @@ class Room:
                 answer = wire.fetch_offsets(self.group, None)
         except (OSError, EOFError):
             return {}
-        return {one.partition_index: one.committed_offset for topic in answer.topics for one in topic.partitions}
+        return {part.partition_index: part.committed_offset for topic in answer.topics for part in topic.partitions}
 
     def complaints(self) -> str:
         """The last output of each member."""
@@ -166,11 +168,12 @@ class Room:
 
     def kill_coordinator(self) -> None:
         """Kill the coordinator process and wait for its successor."""
-        (old,) = [one["pid"] for one in self.broker.processes() if one["kind"] == "coordinator"]
+        (old,) = [process["pid"] for process in self.broker.processes() if process["kind"] == "coordinator"]
         os.kill(old, signal.SIGKILL)
         until(
             lambda: any(
-                one["kind"] == "coordinator" and one["pid"] not in (0, None, old) for one in self.broker.processes()
+                process["kind"] == "coordinator" and process["pid"] not in (0, None, old)
+                for process in self.broker.processes()
             ),
             self.broker.log_tail,
         )

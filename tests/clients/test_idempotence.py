@@ -39,10 +39,10 @@ def test_a_burst_of_an_idempotent_producer_arrives_once_and_in_order(cluster: Cl
     # read by the next client of the table, so that each reads one burst
     reader = PROGRAMS[(PROGRAMS.index(writer) + 1) % len(PROGRAMS)]
     spans = [Span(topic, partition, 0, RECORDS // PARTITIONS) for partition in range(PARTITIONS)]
-    found = contract.read(reader.command(), Settings(cluster.bootstrap_servers), spans)
+    records_read = contract.read(reader.command(), Settings(cluster.bootstrap_servers), spans)
     for partition in range(PARTITIONS):
         sent = [record for record in records if record.partition == partition]
-        assert len(found[topic, partition]) == len(sent)
-        for offset, (read, record) in enumerate(zip(found[topic, partition], sent, strict=True)):
+        assert len(records_read[topic, partition]) == len(sent)
+        for offset, (read, record) in enumerate(zip(records_read[topic, partition], sent, strict=True)):
             timestamp = record.timestamp if writer.sets_timestamp else read.timestamp
             assert read == replace(record, offset=offset, timestamp=timestamp)

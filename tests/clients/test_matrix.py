@@ -36,12 +36,12 @@ def test_a_client_reads_what_a_client_wrote(
         _assert_same(read_back(reader)[topic], expected)
 
 
-def _assert_same(found: list[Record], expected: list[Record]) -> None:
+def _assert_same(actual: list[Record], expected: list[Record]) -> None:
     """Compare record by record: report the first difference, not megabytes."""
-    for record, wanted in zip(found, expected, strict=False):
-        if record != wanted:
-            pytest.fail(f"read    {_short(record)}\nwritten {_short(wanted)}", pytrace=False)
-    counts = Counter(record.partition for record in found), Counter(record.partition for record in expected)
+    for record, written in zip(actual, expected, strict=False):
+        if record != written:
+            pytest.fail(f"read    {_short(record)}\nwritten {_short(written)}", pytrace=False)
+    counts = Counter(record.partition for record in actual), Counter(record.partition for record in expected)
     assert counts[0] == counts[1]
 
 

@@ -89,8 +89,12 @@ CLIENTS = (
     *map(_java, ("0.8.2.2", "0.9.0.1", "0.10.2.2")),
     *map(_today, ("confluent-kafka", "java")),
 )
-WRITERS = pytest.mark.parametrize("writer", [one for one in CLIENTS if one.writes], ids=lambda client: client.name)
-READERS = pytest.mark.parametrize("reader", [one for one in CLIENTS if one.reads], ids=lambda client: client.name)
+WRITERS = pytest.mark.parametrize(
+    "writer", [client for client in CLIENTS if client.writes], ids=lambda client: client.name
+)
+READERS = pytest.mark.parametrize(
+    "reader", [client for client in CLIENTS if client.reads], ids=lambda client: client.name
+)
 
 Topics = dict[str, list[Record]]
 
@@ -117,9 +121,9 @@ def old_read(cluster: Cluster, old_written: Callable[[Client], Topics]) -> Calla
             for topic, records in topics.items():
                 counts = Counter(record.partition for record in records)
                 spans += [Span(topic, partition, partition, counts[partition]) for partition in sorted(counts)]
-        found = contract.read(client.command(), Settings(cluster.bootstrap_servers), spans)
+        records_read = contract.read(client.command(), Settings(cluster.bootstrap_servers), spans)
         topics = {}
-        for (topic, _), records in sorted(found.items()):
+        for (topic, _), records in sorted(records_read.items()):
             topics.setdefault(topic, []).extend(records)
         return topics
 
@@ -160,7 +164,7 @@ def _write(cluster: Cluster, client: Client) -> Topics:
     settings = Settings(cluster.bootstrap_servers, idempotence=False)
     unnumbered = [replace(record, offset=None) for record in written]
     for record, offset in zip(written, contract.write(command, settings, unnumbered), strict=True):
-        assert offset in (None, record.offset), f"{client.name} was told offset {offset} for {record}"
+        assert offset in (None, record.offset), f"{client.name} received offset {offset} for {record}"
     topics: Topics = {name: [] for name in names.values()}
     for record in written:
         topics[record.topic].append(record.as_read())
@@ -182,9 +186,9 @@ def test_a_client_reads_what_a_client_wrote(
     timed = writer.writes_time and reader.reads_time
     for topic, records in old_written(writer).items():
         expected = [record for record in records if record.offset is not None and record.offset >= record.partition]
-        found = old_read(reader)[topic]
-        for one, wanted in zip(found, expected, strict=False):
+        records_read = old_read(reader)[topic]
+        for actual, written in zip(records_read, expected, strict=False):
             if not timed:
-                one, wanted = replace(one, timestamp=None), replace(wanted, timestamp=None)
-            assert one == wanted
-        assert len(found) == len(expected)
+                actual, written = replace(actual, timestamp=None), replace(written, timestamp=None)
+            assert actual == written
+        assert len(records_read) == len(expected)

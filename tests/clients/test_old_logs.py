@@ -88,17 +88,17 @@ def test_librdkafka_reads_every_record(planted: tuple[Broker, list[tuple[int, by
         }
     )
     consumer.assign([confluent_kafka.TopicPartition("old", 0, 0)])
-    found = []
-    while len(found) < len(records):
-        one = consumer.poll(90)
-        assert one is not None and one.error() is None, one and one.error()
-        kind, timestamp = one.timestamp()
-        found.append((one.offset(), one.value(), timestamp if kind else -1))
-    assert found == records
+    messages = []
+    while len(messages) < len(records):
+        message = consumer.poll(90)
+        assert message is not None and message.error() is None, message and message.error()
+        kind, timestamp = message.timestamp()
+        messages.append((message.offset(), message.value(), timestamp if kind else -1))
+    assert messages == records
     for target in (0, START, START + 250, START + records[-1][0]):
         expected = next(offset for offset, _, at in records if at >= target)
-        asked = [confluent_kafka.TopicPartition("old", 0, target)]
-        assert consumer.offsets_for_times(asked, timeout=90)[0].offset == expected
+        places = [confluent_kafka.TopicPartition("old", 0, target)]
+        assert consumer.offsets_for_times(places, timeout=90)[0].offset == expected
     consumer.close()
 
 
@@ -110,12 +110,12 @@ def test_kafka_python_reads_from_any_offset(planted: tuple[Broker, list[tuple[in
     for start in (0, 61, 200, 333, len(records) - 2):
         consumer.seek(partition, start)
         for offset, value, _ in records[start:]:
-            one = next(consumer)
-            assert (one.offset, one.value) == (offset, value)
+            record = next(consumer)
+            assert (record.offset, record.value) == (offset, value)
     consumer.close()
 
 
-def test_the_status_tells_what_was_cut_off(planted: tuple[Broker, list[tuple[int, bytes, int]]]) -> None:
+def test_the_status_reports_the_truncated_bytes(planted: tuple[Broker, list[tuple[int, bytes, int]]]) -> None:
     broker, _ = planted
     loading = broker.status()["loading"]
     assert (loading["done"], loading["total"], loading["truncated_bytes"], loading["truncated_logs"]) == (1, 1, TORN, 1)
@@ -133,7 +133,7 @@ def test_kafkas_tool_finds_log_and_indexes_sound(
     dumps, complaints = dump(copy, files_of(copy, ".log"), "--deep-iteration")
     assert not complaints
     assert len(dumps) == 3
-    text = [line for one in dumps.values() for line in one.lines]
+    text = [line for file_dump in dumps.values() for line in file_dump.lines]
     assert sum("| offset: " in line for line in text) == len(records)
     for suffix in (".index", ".timeindex"):
         dumps, complaints = dump(copy, files_of(copy, suffix), "--index-sanity-check")

@@ -116,7 +116,7 @@ def test_reading_what_was_deleted_names_the_first_offset_that_is_there(gate):
             poll_until_error(fetcher)
 
 
-# -- a leader that answers as it is told ------------------------------------------------------------------------------
+# -- a leader with scripted responses ---------------------------------------------------------------------------------
 
 
 class Leader:
@@ -247,12 +247,12 @@ def test_a_record_that_is_refused_is_shown():
     answer = leader.receive
 
     def receive():
-        told = answer()
-        (part,) = told.responses[0].partition_responses
+        response = answer()
+        (part,) = response.responses[0].partition_responses
         part.record_errors = [
             produce.Response.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no key")
         ]
-        return told
+        return response
 
     leader.receive = receive
     sender = sender_to(leader)

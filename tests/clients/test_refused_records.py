@@ -79,7 +79,7 @@ def test_the_java_client_fails_the_record_without_key_alone(
     records = [{"topic": topics[0], "key": key, "value": f"{number}"} for number, key in enumerate(KEYS)]
     settings = {"enable.idempotence": idempotence, "compression.type": codec}
     outcomes = of_java(cluster, records, **settings)
-    assert [one.get("error") for one in outcomes] == [
+    assert [outcome.get("error") for outcome in outcomes] == [
         "KafkaException",
         "InvalidRecordException",
         *["KafkaException"] * 2,
@@ -95,7 +95,11 @@ def test_the_java_client_names_the_timestamp(cluster: Cluster, topics: tuple[str
     times = [now, now - 5 * HOUR_MS, now]
     records = [{"topic": topics[1], "key": "k", "value": "v", "timestamp": when} for when in times]
     outcomes = of_java(cluster, records)
-    assert [one.get("error") for one in outcomes] == ["KafkaException", "InvalidTimestampException", "KafkaException"]
+    assert [outcome.get("error") for outcome in outcomes] == [
+        "KafkaException",
+        "InvalidTimestampException",
+        "KafkaException",
+    ]
     assert str(times[1]) in outcomes[1]["message"]
 
 

@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900), pytest
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(directory=tmp_path_factory.mktemp("spark")) as one:
-        with GroupTalk(one.host, one.port) as wire:
+    with Broker(directory=tmp_path_factory.mktemp("spark")) as started:
+        with GroupTalk(started.host, started.port) as wire:
             for topic in ("numbers", "copies", "batches"):
                 wire.create(topic, 3)
-        yield one
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
-        # the JVM lives on: no producer of it asks the port of a broker that is gone, which may be another one's by then
+        # the JVM outlives the broker: its producers must not connect to the port, which another broker may use by then
         .config("spark.kafka.producer.cache.timeout", "1s")
         .config("spark.kafka.producer.cache.evictorThreadRunInterval", "1s")
         .getOrCreate()
@@ -57,9 +57,9 @@ def write(spark: Any, broker: Broker, topic: str, first: int, count: int) -> Non
 
 
 def values(spark: Any, broker: Broker, topic: str, **options: str) -> list[int]:
-    """What a topic holds, read as a batch, ascending."""
-    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
-    frame = spark.read.format("kafka").options(**given | options).load()
+    """The values in a topic, read as a batch, in ascending order."""
+    settings = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.read.format("kafka").options(**settings | options).load()
     return sorted(int(row.value) for row in frame.selectExpr("cast(value as string) as value").collect())
 
 

@@ -65,17 +65,17 @@ class Side:
         assert_written(self, "topic")
         self.wire.until_coordinated("any")
 
-    def told(self, tool: str, arguments: tuple[str, ...]) -> ToolResult:
+    def output_of(self, tool: str, arguments: tuple[str, ...]) -> ToolResult:
         """The output of a tool, normalized for the comparison."""
-        told = self.tools.run(tool, *arguments) if tool not in ALONE else self.tools.run_alone(tool, *arguments)
-        return ToolResult(told.code, self._comparable(told.out), self._comparable(told.err))
+        result = self.tools.run(tool, *arguments) if tool not in ALONE else self.tools.run_alone(tool, *arguments)
+        return ToolResult(result.code, self._comparable(result.out), self._comparable(result.err))
 
     def _comparable(self, text: str) -> str:
         text = text.replace(self.bootstrap_servers, "<broker>").replace(str(self.data), "<data>")
         text = text.replace(self.bootstrap_servers.rpartition(":")[2], "<port>")
         for pattern, instead in UNCOMPARED:
             text = pattern.sub(instead, text)
-        return re.sub(r"Configs: (.*)", lambda found: "Configs: " + ",".join(sorted(found[1].split(","))), text)
+        return re.sub(r"Configs: (.*)", lambda match: "Configs: " + ",".join(sorted(match[1].split(","))), text)
 
 
 class Sides:
@@ -85,23 +85,24 @@ class Sides:
         self.ours, self.theirs = ours, theirs
 
     def on_both(self, act: Callable[[Side], object]) -> list[object]:
-        """The same with both, at the same time."""
+        """Call the function with each side, at the same time; return the results."""
         with ThreadPoolExecutor(2) as pool:
             return list(pool.map(act, (self.ours, self.theirs)))
 
     def same(self, tool: str, *arguments: str, arrange: Callable[[str], object] = str, code: int | None = 0) -> str:
-        """Run a tool against both: it ends and prints alike; what it printed.
+        """Run a tool against both sides, whose exit codes and outputs must be equal; return the output.
 
-        Kafka's brokers learn of a change some moments after it was answered: what is only read is read again while they differ.
+        Kafka's brokers learn of a change some moments after its response, so a tool that only reads is repeated while the
+        outputs differ.
 
-        :param arrange: applied to the output before it is compared, where its order is that of hash tables.
-        :param code: what it must end with; None for whatever it ends with.
+        :param arrange: applied to the output before it is compared, if it has the order of a hash table.
+        :param code: the exit code that the tool must have; None for any.
         """
         until = time.monotonic() + (SETTLES_S if READS.intersection(arguments) else 0)
         while True:
-            ours, theirs = self.on_both(lambda side: side.told(tool, arguments))
+            ours, theirs = self.on_both(lambda side: side.output_of(tool, arguments))
             assert isinstance(ours, ToolResult) and isinstance(theirs, ToolResult)
-            compared = [[one.code, arrange(one.out), arrange(one.err)] for one in (ours, theirs)]
+            compared = [[result.code, arrange(result.out), arrange(result.err)] for result in (ours, theirs)]
             alike = compared[0] == compared[1] and code in (None, theirs.code)
             if alike or time.monotonic() > until:
                 break
@@ -112,8 +113,8 @@ class Sides:
 
 
 def difference(ours: ToolResult, theirs: ToolResult) -> str:
-    """For people: which lines are ours (-) and which Kafka's (+)."""
-    texts = [[str(one.code), *one.out.splitlines(), *one.err.splitlines()] for one in (ours, theirs)]
+    """The difference as text: Odradek's lines with "-", Kafka's with "+"."""
+    texts = [[str(result.code), *result.out.splitlines(), *result.err.splitlines()] for result in (ours, theirs)]
     return "\n".join(difflib.unified_diff(*texts, lineterm="", n=0))
 
 
@@ -183,7 +184,7 @@ OF_ONE_ONLY = re.compile(
 
 
 def of_both(text: str) -> list[str]:
-    return [one for one in text.splitlines() if not OF_ONE_ONLY.match(one)]
+    return [line for line in text.splitlines() if not OF_ONE_ONLY.match(line)]
 
 
 def test_configurations_of_topics_and_groups(sides: Sides) -> None:
@@ -199,7 +200,7 @@ def test_configurations_of_topics_and_groups(sides: Sides) -> None:
         sides.same("configs", "--describe", *where, "--all", arrange=of_both)
         sides.same("configs", "--alter", *where, "--add-config", bad, code=1)
         sides.same("configs", "--alter", *where, "--add-config", "no.such=1", code=1)
-        keys = ",".join(one.split("=")[0] for one in good.split(",") if "=" in one)
+        keys = ",".join(setting.split("=")[0] for setting in good.split(",") if "=" in setting)
         sides.same("configs", "--alter", *where, "--delete-config", keys)
         assert good.split(",")[0] not in sides.same("configs", "--describe", *where)
     absent = ("--entity-type", "topics", "--entity-name", "absent")
@@ -208,17 +209,17 @@ def test_configurations_of_topics_and_groups(sides: Sides) -> None:
 
 
 def test_configurations_of_brokers(sides: Sides) -> None:
-    one, every = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
-    sides.same("configs", "--alter", *one, "--add-config", "log.cleaner.threads=2,log.retention.ms=9000000000000")
-    sides.same("configs", "--describe", *one)
+    single, every = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
+    sides.same("configs", "--alter", *single, "--add-config", "log.cleaner.threads=2,log.retention.ms=9000000000000")
+    sides.same("configs", "--describe", *single)
     sides.same("configs", "--alter", *every, "--add-config", "log.retention.ms=9000000000001")
-    for where in (one, every, ("--entity-type", "brokers")):
+    for where in (single, every, ("--entity-type", "brokers")):
         assert "log.retention.ms=900000000000" in sides.same("configs", "--describe", *where)
-    sides.same("configs", "--alter", *one, "--add-config", "log.dirs=/tmp", code=1)
-    sides.same("configs", "--alter", *one, "--add-config", "log.cleaner.threads=-1", code=1)
-    sides.same("configs", "--alter", *one, "--delete-config", "log.cleaner.threads,log.retention.ms")
+    sides.same("configs", "--alter", *single, "--add-config", "log.dirs=/tmp", code=1)
+    sides.same("configs", "--alter", *single, "--add-config", "log.cleaner.threads=-1", code=1)
+    sides.same("configs", "--alter", *single, "--delete-config", "log.cleaner.threads,log.retention.ms")
     sides.same("configs", "--alter", *every, "--delete-config", "log.retention.ms")
-    sides.same("configs", "--describe", *one)
+    sides.same("configs", "--describe", *single)
 
 
 OWN_VALUES = {
@@ -238,15 +239,15 @@ def test_a_broker_has_all_of_kafkas_keys_with_kafkas_defaults(sides: Sides) -> N
 
     def keys(side: object) -> dict[str, str]:
         assert isinstance(side, Side)
-        told = side.told("configs", ask)
-        assert told.code == 0
-        return {one.split("=")[0].strip(): one for one in told.out.splitlines() if " sensitive=" in one}
+        result = side.output_of("configs", ask)
+        assert result.code == 0
+        return {line.split("=")[0].strip(): line for line in result.out.splitlines() if " sensitive=" in line}
 
     ours, theirs = sides.on_both(keys)
     assert isinstance(ours, dict) and isinstance(theirs, dict)
     assert not theirs.keys() - ours.keys()
-    given = {key for key, one in [*ours.items(), *theirs.items()] if "STATIC_BROKER_CONFIG" in one}
-    compared = theirs.keys() - given - OWN_VALUES
+    configured = {key for key, line in [*ours.items(), *theirs.items()] if "STATIC_BROKER_CONFIG" in line}
+    compared = theirs.keys() - configured - OWN_VALUES
     assert len(compared) > 250
     assert {key: ours[key] for key in compared} == {key: theirs[key] for key in compared}
 
@@ -263,7 +264,7 @@ def test_quotas(sides: Sides) -> None:
     sides.same("configs", "--alter", *address, "--add-config", "connection_creation_rate=10")
     sides.same("configs", "--alter", *user, "--add-config", "no_such_rate=10", code=1)
     for where in (user, (*user, *client), everybody, address, ("--entity-type", "users"), ("--entity-type", "ips")):
-        assert "rate=" in (told := sides.same("configs", "--describe", *where, arrange=lines)) or "percent" in told
+        assert "rate=" in (output := sides.same("configs", "--describe", *where, arrange=lines)) or "percent" in output
     sides.same("configs", "--alter", *user, "--delete-config", "producer_byte_rate")
     sides.same("configs", "--alter", *user, "--delete-config", "producer_byte_rate", code=1)
     assert "producer" not in sides.same("configs", "--describe", *user)
@@ -370,18 +371,18 @@ def test_the_verifiable_producer_and_consumer(sides: Sides, protocol: str) -> No
     sent = sides.same("verifiable-producer", "--topic", topic, "--max-messages", "20", "--repeating-keys", "3")
     assert sent.count('"producer_send_success"') == 20
     read = ("--group-id", topic, "--max-messages", "20", "--reset-policy", "earliest", "--group-protocol", protocol)
-    told = sides.same("verifiable-consumer", "--topic", topic, *read, "--verbose", arrange=without_counts)
-    assert told.count('"record_data"') == 20
+    output = sides.same("verifiable-consumer", "--topic", topic, *read, "--verbose", arrange=without_counts)
+    assert output.count('"record_data"') == 20
     sides.same("groups", "--describe", "--group", topic)
     sides.same("groups", "--describe", "--group", topic, "--state")
 
 
 def without_counts(text: str) -> list[str]:
-    """Without what depends on time: how many records a poll brought, whether an assignment of no partitions came first."""
+    """The lines without those that depend on time: records of a poll, commits except the last, empty assignments."""
     chance = ('"records_consumed"', '"offsets_committed"', '"partitions_assigned","partitions":[]')
-    told = [one for one in text.splitlines() if not any(name in one for name in chance)]
-    committed = [one for one in text.splitlines() if chance[1] in one]
-    return told + committed[-1:]
+    kept = [line for line in text.splitlines() if not any(name in line for name in chance)]
+    committed = [line for line in text.splitlines() if chance[1] in line]
+    return kept + committed[-1:]
 
 
 def test_the_console_consumer(sides: Sides) -> None:
@@ -402,12 +403,12 @@ NEWER_VALUES = re.compile(r'"version":[34],|,"topicId":"[^"]*"')
 
 
 EMPTY = '"protocolType":""'
-"""Kafka notes a group when its first member is given an id; this broker when it has a generation."""
+"""Kafka notes a group when its first member receives an id; this broker when the group has a generation."""
 
 
 @pytest.mark.parametrize("formatter", ["OffsetsMessageFormatter", "GroupMetadataMessageFormatter"])
 def test_the_formatters_of_the_offsets_topic(sides: Sides, formatter: str) -> None:
-    """What one group wrote, from its join to its deletion."""
+    """The records of a group, from its join to its deletion."""
     group = f"formatted-{formatter}"
     partition = partition_for(group, int(CONFIG["offsets.topic.num.partitions"]))
 
@@ -423,16 +424,16 @@ def test_the_formatters_of_the_offsets_topic(sides: Sides, formatter: str) -> No
         side.wire.leave(group, (me, None))
         side.wire.delete_groups(group)
 
-    def told(side: Side) -> list[str]:
+    def formatted(side: Side) -> list[str]:
         first = end(side)
         live(side)
         at = ("--topic", "__consumer_offsets", "--partition", str(partition), "--offset", str(first))
         shown = ("--formatter", f"org.apache.kafka.tools.consumer.{formatter}")
-        printed = side.told("console-consumer", (*at, "--max-messages", str(end(side) - first), *shown))
+        printed = side.output_of("console-consumer", (*at, "--max-messages", str(end(side) - first), *shown))
         each = re.split(r"(?<=\})(?=\{)", printed.out.replace("\n", ""))
-        return [NEWER_VALUES.sub("", one) for one in each if f'"{group}"' in one and EMPTY not in one]
+        return [NEWER_VALUES.sub("", entry) for entry in each if f'"{group}"' in entry and EMPTY not in entry]
 
-    ours, theirs = sides.on_both(told)
+    ours, theirs = sides.on_both(formatted)
     assert isinstance(ours, list) and isinstance(theirs, list) and len(theirs) >= 3
     assert ours == theirs, "\n".join(difflib.unified_diff(ours, theirs, lineterm="", n=0))
 

@@ -10,7 +10,6 @@ last written before the timestamp.
 
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from odradek._ext.storage.segment_list import SegmentList
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Pace, Steps
+from odradek.clock import now_ms
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_offsets
 from odradek.storage.file_names import partition_directory_name
@@ -143,7 +143,7 @@ def _segment_times(call: Call, state: dict[str, Any]) -> list[tuple[int, int]]:
     finally:
         segments.close()
     if state["size"] > 0:
-        times.append((state["log_end_offset"], time.time_ns() // 1_000_000))
+        times.append((state["log_end_offset"], now_ms()))
     return times
 
 

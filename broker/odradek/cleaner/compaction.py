@@ -23,6 +23,7 @@ import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
+from odradek import clock
 from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError, take_lane
 from odradek._ext.compaction.compactor import Compactor, MapTooSmallError, PassResult
 from odradek._ext.partition.slots import SlotChanged
@@ -226,7 +227,7 @@ class Compaction:
     def run_once(self, compactor: Compactor, now_ms: int | None = None) -> bool:
         """Compact the log that needs it most. Returns whether a log was due. :param now_ms: wall clock; None for the
         present."""
-        now_ms = time.time_ns() // MILLION if now_ms is None else now_ms
+        now_ms = clock.now_ms() if now_ms is None else now_ms
         chosen = self.choose(now_ms)
         if chosen is None:
             return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import odradek._ext.partition.log_start as native
+from odradek import clock
 from odradek._ext.partition.removed_files import announce_removed_files
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import DiskState
@@ -85,7 +86,7 @@ class Retention:
 
         :param now_ms: wall clock; None for the present.
         """
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now_ms = clock.now_ms() if now_ms is None else now_ms
         removals = []
         questions: list[Question] = []
         for slot in range(self._shm.slots_used):

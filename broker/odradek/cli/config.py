@@ -110,7 +110,7 @@ def get(
     keys: tuple[str, ...],
     changed: bool,
 ) -> None:
-    """Show effective values and the source of each: all keys, or only KEYs."""
+    """Show the values in effect and the source of each, for all keys or only for the KEYs given."""
     from odradek.cli.config_change import unknown_key
     from odradek.cli.output import echo_json, print_table
     from odradek.clients import configs
@@ -145,7 +145,12 @@ def get(
 @on_cluster
 @resource_options
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=complete_settings)
-@click.option("--unset", metavar="KEY", multiple=True, help="Remove a setting, so that its default applies.")
+@click.option(
+    "--unset",
+    metavar="KEY",
+    multiple=True,
+    help="Remove the value of this key, so that its default applies. Repeatable.",
+)
 @YES_OPTION
 @DRY_RUN_OPTION
 def set_(
@@ -161,7 +166,7 @@ def set_(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Change settings. Durations and sizes may be written as 7d or 512MiB.
+    """Set keys, or remove their values (--unset). Durations and sizes may be written as 7d or 512MiB.
 
     If a change of retention deletes records, the command shows how many and asks for confirmation.
     """
@@ -173,7 +178,7 @@ def set_(
     context = click.get_current_context()
     values = key_values(context, context.command.params[0], words)
     if not values and not unset:
-        raise click.UsageError("nothing to change: give KEY=VALUE or --unset KEY")
+        raise click.UsageError("nothing to change: add KEY=VALUE or --unset KEY")
     result = change(cluster, resource, values, unset, yes=yes, dry_run=dry_run, quiet=as_json)
     if as_json:
         echo_json({resource.kind: resource.name} | result)

@@ -1,12 +1,12 @@
 """Changes a configuration for `config set` and `topic alter`: shows the change and the records that it deletes, asks for
 confirmation, and sends the change. Runs in the process of the command."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from odradek import clock
 from odradek.cli.failure import fail
 from odradek.cli.options import confirm
 from odradek.cli.output import count, print_table, size, span
@@ -16,7 +16,9 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.freed_space import CHECK_INTERVAL, DELETE_DELAY, FreedSpace, SpaceRules, space_rules
 from odradek.clients.retention import ExpectedDeletion, preview
 from odradek.config.readable import with_reading
+from odradek.spelling import did_you_mean
 
+KEY_CUTOFF = 0.5  # for hints: the beginning of a key is enough
 EXACT = "odradek.retention.exact"
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", EXACT)
 
@@ -80,21 +82,17 @@ def change(
 
 def unknown_key(name: str, resource: object, known: Sequence[str]) -> str:
     """The error text for a key that does not exist, with the closest known key."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, 1, 0.5)
-    return f"{resource} has no setting '{name}'" + (f"; did you mean '{close[0]}'?" if close else "")
+    hint = did_you_mean(name, known, KEY_CUTOFF)
+    return f"{resource} has no setting '{name}'" + (f"; {hint}" if hint else "")
 
 
 def similar_keys(names: Iterable[str]) -> str:
     """A hint on probably misspelled topic settings among these names; empty if there are none."""
-    from difflib import get_close_matches
-
     from odradek.config.table import TOPIC_KEYS
 
-    unknown = [name for name in names if name not in TOPIC_KEYS]
-    close = [match for name in unknown for match in get_close_matches(name, list(TOPIC_KEYS), 1, 0.5)]
-    return f"; did you mean '{close[0]}'?" if close else ""
+    unknown = (name for name in names if name not in TOPIC_KEYS)
+    hints = (hint for name in unknown if (hint := did_you_mean(name, TOPIC_KEYS, KEY_CUTOFF)))
+    return next((f"; {hint}" for hint in hints), "")
 
 
 def is_exact(entries: Mapping[str, configs.Entry], settings: Mapping[str, str]) -> bool:
@@ -154,7 +152,7 @@ def losses_with(
     except ValueError:
         return []  # the broker rejects the value, and its error names the reason
     deletes = "delete" in (merged["cleanup.policy"] or "")
-    return preview(cluster, topic, retention_ms, retention_bytes, deletes, time.time_ns() // 1_000_000, rules)
+    return preview(cluster, topic, retention_ms, retention_bytes, deletes, clock.now_ms(), rules)
 
 
 def _losses(

@@ -5,11 +5,13 @@ Runs in the process of the command. `direct_reading` reads the records; for a gr
 """
 
 import sys
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from odradek import clock
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.options import BOOTSTRAP_OPTION, TIMEOUT_OPTION, complete_groups, complete_topics, key_values
@@ -18,114 +20,7 @@ if TYPE_CHECKING:
     from odradek.cli.reading import Ends, Place, Start
     from odradek.clients.cluster import Partition
 
-
-@click.command("consume")
-@BOOTSTRAP_OPTION
-@TIMEOUT_OPTION
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
-@click.option(
-    "--from",
-    "start",
-    metavar="WHERE",
-    help="Start position: beginning, end, an offset, -N (the last N records of each partition), a time (2026-01-31T12:00)"
-    " or '1h ago'. Default with --group: the group's committed offsets, or the beginning; without --group: the end.",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    help="Read each partition up to its first record of this time or later, then exit: 2026-01-31T12:00 or '1h ago'.",
-)
-@click.option(
-    "-g",
-    "--group",
-    "group_id",
-    metavar="GROUP",
-    shell_complete=complete_groups,
-    help="Read as a member of this group, and commit the offsets of the records written (needs confluent-kafka).",
-)
-@click.option(
-    "-p", "--partition", "chosen", type=click.IntRange(0), multiple=True, help="Read only this partition; repeatable."
-)
-@click.option("-n", "--max", "limit", type=click.IntRange(1), help="Exit after this number of records.")
-@click.option(
-    "-e", "--exit", "exit_at_end", is_flag=True, help="Exit when the current end of every partition is reached."
-)
-@click.option(
-    "-f",
-    "--format",
-    "form",
-    default="value",
-    show_default=True,
-    metavar="FORMAT",
-    help="Output format: value, key-value or json (one line per record), raw (values without line ends), or a template"
-    " such as '{topic}-{partition}@{offset} {time} {key} {value} {headers}\\n'.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write each record as one line of JSON (short for --format json)."
-)
-@click.option("--grep", metavar="REGEX", help="Write only records whose key or value matches this regular expression.")
-@click.option("--uncommitted", is_flag=True, help="Also read records of open and aborted transactions.")
-@click.option(
-    "-X",
-    "extra",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=key_values,
-    help="Read with librdkafka and this setting of it (needs confluent-kafka; slower).",
-)
-def consume(
-    servers: str,
-    timeout: float,
-    topics: tuple[str, ...],
-    start: str | None,
-    until: str | None,
-    group_id: str | None,
-    chosen: tuple[int, ...],
-    limit: int | None,
-    exit_at_end: bool,
-    form: str,
-    as_json: bool,
-    grep: str | None,
-    uncommitted: bool,
-    extra: dict[str, str],
-) -> None:
-    """Read records from TOPICs. A TOPIC may be a pattern such as 'orders-*'.
-
-    Without --exit, --until and --max, the command reads until Ctrl-C. With --exit or --until, it fails if no records arrive
-    for --timeout seconds.
-    """
-    from odradek.cli.reading import parsed_start
-    from odradek.cli.record_format import printer
-
-    if group_id is not None and chosen:
-        raise click.UsageError(
-            "--partition cannot be used with --group, which assigns the partitions; leave out one of them"
-        )
-    now_ms = time.time_ns() // 1_000_000
-    until_ms = None
-    try:
-        where = parsed_start(start, now_ms)
-        if until is not None:
-            until_ms = parsed_start(until, now_ms).time_ms
-            if until_ms is None:
-                raise ValueError(f"'{until}' is not a time: write e.g. 2026-01-31T12:00 or '1h ago'")
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    options = ConsumeOptions(
-        topics,
-        chosen,
-        where,
-        start is not None,
-        group_id,
-        until_ms,
-        exit_at_end or until_ms is not None,
-        limit,
-        _pattern(grep),
-        not uncommitted,
-    )
-    with_library = group_id is not None or bool(extra)
-    read = _read_with_library if with_library else _read_directly
-    read(servers, timeout, options, printer("json" if as_json else form), extra)
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class ConsumeOptions(NamedTuple):
@@ -141,6 +36,146 @@ class ConsumeOptions(NamedTuple):
     limit: int | None
     pattern: Any
     committed_only: bool
+
+
+READ_OPTIONS = (
+    click.option(
+        "--from",
+        "start",
+        metavar="WHERE",
+        help="Start position: beginning, end, an offset, -N (the last N records of each partition), a time (2026-01-31T12:00)"
+        " or '1h ago'. Default with --group: the group's committed offsets, or the beginning; without --group: the end.",
+    ),
+    click.option(
+        "--until",
+        metavar="TIME",
+        help="Read each partition up to its first record of this time or later, then exit: 2026-01-31T12:00 or '1h ago'.",
+    ),
+    click.option(
+        "-g",
+        "--group",
+        "group_id",
+        metavar="GROUP",
+        shell_complete=complete_groups,
+        help="Read as a member of this group, and commit the offsets of the records written (needs confluent-kafka).",
+    ),
+    click.option(
+        "-p",
+        "--partition",
+        "chosen",
+        type=click.IntRange(0),
+        multiple=True,
+        help="Read only this partition; repeatable.",
+    ),
+    click.option("-n", "--max", "limit", type=click.IntRange(1), help="Exit after this number of records."),
+    click.option(
+        "-e", "--exit", "exit_at_end", is_flag=True, help="Exit when the current end of every partition is reached."
+    ),
+    click.option(
+        "--grep", metavar="REGEX", help="Write only records whose key or value matches this regular expression."
+    ),
+    click.option("--uncommitted", is_flag=True, help="Also read records of open and aborted transactions."),
+)
+"""The options that make up `ConsumeOptions`, in the order of the help."""
+
+
+def read_options(function: Command) -> Command:
+    """Add `READ_OPTIONS`; the function receives them and the topics as `options`, a `ConsumeOptions`."""
+
+    @wraps(function)
+    def run(
+        topics: tuple[str, ...],
+        start: str | None,
+        until: str | None,
+        group_id: str | None,
+        chosen: tuple[int, ...],
+        limit: int | None,
+        exit_at_end: bool,
+        grep: str | None,
+        uncommitted: bool,
+        **others: Any,
+    ) -> Any:
+        if group_id is not None and chosen:
+            raise click.UsageError(
+                "--partition cannot be used with --group, which assigns the partitions; leave out one of them"
+            )
+        where, until_ms = _period(start, until)
+        options = ConsumeOptions(
+            topics,
+            chosen,
+            where,
+            start is not None,
+            group_id,
+            until_ms,
+            exit_at_end or until_ms is not None,
+            limit,
+            _pattern(grep),
+            not uncommitted,
+        )
+        return function(options=options, **others)
+
+    command: Any = run
+    for option in reversed(READ_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _period(start: str | None, until: str | None) -> "tuple[Start, int | None]":
+    """The start position that --from names, and the time of --until in ms since 1970. Raises UsageError."""
+    from odradek.cli.reading import parsed_start
+
+    now_ms = clock.now_ms()
+    try:
+        where = parsed_start(start, now_ms)
+        if until is None:
+            return where, None
+        until_ms = parsed_start(until, now_ms).time_ms
+        if until_ms is None:
+            raise ValueError(f"'{until}' is not a time: write e.g. 2026-01-31T12:00 or '1h ago'")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return where, until_ms
+
+
+@click.command("consume")
+@BOOTSTRAP_OPTION
+@TIMEOUT_OPTION
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
+@read_options
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    default="value",
+    show_default=True,
+    metavar="FORMAT",
+    help="Output format: value, key-value or json (one line per record), raw (values without line ends), or a template"
+    " such as '{topic}-{partition}@{offset} {time} {key} {value} {headers}\\n'.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write each record as one line of JSON (short for --format json)."
+)
+@click.option(
+    "-X",
+    "extra",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=key_values,
+    help="Read with librdkafka, with this setting; repeatable (needs confluent-kafka; slower).",
+)
+def consume(
+    servers: str, timeout: float, options: ConsumeOptions, form: str, as_json: bool, extra: dict[str, str]
+) -> None:
+    """Read records from TOPICs. A TOPIC may be a pattern such as 'orders-*'.
+
+    Without --exit, --until and --max, the command reads until Ctrl-C. With --exit or --until, it fails if no records arrive
+    for --timeout seconds.
+    """
+    from odradek.cli.record_format import printer
+
+    with_library = options.group_id is not None or bool(extra)
+    read = _read_with_library if with_library else _read_directly
+    read(servers, timeout, options, printer("json" if as_json else form), extra)
 
 
 def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printer: Any, _: Any) -> None:

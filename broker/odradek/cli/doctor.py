@@ -24,7 +24,8 @@ from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION
     metavar="HOST:PORT",
     envvar="ODRADEK_METRICS",
     show_envvar=True,
-    help="Also check the metrics of the broker with this metrics.listener; with --data-dir, those of that broker.",
+    help="Also check the metrics of the broker with this metrics.listener. With --data-dir, the metrics.listener of that broker"
+    " has precedence.",
 )
 def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, metrics: str | None) -> None:
     """Check a cluster's brokers, partitions and groups; report each problem, why it matters, and its remedy.

@@ -27,14 +27,15 @@ def group() -> None:
     "states",
     type=click.Choice(STATES, case_sensitive=False),
     multiple=True,
-    help="List only groups in this state.",
+    help="List only groups in this state; repeatable.",
 )
 @click.option(
     "--type",
     "types",
     type=click.Choice(("Classic", "Consumer", "Tree"), case_sensitive=False),
     multiple=True,
-    help="List only groups of this protocol. Tree: groups with offsets in the metadata tree, as Kafka 0.8 clients have.",
+    help="List only groups of this protocol; repeatable. Tree: groups with offsets in the metadata tree, where clients of"
+    " Kafka 0.8 commit.",
 )
 def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List groups with their states. A group that also has offsets in the metadata tree has a second line of type Tree."""
@@ -190,7 +191,7 @@ def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: b
     "chosen",
     metavar="TOPIC[:0,1]",
     multiple=True,
-    help="Reset only this topic, or these partitions of it (default: all partitions with committed offsets).",
+    help="Reset only this topic, or these partitions of it; repeatable (default: all partitions with committed offsets).",
 )
 @click.option(
     "--to",

@@ -11,6 +11,9 @@ from odradek.storage.batch import Record
 from odradek.storage.dump import Entry, record_text
 from odradek.storage.log_directory import encode_uuid
 
+NEWEST_CONSUMER_PROTOCOL = 3
+_MEMBER_FIELDS = (("subscription", consumer_protocol.Subscription), ("assignment", consumer_protocol.Assignment))
+
 
 def plain(value: Any) -> Any:
     """A decoded message, or a part of one, as numbers, texts, lists and dicts."""
@@ -52,19 +55,12 @@ def consumer_offsets(record: Record) -> Entry:
     entry["value"] = None if value is None else plain(value)
     if kind is group_records.GROUP_METADATA and value is not None and value.protocol_type == "consumer":
         for plain_member, member in zip(entry["value"]["members"], value.members, strict=True):
-            for name, schema in (
-                ("subscription", consumer_protocol.Subscription),
-                ("assignment", consumer_protocol.Assignment),
-            ):
+            for name, schema in _MEMBER_FIELDS:
                 data = bytes(getattr(member, name))
                 if len(data) >= 2:
                     version = min(int.from_bytes(data[:2], "big"), NEWEST_CONSUMER_PROTOCOL)
                     plain_member[name] = plain(decode(schema, version, data, 2)[0])
     return entry
-
-
-NEWEST_CONSUMER_PROTOCOL = 3
-_MEMBER_FIELDS = (("subscription", consumer_protocol.Subscription), ("assignment", consumer_protocol.Assignment))
 
 
 @_tolerant

@@ -4,20 +4,32 @@ Either signal raises KeyboardInterrupt (SIGTERM its subclass `Terminated`) at an
 exception propagates, `interrupt_note` adds notes on what was done so far. The command then ends with one line on stderr that
 contains the notes, and with the exit status 128 + the number of the signal. A loop that must not be interrupted at any line
 enters an `Interruption`, which defers the first signal until the loop checks for it.
+
+A terminal that does not read its output blocks each write. Therefore a signal also discards the output that the terminal
+has not read (`discard_blocked_output`), so that the command can write its last line and exit.
 """
 
+import atexit
 import os
+import select
 import signal
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+OUTPUTS = (1, 2)
+"""File descriptors of standard output and standard error."""
 REPEAT_S = 0.1
 """Seconds between two alarms. The first may arrive just before a blocking call, which only another alarm interrupts."""
+
+PATIENT_ALARMS = 10
+"""After this number of alarms, output is discarded even if the terminal accepts more: perhaps less than a write needs."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -35,7 +47,60 @@ def exit_status(error: BaseException | None) -> int:
 
 
 def _raise(number: int, _: FrameType | None) -> NoReturn:
+    _discard_output(_terminals())
+    discard_blocked_output()
     raise raised_by(number)
+
+
+def discard_blocked_output() -> None:
+    """From now until the process exits, discard output that a terminal does not read, so that no write blocks for long.
+
+    Checks every `REPEAT_S`, by SIGALRM, which also interrupts a write that blocks.
+    """
+    if not _terminals():
+        return
+    alarms = count()
+
+    def discard(*_: object) -> None:
+        _discard_output(_terminals() if next(alarms) >= PATIENT_ALARMS else _full_terminals())
+
+    signal.signal(signal.SIGALRM, discard)
+    signal.setitimer(signal.ITIMER_REAL, REPEAT_S, REPEAT_S)
+    atexit.register(_write_last_output)
+
+
+def _write_last_output() -> None:
+    """Write what is still buffered, then stop the alarms: the interpreter resets signal handlers when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # the interpreter itself reports output that cannot be written
+            stream.flush()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _terminals() -> list[int]:
+    """Which of `OUTPUTS` are terminals."""
+    return [number for number in OUTPUTS if os.isatty(number)]
+
+
+def _full_terminals() -> list[int]:
+    return [number for number in _terminals() if not select.select([], [number], [], 0)[1]]
+
+
+def _discard_output(terminals: list[int]) -> None:
+    """Discard the output that the terminals have not read, and resume output that Ctrl-S has stopped.
+
+    The kernel does this when a user types Ctrl-C; other signals leave the output in the terminal's buffer.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])  # which would stop a process in the background
+    try:
+        for terminal in terminals:
+            termios.tcflow(terminal, termios.TCOOFF)
+            termios.tcflow(terminal, termios.TCOON)
+            termios.tcflush(terminal, termios.TCOFLUSH)
+    except termios.error:  # the terminal has hung up; writes to it fail instead of blocking
+        pass
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _set(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
@@ -121,11 +186,13 @@ class Interruption:
     def _arrived(self, number: int, _: FrameType | None) -> None:
         again, self.number = self.number is not None, number
         if again or self._at_once:
+            _discard_output(_terminals())
             raise raised_by(number)
         if self._at_latest_s is not None:
             signal.setitimer(signal.ITIMER_REAL, self._at_latest_s, REPEAT_S)
 
     def _waited_too_long(self, *_: object) -> None:
+        _discard_output(_full_terminals())
         self.check()
 
     def fileno(self) -> int:

@@ -4,7 +4,6 @@ import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -12,6 +11,7 @@ import click
 
 from odradek.cli import interrupt
 from odradek.cli.failure import fail
+from odradek.spelling import did_you_mean
 
 WRONG_USAGE = 2
 
@@ -45,8 +45,7 @@ class LazyGroup(click.Group):
         name = arguments[0]
         if self.get_command(context, name) is None and not name.startswith("-"):
             known = self.list_commands(context)
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"the commands are {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"the commands are {', '.join(known)}"
             raise click.UsageError(f"no such command '{name}'; {hint}", context)
         return super().resolve_command(context, arguments)
 
@@ -105,6 +104,7 @@ class LazyGroup(click.Group):
 
 def _stopped(error: BaseException | None) -> NoReturn:
     """End a command that a signal interrupted, with one line and the signal's exit status."""
+    interrupt.discard_blocked_output()  # an `Interruption` may have stopped the alarms
     interrupt.end_typed_line()
     fail(interrupt.stop_message(error), interrupt.exit_status(error))
 

@@ -26,7 +26,7 @@ SET_OPTION = click.option(
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set one configuration key; overrides the configuration file.",
+    help="Set one configuration key; overrides the configuration file. Repeatable.",
 )
 
 
@@ -56,8 +56,14 @@ LAZY = {
         "odradek.cli.offsets:offsets",
         "Copy committed offsets between the metadata tree and __consumer_offsets.",
     ),
-    "report": ("odradek.cli.report:report", "Create reports over days: usage, costs, and when disks will be full."),
-    "usage": ("odradek.cli.usage:usage", "Show a broker's usage by client, principal, topic and API."),
+    "report": (
+        "odradek.cli.report:report",
+        "Create reports about whole days: usage, costs, and when disks will be full.",
+    ),
+    "usage": (
+        "odradek.cli.usage:usage",
+        "Show the bytes, records and requests that a broker served, by client, principal, topic and API.",
+    ),
     "doctor": ("odradek.cli.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
 }
 
@@ -291,14 +297,19 @@ def log_dump(
 @click.option(
     "--check",
     is_flag=True,
-    help="Only report what the directories contain, and write nothing. Exit code 1 on obstacles.",
+    help="Only report the contents of the directories and the obstacles to an adoption, and write nothing. Exit code 1 if"
+    " there are obstacles.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--force", is_flag=True, help="Proceed despite obstacles: missing or damaged data stays missing or damaged."
+    "--force",
+    is_flag=True,
+    help="Adopt despite obstacles (see --check): missing or damaged data stays missing or damaged.",
 )
 @click.option(
-    "--again", is_flag=True, help="Replace the metadata of an earlier adoption, after Kafka has written here again."
+    "--again",
+    is_flag=True,
+    help="Replace the metadata of an earlier adoption, after Kafka has written to the directories again.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON.")
 @click.option(

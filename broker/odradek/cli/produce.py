@@ -4,7 +4,9 @@
 """
 
 import sys
-from typing import IO, TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -15,6 +17,7 @@ from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, T
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, TopicInfo
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 BATCH_BYTES = 1_000_000
 """The maximum size of a batch before compression, unless the topic's max.message.bytes is smaller."""
 COMPRESSION_ADDS_BYTES = 100
@@ -36,64 +39,106 @@ class ProduceOptions(NamedTuple):
     empty_is_null: bool
 
 
+RECORD_OPTIONS = (
+    click.option(
+        "-f",
+        "--format",
+        "form",
+        type=click.Choice(("lines", "json", "whole")),
+        default="lines",
+        show_default=True,
+        help="lines: each line is a record. json: each line is a JSON object, as `odradek consume --json` writes it."
+        " whole: the input is one record.",
+    ),
+    click.option("-k", "--key", help="Key of all records."),
+    click.option(
+        "-K",
+        "--key-separator",
+        metavar="TEXT",
+        help="With -f lines: text between key and value in each line, e.g. ':' or '\\t'.",
+    ),
+    click.option(
+        "-H",
+        "--header",
+        "headers",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=key_values,
+        help="Add this header to all records; repeatable.",
+    ),
+    click.option(
+        "-p",
+        "--partition",
+        type=click.IntRange(0),
+        help="Send all records to this partition (default: chosen by the key).",
+    ),
+    click.option(
+        "-z",
+        "--compression",
+        type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        default="none",
+        show_default=True,
+        help="Compression codec of the batches.",
+    ),
+    click.option(
+        "--acks",
+        type=click.Choice(tuple(ACKS)),
+        default="all",
+        show_default=True,
+        help="Replicas that must acknowledge a record: all (in-sync replicas), 1 (the leader), or 0 (none).",
+    ),
+    click.option("--null", "empty_is_null", is_flag=True, help="Send empty values as null (tombstones)."),
+)
+"""The options that make up `ProduceOptions`, in the order of the help."""
+
+
+def record_options(function: Command) -> Command:
+    """Add `RECORD_OPTIONS`; the function receives them as `options`, a `ProduceOptions`."""
+
+    @wraps(function)
+    def run(
+        form: str,
+        key: str | None,
+        key_separator: str | None,
+        headers: dict[str, str],
+        partition: int | None,
+        compression: str,
+        acks: str,
+        empty_is_null: bool,
+        **others: Any,
+    ) -> Any:
+        options = ProduceOptions(
+            form,
+            None if key is None else key.encode(),
+            key_separator.encode().decode("unicode_escape").encode("latin-1") if key_separator else None,
+            [(name, value.encode()) for name, value in headers.items()],
+            partition,
+            compression,
+            acks,
+            empty_is_null,
+        )
+        return function(options=options, **others)
+
+    command: Any = run
+    for option in reversed(RECORD_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command("produce")
 @BOOTSTRAP_OPTION
 @TIMEOUT_OPTION
 @JSON_OPTION
 @TOPIC_ARGUMENT
 @click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
-@click.option(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(("lines", "json", "whole")),
-    default="lines",
-    show_default=True,
-    help="lines: each line is a record. json: each line is a JSON object, as `odradek consume --json` writes it."
-    " whole: the input is one record.",
-)
-@click.option("-k", "--key", help="Key of all records.")
-@click.option(
-    "-K",
-    "--key-separator",
-    metavar="TEXT",
-    help="With -f lines: text between key and value in each line, e.g. ':' or '\\t'.",
-)
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=key_values,
-    help="Add this header to all records.",
-)
-@click.option(
-    "-p", "--partition", type=click.IntRange(0), help="Send all records to this partition (default: chosen by the key)."
-)
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
-    default="none",
-    show_default=True,
-    help="Compression codec of the batches.",
-)
-@click.option(
-    "--acks",
-    type=click.Choice(tuple(ACKS)),
-    default="all",
-    show_default=True,
-    help="Replicas that must acknowledge a record: all (in-sync replicas), 1 (the leader), or 0 (none).",
-)
-@click.option("--null", "empty_is_null", is_flag=True, help="Send empty values as null (tombstones).")
+@record_options
 @click.option(
     "-X",
     "extra",
     metavar="KEY=VALUE",
     multiple=True,
     callback=key_values,
-    help="Send with librdkafka and this setting of it (needs confluent-kafka; slower).",
+    help="Send with librdkafka, with this setting; repeatable (needs confluent-kafka; slower).",
 )
 def produce(
     servers: str,
@@ -101,14 +146,7 @@ def produce(
     as_json: bool,
     topic: str,
     source: IO[bytes],
-    form: str,
-    key: str | None,
-    key_separator: str | None,
-    headers: dict[str, str],
-    partition: int | None,
-    compression: str,
-    acks: str,
-    empty_is_null: bool,
+    options: ProduceOptions,
     extra: dict[str, str],
 ) -> None:
     """Send records to TOPIC from FILE, by default from standard input.
@@ -119,22 +157,11 @@ def produce(
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
-    separator = key_separator.encode().decode("unicode_escape").encode("latin-1") if key_separator else None
-    options = ProduceOptions(
-        form,
-        None if key is None else key.encode(),
-        separator,
-        [(name, value.encode()) for name, value in headers.items()],
-        partition,
-        compression,
-        acks,
-        empty_is_null,
-    )
     try:
         with Cluster(servers, timeout) as cluster:
             info = _topic(cluster, topic)
-            if partition is not None and partition >= len(info.partitions):
-                fail(f"topic '{topic}' has no partition {partition}; it has 0 to {len(info.partitions) - 1}")
+            if options.partition is not None and options.partition >= len(info.partitions):
+                fail(f"topic '{topic}' has no partition {options.partition}; it has 0 to {len(info.partitions) - 1}")
             if extra:
                 from odradek.cli.library_sending import send
 

@@ -12,7 +12,7 @@ from odradek.cli.lazy import LazyGroup
 
 @click.group(cls=LazyGroup)
 def report() -> None:
-    """Create reports over days, with Spark."""
+    """Create reports about whole days, with Spark."""
 
 
 @report.command("usage")
@@ -38,13 +38,13 @@ def report() -> None:
 @click.option("--out", metavar="DIR", required=True, help="Directory to which the tables and the page are written.")
 @click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
 @click.option("--memory", metavar="SIZE", default="1g", show_default=True, help="Heap size of Spark's driver.")
-@click.option("--prices", metavar="FILE", help="Prices of a GB written, read and stored.")
-@click.option("--owners", metavar="FILE", help="Which team owns which clients and topics.")
+@click.option("--prices", metavar="FILE", help="File with the prices of a GB written, read and stored.")
+@click.option("--owners", metavar="FILE", help="File that names the team that owns each client and topic.")
 @click.option(
     "--what-if",
     metavar="KEY=VALUE,...",
     multiple=True,
-    help="Add a disk forecast with another retention.ms or growth, for all topics or those that match topic;"
+    help="Add a disk forecast with another retention.ms or growth, for all topics or those that match topic; repeatable;"
     " e.g. retention.ms=7d,topic=orders.*",
 )
 @click.option("--png", is_flag=True, help="Also write the charts as PNG files.")

@@ -4,10 +4,10 @@ Runs in the process of the command.
 """
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odradek import clock
 from odradek.cli.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
@@ -106,7 +106,7 @@ def _targets(
         return {place: offset + int(word) for place, offset in current.items()}
     if word.isdigit():
         return dict.fromkeys(ends, int(word))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now_ms()
     try:
         ago = _AGO.fullmatch(word)
         moment = now_ms - duration_ms(ago[1]) if ago else time_ms(target, now_ms)

@@ -16,6 +16,7 @@ from odradek.cli.interrupt import Interruption
 from odradek.cli.record_json import InvalidRecordError, parse
 from odradek.clients.producing import Sender
 from odradek.clients.wire import Readable
+from odradek.clock import now_ms
 
 CHUNK_BYTES = 1 << 20
 MOST_WAITING_BYTES = 16 << 20
@@ -149,12 +150,12 @@ class InputSender:
     def _add_lines(self, lines: bytes | bytearray) -> None:
         before = self._batches.records
         try:
-            self._batches.add_lines(lines, _now_ms())
+            self._batches.add_lines(lines, now_ms())
         finally:
             self._lines += self._batches.records - before
 
     def _add_json(self, lines: bytes | bytearray) -> None:
-        now = _now_ms()
+        now = now_ms()
         parts = lines.split(b"\n")
         if not parts[-1]:
             parts.pop()  # the empty part after the last line end
@@ -170,8 +171,4 @@ class InputSender:
         if len(self._whole) > MOST_LINE_BYTES:
             raise InvalidRecordError(f"the record is longer than {MOST_LINE_BYTES:,} bytes")
         if self._input.ended:
-            self._batches.add(None, bytes(self._whole), _now_ms())
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+            self._batches.add(None, bytes(self._whole), now_ms())

@@ -1,11 +1,11 @@
 """``odradek topic``: create, list, describe, alter, delete, truncate. Runs in the process of the command."""
 
-import time
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek import clock
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
@@ -31,7 +31,7 @@ CONFIG_OPTION = click.option(
     multiple=True,
     callback=key_values,
     shell_complete=complete_topic_settings,
-    help="Configuration of the topic; durations and sizes may be written as 7d or 512MiB.",
+    help="Set a configuration key of the topic; durations and sizes may be written as 7d or 512MiB. Repeatable.",
 )
 
 
@@ -245,7 +245,12 @@ def _uuid(topic_id: bytes) -> str | None:
     help="New total number of partitions, greater than the present number.",
 )
 @CONFIG_OPTION
-@click.option("--unset", metavar="KEY", multiple=True, help="Remove a setting, so that its default applies.")
+@click.option(
+    "--unset",
+    metavar="KEY",
+    multiple=True,
+    help="Remove the topic's value of this key, so that the broker's default applies. Repeatable.",
+)
 @YES_OPTION
 @DRY_RUN_OPTION
 def alter(
@@ -268,7 +273,7 @@ def alter(
     from odradek.clients.configs import Resource
 
     if partitions is None and not configs and not unset:
-        raise click.UsageError("nothing to change: give --partitions, --config KEY=VALUE or --unset KEY")
+        raise click.UsageError("nothing to change: add --partitions, --config KEY=VALUE or --unset KEY")
     (now,) = cluster.topics([topic])
     result: dict[str, Any] = {"topic": topic, "dry_run": dry_run}
     if partitions is not None and partitions <= len(now.partitions):
@@ -364,7 +369,12 @@ def _records(cluster: "Cluster", topics: "list[TopicInfo]") -> dict[str, int]:
 @on_cluster
 @TOPIC_ARGUMENT
 @click.option(
-    "-p", "--partition", "chosen", type=click.IntRange(0), multiple=True, help="Delete records of this partition only."
+    "-p",
+    "--partition",
+    "chosen",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Delete records of this partition only; repeatable.",
 )
 @click.option("--before-offset", type=click.IntRange(0), help="Delete only records below this offset.")
 @click.option(
@@ -473,6 +483,6 @@ def parsed_time(text: str) -> int:
     from odradek.cli.values import time_ms
 
     try:
-        return time_ms(text, time.time_ns() // 1_000_000)
+        return time_ms(text, clock.now_ms())
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -24,6 +24,50 @@ SORTS = ("in", "out", "records", "requests", "errors")
 SHOWN = 20
 
 
+BROKER_OPTIONS = (
+    JSON_OPTION,
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0.01),
+        default=10.0,
+        show_default=True,
+        help="Seconds to wait for the broker's response.",
+    ),
+    click.option(
+        "--pid", type=click.IntRange(1), help="Select a broker of this machine by its supervisor's process id."
+    ),
+    click.option("--data-dir", metavar="DIR", help="Select a broker of this machine by its first log directory."),
+    click.option(
+        "--set",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Select a broker of this machine by a configuration key, such as log.dirs; overrides the configuration file.",
+    ),
+    click.option(
+        "--config", "config_file", metavar="FILE", help="Select a broker of this machine by its configuration file."
+    ),
+    click.option(
+        "-b",
+        "--bootstrap-server",
+        "servers",
+        metavar="HOST:PORT",
+        envvar=SERVERS,
+        show_envvar=True,
+        help="Select a broker by its Kafka listener; its metrics.listener is read from its configuration.",
+    ),
+    click.option(
+        "-m",
+        "--metrics",
+        metavar="HOST:PORT",
+        envvar="ODRADEK_METRICS",
+        show_envvar=True,
+        help="Select a broker by its metrics.listener.  [default: 127.0.0.1:9404]",
+    ),
+)
+"""The options that select a broker, and --timeout and --json; in the reverse order of the help."""
+
+
 def on_broker(function: Command) -> Command:
     """Call the function with a `UsageLocation`, `timeout` in seconds and `as_json` before its own options.
 
@@ -61,47 +105,7 @@ def on_broker(function: Command) -> Command:
             fail(error)
 
     command: Any = run
-    for option in (
-        JSON_OPTION,
-        click.option(
-            "--timeout",
-            type=click.FloatRange(0.01),
-            default=10.0,
-            show_default=True,
-            help="Seconds to wait for the broker's response.",
-        ),
-        click.option(
-            "--pid", type=click.IntRange(1), help="Select a broker of this machine by its supervisor's process id."
-        ),
-        click.option("--data-dir", metavar="DIR", help="Select a broker of this machine by its first log directory."),
-        click.option(
-            "--set",
-            "overrides",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Select a broker of this machine by a configuration key, such as log.dirs; overrides the configuration file.",
-        ),
-        click.option(
-            "--config", "config_file", metavar="FILE", help="Select a broker of this machine by its configuration file."
-        ),
-        click.option(
-            "-b",
-            "--bootstrap-server",
-            "servers",
-            metavar="HOST:PORT",
-            envvar=SERVERS,
-            show_envvar=True,
-            help="Select a broker by its Kafka listener; its metrics.listener is read from its configuration.",
-        ),
-        click.option(
-            "-m",
-            "--metrics",
-            metavar="HOST:PORT",
-            envvar="ODRADEK_METRICS",
-            show_envvar=True,
-            help="Select a broker by its metrics.listener.  [default: 127.0.0.1:9404]",
-        ),
-    ):
+    for option in BROKER_OPTIONS:
         command = option(command)
     return command
 
@@ -128,7 +132,7 @@ def filters(function: Command) -> Command:
             f"only_{name}",
             metavar="PATTERN",
             multiple=True,
-            help=f"Count only {objects} that match; * and ? are wildcards.",
+            help=f"Count only {objects} that match; * and ? are wildcards. Repeatable.",
         )(command)
     return command
 
@@ -140,13 +144,17 @@ SORT_OPTION = click.option(
 
 @click.group(cls=LazyGroup)
 def usage() -> None:
-    """Show a broker's usage by client, principal, topic and API."""
+    """Show the bytes, records and requests that a broker served, by client, principal, topic and API."""
 
 
 @usage.command("top")
 @on_broker
 @click.option(
-    "--by", type=click.Choice(DIMENSIONS), default="client", show_default=True, help="Print one row for each of these."
+    "--by",
+    type=click.Choice(DIMENSIONS),
+    default="client",
+    show_default=True,
+    help="Print one row for each client id, principal, topic or API.",
 )
 @SORT_OPTION
 @filters
@@ -179,7 +187,7 @@ def top(location: "UsageLocation", timeout: float, as_json: bool, once: bool, **
     multiple=True,
     default=("principal", "client", "topic"),
     show_default=True,
-    help="Print one row for each combination of these; may be given several times.",
+    help="Print one row for each combination of these dimensions; repeatable.",
 )
 @SORT_OPTION
 @filters
@@ -275,10 +283,10 @@ def _history(
 
     from odradek.cli.usage_source import UsageError
     from odradek.cli.values import time_ms
-    from odradek.metrics.spool import wall_ms
+    from odradek.clock import now_ms
     from odradek.metrics.spool_history import History
 
-    now = wall_ms()
+    now = now_ms()
     times: list[int] = []
     for option, text, default in (("--since", since, 0), ("--until", until, now)):
         try:

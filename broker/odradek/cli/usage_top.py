@@ -115,14 +115,27 @@ def _echo_sum(sample: Sample) -> None:
 
 
 def _watch(source: "Source", sequence: Iterator[Sample], by: str, sort: str, limit: int) -> None:
+    """Draw a table of each sample on the terminal's alternate screen, until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     console = Console(highlight=False)
-    with Live(Text(f"sampling {source.address} ..."), console=console, auto_refresh=False, screen=True) as live:
+    live = Live(
+        Text(f"sampling {source.address} ..."),
+        console=console,
+        auto_refresh=False,
+        screen=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    try:
+        live.start(refresh=True)
         for sample in sequence:
             live.update(_table(source, sample, by, sort, min(limit, max(1, console.size.height - 8))), refresh=True)
+    finally:  # not live.stop(), which fails, and keeps the alternate screen, if a signal has interrupted live.start()
+        console.set_alt_screen(False)
+        console.show_cursor(True)
 
 
 def _table(source: "Source", sample: Sample, by: str, sort: str, limit: int) -> "Table":

@@ -9,6 +9,7 @@ from odradek.cli.output import GroupedNumber, count, echo_json, print_table, siz
 from odradek.cli.usage_source import UsageError
 from odradek.metrics.usage import entries_of
 from odradek.metrics.usage_totals import OTHER, Counts, UsageKey, growth, totals
+from odradek.spelling import question
 
 if TYPE_CHECKING:
     from odradek.cli.usage_source import Source
@@ -63,9 +64,7 @@ def show_topic(source: "Source", name: str, interval: float, history: "History |
 
 
 def _unknown_topic(name: str, close: list[str]) -> str:
-    if close:
-        return f"topic '{name}' does not exist; did you mean {' or '.join(map(repr, close))}?"
-    return f"topic '{name}' does not exist; `odradek topic list` shows the topics"
+    return f"topic '{name}' does not exist; {question(close) or '`odradek topic list` shows the topics'}"
 
 
 def _entries_of_topic(document: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -24,8 +24,10 @@ from odradek.config.listeners import (
 )
 from odradek.config.loggers import ROOT, parse_levels
 from odradek.config.table import BROKER_KEYS, FREE_PREFIXES, TOPIC_KEYS, broker_key, validate_topic_configs
+from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
+KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
 """The results of `BrokerConfig.where` for settings in the metadata store."""
 
@@ -46,10 +48,8 @@ class UnknownKey(NamedTuple):
 
 
 def _unknown_key_warning(key: UnknownKey) -> str:
-    from difflib import get_close_matches  # imported here because few configurations have an unknown key
-
-    close = get_close_matches(key.name, BROKER_KEYS, 1, 0.8)
-    return f"ignoring unknown key {key.name} ({key.where})" + (f"; did you mean {close[0]}?" if close else "")
+    hint = did_you_mean(key.name, BROKER_KEYS, KEY_CUTOFF)
+    return f"ignoring unknown key {key.name} ({key.where})" + (f"; {hint}" if hint else "")
 
 
 class BrokerConfig:

@@ -4,11 +4,11 @@ Runs in the coordinator's controller thread; `ensure_cluster_id` also in the fir
 protect it.
 """
 
-import time
 import uuid
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.clock import now_ms
 from odradek.metadata import znodes
 from odradek.metadata.store import BadVersion, NodeExists, NoNode, Store, ensure_path
 from odradek.storage.log_directory import encode_uuid
@@ -107,9 +107,7 @@ def elect_controller(store: Store, broker_id: int) -> Election:
                 continue  # the controller resigned between the two reads
         if stat is not None:
             transaction.delete(znodes.CONTROLLER)
-        transaction.create(
-            znodes.CONTROLLER, znodes.encode_controller(broker_id, time.time_ns() // 1_000_000), ephemeral=True
-        )
+        transaction.create(znodes.CONTROLLER, znodes.encode_controller(broker_id, now_ms()), ephemeral=True)
         transaction.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), epoch_version)
         try:
             transaction.commit()

@@ -20,6 +20,7 @@ from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
+from odradek.clock import now_ms
 from odradek.metrics import groups as of_groups
 from odradek.metrics import pages
 from odradek.metrics import partitions as of_partitions
@@ -77,7 +78,7 @@ class Collector:
         settings: Settings,
         memory: PublishedPages | None,
         clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
-        wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall: Callable[[], int] = now_ms,
     ) -> None:
         self.lock = threading.Lock()
         self.spool: Spool | None = None

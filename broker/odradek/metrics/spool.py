@@ -57,6 +57,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from odradek.clock import now_ms
 from odradek.metrics.pages import OTHER, RETIRED
 from odradek.metrics.spool_files import COMPRESSED, HOUR_MS, SpoolCalls, SpoolFile, file_name, list_files
 from odradek.metrics.spool_reader import Damage, Interval, read_file
@@ -75,11 +76,6 @@ _PAGE = 0  # index of the page in a usage row's key
 _RECOVERED = (
     "the usage spool in %s continues after %d failed intervals; the interval just written contains their counts"
 )
-
-
-def wall_ms() -> int:
-    """Return milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
@@ -104,7 +100,7 @@ class Spool:
         began_ms: int,
         max_bytes: int,
         calls: SpoolCalls | None = None,
-        wall: Callable[[], int] = wall_ms,
+        wall: Callable[[], int] = now_ms,
         steady: Callable[[], int] = steady_ms,
     ) -> None:
         self.directory = Path(directory)

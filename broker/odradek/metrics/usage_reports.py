@@ -11,11 +11,12 @@ from typing import Any
 from odradek import __version__
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.clock import now_ms
 from odradek.metrics import pages, processes, spool_rows
 from odradek.metrics.collector import SIZES_AT_ONCE, Collector, Groups
 from odradek.metrics.groups import Lag
 from odradek.metrics.partitions import Rows, serves
-from odradek.metrics.spool import Spool, steady_ms, wall_ms
+from odradek.metrics.spool import Spool, steady_ms
 from odradek.metrics.spool_rows import Row
 from odradek.metrics.usage import document
 
@@ -46,7 +47,7 @@ class UsageReports:
         self._broker_id = broker_id
         self._boot = f"{shm.boot_id:016x}"
         self._began_ms = min(
-            (process.started_ms for process in shm.processes() if process.incarnation), default=wall_ms()
+            (process.started_ms for process in shm.processes() if process.incarnation), default=now_ms()
         )
         self._writing = threading.Lock()
         self._spool: Spool | None = None
@@ -74,7 +75,7 @@ class UsageReports:
             "broker": self._broker_id,
             "boot": self._boot,
             "began": self._began_ms,
-            "at": wall_ms(),
+            "at": now_ms(),
             "clock": steady_ms(),
             "spool": None
             if spool is None

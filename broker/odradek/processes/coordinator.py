@@ -40,6 +40,7 @@ from odradek.api.dispatch import frame_response
 from odradek.api.group_call import OffsetTree
 from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import BY_KEY, Where, handlers_of, limits_of
+from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.controller import Controller, NotController, Outcome
 from odradek.controller.partitions import LocalPartitions
@@ -109,9 +110,7 @@ class ControllerService:
         store.expire_other_sessions()
         ensure_cluster_id(store, shm.cluster_id or None)
         rack = config["broker.rack"]
-        registration = BrokerRegistration(
-            list(self._context.advertised), None if rack is None else str(rack), time.time_ns() // 1_000_000
-        )
+        registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
         register_broker(store, config.node_id, registration)
         table = PartitionTable(shm, self._context.log_dirs)
         partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import odradek._ext.partition.slots as slots
+from odradek import clock
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.layout import Role, SlotState
@@ -66,7 +66,7 @@ class LoopTimers:
 
     def wall_ms(self) -> int:
         """Wall-clock time in ms since 1970."""
-        return time.time_ns() // 1_000_000
+        return clock.now_ms()
 
     def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
         """See `Timers`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.records.batch_builder import BatchBuilder
+from odradek.clock import now_ms
 from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.partition_names import partition_name
@@ -213,7 +213,7 @@ class OffsetsLog:
             count = 1  # the number of appends, from the front of the queue, that this batch contains
             try:
                 builder = BatchBuilder()
-                count = join(self._queue, builder, MAX_RECORDS, self._joined_bytes, time.time_ns() // 1_000_000)
+                count = join(self._queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
                 error, end = 0, self._unacknowledged[-1].end if self._unacknowledged else 0
                 if builder.count:  # else the appends have no records and wait for those written before
                     error, base_offset = slots.append_built(

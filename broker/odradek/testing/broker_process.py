@@ -89,9 +89,8 @@ class Broker:
     ) -> None:
         try:
             if self.running:
-                os.kill(
-                    self.pid, signal.SIGTERM
-                )  # safe if it has ended by now: it is not reaped, so its id is not reused
+                # safe if the process has ended by now: it is not reaped, so its id is not reused
+                os.kill(self.pid, signal.SIGTERM)
                 self._wait_until_stopped()
         finally:
             self._end_group()

@@ -1,8 +1,8 @@
 """A member of a consumer group in one of the Python libraries, as a process: `group_member.py LIBRARY SETTINGS`.
 
 Settings, as JSON: bootstrap_servers, group, topic, and for confluent-kafka protocol ("classic" or "consumer"). It prints a line
-[partition, first offset, last offset] for what each poll brought and commits behind it, again where that failed: without a
-coordinator, say, and nothing more may come to be read. SIGTERM makes it leave in order.
+[partition, first offset, last offset] for each partition that a poll returned, and then commits. After a failed commit, for
+example without a coordinator, it commits again even if no more records arrive. On SIGTERM it leaves the group and exits.
 """
 
 from __future__ import annotations
@@ -24,56 +24,58 @@ def stop(*_: object) -> None:
     stopping = True
 
 
-def tell(partition: int, offsets: list[int]) -> None:
-    """Say what was read."""
+def report(partition: int, offsets: list[int]) -> None:
+    """Print the partition and the offsets that were read."""
     print(json.dumps([partition, offsets[0], offsets[-1]]), flush=True)
 
 
 def by_partition(messages: list[tuple[int, int]]) -> dict[int, list[int]]:
     """Offsets by partition."""
-    found: dict[int, list[int]] = {}
+    offsets: dict[int, list[int]] = {}
     for partition, offset in messages:
-        found.setdefault(partition, []).append(offset)
-    return found
+        offsets.setdefault(partition, []).append(offset)
+    return offsets
 
 
-def confluent(given: dict[str, Any]) -> None:
+def confluent(settings: dict[str, Any]) -> None:
     """confluent-kafka, in either protocol."""
     from confluent_kafka import Consumer, KafkaError, KafkaException
 
     config: dict[str, Any] = {
-        "bootstrap.servers": given["bootstrap_servers"],
-        "group.id": given["group"],
+        "bootstrap.servers": settings["bootstrap_servers"],
+        "group.id": settings["group"],
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
     }
-    if given.get("protocol") == "consumer":
+    if settings.get("protocol") == "consumer":
         config["group.protocol"] = "consumer"
     else:
         config |= {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS}
     consumer = Consumer(config)
-    consumer.subscribe([given["topic"]])
-    owed = False
+    consumer.subscribe([settings["topic"]])
+    commit_pending = False
     while not stopping:
         messages = consumer.consume(200, POLL_S)
-        read = by_partition([(one.partition(), one.offset()) for one in messages if one.error() is None])
+        read = by_partition(
+            [(message.partition(), message.offset()) for message in messages if message.error() is None]
+        )
         for partition, offsets in read.items():
-            tell(partition, offsets)
-        if read or owed:
+            report(partition, offsets)
+        if read or commit_pending:
             try:
                 consumer.commit(asynchronous=False)
-                owed = False
-            except KafkaException as error:  # if a rebalance came between, who has the partition next reads it again
+                commit_pending = False
+            except KafkaException as error:  # after a rebalance, the partition's next owner reads the records again
                 print(error, file=sys.stderr, flush=True)
-                owed = error.args[0].code() != KafkaError._NO_OFFSET
+                commit_pending = error.args[0].code() != KafkaError._NO_OFFSET
     consumer.close()
 
 
-def classic_options(given: dict[str, Any]) -> dict[str, Any]:
-    """What the two libraries in Python call alike."""
+def classic_options(settings: dict[str, Any]) -> dict[str, Any]:
+    """The configuration keys that kafka-python and aiokafka have in common."""
     return {
-        "bootstrap_servers": given["bootstrap_servers"],
-        "group_id": given["group"],
+        "bootstrap_servers": settings["bootstrap_servers"],
+        "group_id": settings["group"],
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
         "session_timeout_ms": SESSION_MS,
@@ -81,57 +83,57 @@ def classic_options(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def kafka_python(given: dict[str, Any]) -> None:
+def kafka_python(settings: dict[str, Any]) -> None:
     """kafka-python, in the classic protocol."""
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
 
     consumer = KafkaConsumer(
-        given["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(given)
+        settings["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(settings)
     )
-    owed = False
+    commit_pending = False
     while not stopping:
         read = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=200)
         for place, records in read.items():
-            tell(place.partition, [one.offset for one in records])
-        if read or owed:
+            report(place.partition, [record.offset for record in records])
+        if read or commit_pending:
             try:
                 consumer.commit()
-                owed = False
+                commit_pending = False
             except KafkaError as error:
                 print(error, file=sys.stderr, flush=True)
-                owed = True
+                commit_pending = True
     consumer.close()
 
 
-async def _aiokafka(given: dict[str, Any]) -> None:
+async def _aiokafka(settings: dict[str, Any]) -> None:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.errors import KafkaError
 
     consumer = AIOKafkaConsumer(
-        given["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(given)
+        settings["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(settings)
     )
     await consumer.start()
-    owed = False
+    commit_pending = False
     while not stopping:
         read = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=200)
         for place, records in read.items():
-            tell(place.partition, [one.offset for one in records])
-        if read or owed:
+            report(place.partition, [record.offset for record in records])
+        if read or commit_pending:
             try:
                 await consumer.commit()
-                owed = False
+                commit_pending = False
             except KafkaError as error:
                 print(error, file=sys.stderr, flush=True)
-                owed = True
+                commit_pending = True
     await consumer.stop()
 
 
-def aiokafka(given: dict[str, Any]) -> None:
+def aiokafka(settings: dict[str, Any]) -> None:
     """aiokafka, in the classic protocol."""
-    asyncio.run(_aiokafka(given))
+    asyncio.run(_aiokafka(settings))
 
 
 LIBRARIES = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka}
