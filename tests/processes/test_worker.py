@@ -136,7 +136,7 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             far.close()
             wires.append(Wire.over(near))
         held.worker._on_handover()
-        with slots.Held(slot):
+        with slots.SlotLock(slot):
             for wire in wires:
                 wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
@@ -174,7 +174,7 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
         far.close()
         wire = Wire.over(near)
         held.worker._on_handover()
-        with slots.Held(slot):
+        with slots.SlotLock(slot):
             for number in range(2):
                 wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
