@@ -17,7 +17,7 @@ CONNECTIONS, POLLING = 500, 200
 POLL_MS = 200_000
 CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20}
 CLEAN = ".kafka_cleanshutdown"
-RECOVERED = "was not closed in order"
+RECOVERED = "was not shut down cleanly"
 
 pytestmark = [pytest.mark.timeout(300)]
 
