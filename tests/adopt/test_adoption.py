@@ -376,7 +376,7 @@ def test_errors_are_one_line(tmp_path):
     assert_refused(odradek("adopt", "--check", make_kraft(tmp_path / "kraft", None)), "__cluster_metadata-0")
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={one}\n")
-    assert_refused(odradek("adopt", "--check", "--config", properties, other), "name the same directories")
+    assert_refused(odradek("adopt", "--check", "--config", properties, other), "name exactly these directories")
     assert odradek("adopt", "--check", "--config", properties).returncode == 0
 
 
@@ -402,7 +402,7 @@ def test_obstacles_must_be_forced_and_nothing_happens_without_a_yes(tmp_path):
     done = odradek("adopt", "--force", "-y", path)
     assert done.returncode == 0 and done.stdout.isascii(), "plain columns into a pipe"
     assert (path / FILE_NAME).exists()
-    assert_refused(odradek("adopt", "--yes", path), "taken over before", "--again")
+    assert_refused(odradek("adopt", "--yes", path), "was already adopted", "--again")
 
 
 def test_a_store_of_another_cluster_is_not_replaced(tmp_path):
