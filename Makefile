@@ -88,7 +88,7 @@ test: lint ## lint, then all tests that CI runs: about 25 minutes (TESTS=tests/c
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 
-test-all: test ## also what is long: the full matrix of clients, live dashboards, the sanitizers
+test-all: test ## also what takes long: live dashboards and alerts, the sanitizers
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m nightly $(TESTS)
 	@$(MAKE) test-sanitized
 

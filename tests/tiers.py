@@ -47,7 +47,9 @@ or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
-"""The tests that only `make test-all` runs, named as in `LONG`, and what they are."""
+"""The tests that only `make test-all` runs, named as in `LONG`, and what they are.
+
+The matrix of clients is not among them: each client writes once and reads once, and all 49 comparisons take seconds."""
 NOT_IN_MAKE_TEST = {
     **NIGHTLY,
     "make test-sanitized": "code that reads hostile bytes, under AddressSanitizer and UBSan",
