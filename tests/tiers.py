@@ -97,7 +97,7 @@ def _search(value: Any, seen: set[int]) -> set[str]:
         return {STARTERS[module]}
     if module.partition(".")[0] in LIBRARIES:
         return {LIBRARIES[module.partition(".")[0]]}
-    if not _is_of_tests(module):
+    if not _is_of_tests(module) or module == __name__:  # this module names what starts something, and starts nothing
         return set()
     marks: set[str] = set()
     if isinstance(value, FunctionType):
