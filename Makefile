@@ -80,14 +80,15 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
-quick: build-dev ## the tests that start nothing: about two minutes
+quick: build-dev ## the tests that start no broker and no other program: less than two minutes
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
 
-test: lint ## lint, then all tests that CI runs (TESTS=tests/config for some of them)
+test: lint ## lint, then all tests that CI runs: about 25 minutes (TESTS=tests/config for some of them)
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
+	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 
-test-all: test ## also what is long: the full matrix of clients, live dashboards, the sanitizers
+test-all: test ## also what takes long: live dashboards and alerts, the sanitizers
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m nightly $(TESTS)
 	@$(MAKE) test-sanitized
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiers import MARKS, marks_of
+from tests.tiers import TOOLS, marks_of, marks_of_name
 
 # How long an example takes is the machine's affair; and which examples are tried is that of the test, not of chance, so that
 # what passes here passes elsewhere. `--hypothesis-profile=explore` looks for others.
@@ -24,17 +24,13 @@ PREFIX = "fault count: "
 KINDS = ("rounds", "checks")
 
 
-def pytest_configure(config):
-    for mark, meaning in MARKS.items():
-        config.addinivalue_line("markers", f"{mark}: {meaning}")
-
-
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items):
     """Give each test the marks of its tier; see tiers.py."""
     for item in items:
         fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
-        for mark in sorted(marks_of(item.function, fixtures)):
+        tools = {mark for tool, mark in TOOLS.items() if item.get_closest_marker(tool)}
+        for mark in sorted(marks_of(item.function, fixtures) | marks_of_name(item.nodeid) | tools):
             item.add_marker(mark)
 
 

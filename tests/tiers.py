@@ -1,13 +1,17 @@
-"""Which tier a test belongs to, found from what its code and its fixtures use, so that nobody has to mark tests by hand.
+"""Which tier a test belongs to: from what its code and its fixtures use, and from two lists of what takes long.
 
 `marks_of` follows the names that a test function and its fixtures use, through the functions and classes of this test
-suite, until it meets what starts something: a broker, Apache Kafka or another foreign program, Spark. ``make quick``
-runs the tests that have none of these marks.
+suite, until it meets what starts something: a broker, Apache Kafka or another foreign program, Spark. `LONG` and `NIGHTLY`
+name the tests that start nothing of the kind and take long, and those that only ``make test-all`` runs. ``make quick``
+runs the tests that have none of these marks. CONTRIBUTING.md describes the tiers; pyproject.toml explains the marks.
+
+``python -m tests.tiers`` prints what ``make test`` leaves out. pytest imports this module in each of its processes.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -16,11 +20,6 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 TESTS = Path(__file__).parent
-MARKS = {
-    "broker": "starts a broker, or the command in a process of its own",
-    "peer": "starts a foreign program: Apache Kafka or its tools, Java, Go, Node.js, Prometheus, Grafana",
-    "spark": "starts Spark",
-}
 
 # What starts something, as module and name. A module alone stands for everything in it.
 STARTERS = {
@@ -32,6 +31,39 @@ STARTERS = {
 COMMANDS = ("odradek.cli.main", "odradek.cli", "odradek.jobs.usage_report", "tests.processes.fake_broker")
 """Texts in code that starts the command by its name."""
 LIBRARIES = {"pyspark": "spark"}
+TOOLS = {"java": "peer", "golang": "peer", "node": "peer"}
+"""Marks that a test carries in its file because it needs a tool, and what they make of it."""
+
+LONG = {
+    "tests/cuts/test_worker_states.py": "all states of a request, all ends of its connection; also in `make test-cuts`",
+    "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
+    "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
+    "tests/jobs/test_report_forecast.py::test_the_actual_day_is_in_the_interval_as_often_as_stated": "300 forecasts",
+    "tests/parallel/test_lanes.py::test_a_lane_of_a_million_records_is_dropped": "a million records",
+    "tests/shm/test_crash_rounds.py": "400 crashes of a log, or ODRADEK_FAULT_ROUNDS",
+}
+"""The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
+or of tests without their parameters."""
+NIGHTLY: dict[str, str] = {
+    "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
+}
+"""The tests that only `make test-all` runs, named as in `LONG`, and what they are.
+
+The matrix of clients is not among them: each client writes once and reads once, and all 49 comparisons take seconds."""
+NOT_IN_MAKE_TEST = {
+    **NIGHTLY,
+    "make test-sanitized": "code that reads hostile bytes, under AddressSanitizer and UBSan",
+}
+
+
+def marks_of_name(node_id: str) -> set[str]:
+    """The marks that the lists of this module give to a test.
+
+    :param node_id: pytest's name of the test: a path, ``::``, a function, and its parameters in brackets.
+    """
+    path, _, function = node_id.partition("::")
+    names = {path, f"{path}::{re.split('[@[]', function)[0]}"}  # pytest-xdist appends @ and the test's group
+    return {mark for mark, tests in (("long", LONG), ("nightly", NIGHTLY)) if not names.isdisjoint(tests)}
 
 
 def marks_of(function: Callable[..., Any], fixtures: Iterator[Callable[..., Any]]) -> set[str]:
@@ -65,7 +97,7 @@ def _search(value: Any, seen: set[int]) -> set[str]:
         return {STARTERS[module]}
     if module.partition(".")[0] in LIBRARIES:
         return {LIBRARIES[module.partition(".")[0]]}
-    if not _is_of_tests(module):
+    if not _is_of_tests(module) or module == __name__:  # this module names what starts something, and starts nothing
         return set()
     marks: set[str] = set()
     if isinstance(value, FunctionType):
@@ -107,3 +139,15 @@ def _search_code(code: CodeType, names: dict[str, Any], seen: set[int]) -> set[s
         if name in LIBRARIES:
             marks.add(LIBRARIES[name])
     return marks
+
+
+def main() -> None:
+    """Print what `make test` leaves out."""
+    width = max(map(len, NOT_IN_MAKE_TEST))
+    print("\nNOT RUN by `make test`; `make test-all` runs it:")
+    for name, what in NOT_IN_MAKE_TEST.items():
+        print(f"  {name:{width}}  {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -402,7 +402,7 @@ def test_obstacles_must_be_forced_and_nothing_happens_without_a_yes(tmp_path):
     done = odradek("adopt", "--force", "-y", path)
     assert done.returncode == 0 and done.stdout.isascii(), "plain columns into a pipe"
     assert (path / FILE_NAME).exists()
-    assert_refused(odradek("adopt", "--yes", path), "already adopted", "--again")
+    assert_refused(odradek("adopt", "--yes", path), "was already adopted", "--again")
 
 
 def test_a_store_of_another_cluster_is_not_replaced(tmp_path):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from odradek.testing import Broker
-from tests.api.wire import Wire
+from tests.wire import Wire
 
 _numbers = itertools.count()
 

@@ -22,8 +22,8 @@ from odradek.protocol.schemas import (
     sync_group,
 )
 from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
-from tests.api.wire import Wire
 from tests.waiting import until
+from tests.wire import Wire
 
 BUSY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 

@@ -33,8 +33,8 @@ from odradek.protocol.schemas import (
 )
 from odradek.testing import Broker
 from tests.api.test_against_kafka import comparable, differences
-from tests.api.wire import Wire
 from tests.clients.kafka_peer import Peer
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.xdist_group("admin-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 

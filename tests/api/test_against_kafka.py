@@ -23,8 +23,8 @@ from odradek.protocol.schemas import (
 )
 from odradek.storage.batch import CONTROL, LOG_APPEND_TIME, Record, build_batch, read_batches
 from odradek.testing import Broker
-from tests.api.wire import NOBODY, Wire, batch, fetch_request, produce_request, with_crc
 from tests.clients.kafka_peer import Peer
+from tests.wire import NOBODY, Wire, batch, fetch_request, produce_request, with_crc
 
 pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 

@@ -13,8 +13,8 @@ from odradek.protocol.schemas import (
     list_config_resources,
 )
 from tests.api.group_talk import GroupTalk
-from tests.api.wire import batch
 from tests.waiting import until
+from tests.wire import batch
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -14,10 +14,10 @@ import pytest
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.testing import Broker
-from tests.api.wire import Wire
 from tests.clients import dump_log_segments
 from tests.clients.kafka_peer import Peer
 from tests.shm.compaction_model import Kept, parse, seen
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 

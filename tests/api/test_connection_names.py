@@ -5,8 +5,8 @@ from odradek._ext.net.connection import client_name
 
 from odradek.net.forward_frames import ForwardContext
 from odradek.protocol.schemas import fetch
-from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker
+from tests.wire import fetch_request
 
 BAD_FRAME = (1).to_bytes(4, "big")
 

@@ -12,9 +12,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch
-from tests.api.wire import batch, fetch_request, produce_request, with_crc
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.waiting import until
+from tests.wire import batch, fetch_request, produce_request, with_crc
 
 MIB = 1 << 20
 ZSTD = 4

@@ -12,8 +12,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_records
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, fetch_request, offsets
 from tests.waiting import PATIENCE_S, until
+from tests.wire import Wire, batch, fetch_request, offsets
 
 pytestmark = pytest.mark.xdist_group("api-other")
 

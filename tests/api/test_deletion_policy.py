@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch
 from tests.waiting import until
+from tests.wire import Wire, batch
 
 pytestmark = pytest.mark.xdist_group("deletion-policy")
 

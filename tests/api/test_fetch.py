@@ -7,7 +7,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch, produce
-from tests.api.wire import NOBODY, TIMEOUT_S, batch, fetch_request, offsets, produce_request, values, whole
+from tests.wire import NOBODY, TIMEOUT_S, batch, fetch_request, offsets, produce_request, values, whole
 
 pytestmark = pytest.mark.xdist_group("api-fetch")
 

@@ -6,8 +6,8 @@ from odradek._ext.partition import slots
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 from odradek.storage.batch import Record, build_batch
-from tests.api.wire import batch, fetch_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.wire import batch, fetch_request, values
 
 CONSUMER, DEBUGGING = -1, -2
 LEADER, FOLLOWER, STRANGER = 1, 2, 7

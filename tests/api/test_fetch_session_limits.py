@@ -7,8 +7,8 @@ from odradek._ext.api.fetch_sessions import FetchSessions
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch, produce
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.wire import batch, fetch_request, produce_request, values
 
 TWO_MINUTES_MS = 120_000
 

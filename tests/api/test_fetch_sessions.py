@@ -4,7 +4,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
-from tests.api.wire import batch, fetch_request, offsets
+from tests.wire import batch, fetch_request, offsets
 
 pytestmark = pytest.mark.xdist_group("api-fetch")
 

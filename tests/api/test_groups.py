@@ -12,8 +12,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_groups, list_groups, list_tree_offsets
 from odradek.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
-from tests.api.wire import NOBODY
 from tests.waiting import until
+from tests.wire import NOBODY
 
 pytestmark = pytest.mark.xdist_group("groups-wire")
 

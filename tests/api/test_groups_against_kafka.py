@@ -14,9 +14,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, owned, subscription
 from tests.api.test_against_kafka import comparable, differences
-from tests.api.wire import NOBODY
 from tests.clients.kafka_peer import Peer
 from tests.waiting import until
+from tests.wire import NOBODY
 
 pytestmark = [pytest.mark.xdist_group("groups-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 

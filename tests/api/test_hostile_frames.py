@@ -19,9 +19,9 @@ from odradek.protocol.schemas import fetch, produce
 from odradek.protocol.schemas.header import RequestHeader, request_header_version
 from odradek.storage.batch import read_batches
 from tests.api.test_old_formats import message_set
-from tests.api.wire import Wire, batch, fetch_request, produce_request
 from tests.api.worker_harness import HandWorker
 from tests.protocol.lies import cut_short, with_lies
+from tests.wire import Wire, batch, fetch_request, produce_request
 
 TOPIC, TOPIC_ID = "hostile", b"h" * 16
 ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "2"))

@@ -14,8 +14,8 @@ from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.partition import slots
 from odradek.protocol import decode
 from odradek.protocol.schemas import fetch, produce
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker
+from tests.wire import batch, fetch_request, produce_request, values
 
 PARTITION = 312
 IDLE_MS, UNFINISHED_MS = 2_000, 11_000

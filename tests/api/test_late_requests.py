@@ -20,10 +20,10 @@ from odradek.protocol.schemas import (
 )
 from odradek.protocol.schemas.header import RequestHeader, request_header_version
 from tests.api.coordinator_harness import versions
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker
 from tests.cuts.cutting import close, half_close, reset
 from tests.waiting import until
+from tests.wire import batch, fetch_request, produce_request, values
 
 LATE_S = 1.0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from tests.api.wire import batch
+from tests.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
 

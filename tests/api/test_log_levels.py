@@ -12,9 +12,9 @@ import pytest
 
 from odradek.protocol.schemas import describe_configs, incremental_alter_configs
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch
 from tests.clients.kafka_tools import KafkaTools
 from tests.waiting import until
+from tests.wire import Wire, batch
 
 pytestmark = [pytest.mark.xdist_group("log-levels"), pytest.mark.timeout(300)]
 

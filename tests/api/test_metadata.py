@@ -4,7 +4,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata
-from tests.api.wire import NOBODY
+from tests.wire import NOBODY
 
 pytestmark = pytest.mark.xdist_group("api-other")
 

@@ -8,8 +8,8 @@ from odradek._ext.partition import slots
 from odradek.protocol.schemas import fetch
 from odradek.storage import old_messages
 from odradek.storage.batch import COMMIT, Record, build_batch, build_end_marker
-from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.wire import fetch_request
 
 
 @pytest.fixture

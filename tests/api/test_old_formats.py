@@ -11,8 +11,8 @@ from odradek.protocol.schemas import create_topics, delete_topics, describe_conf
 from odradek.storage import compression, old_messages
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
 from odradek.storage.compression import compress_old
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.storage.old_writer import message, wrapper
+from tests.wire import batch, fetch_request, produce_request, values
 
 pytestmark = pytest.mark.xdist_group("api-old-formats")
 

@@ -17,7 +17,7 @@ from odradek.protocol.schemas import (
     init_producer_id,
     offset_for_leader_epoch,
 )
-from tests.api.wire import batch
+from tests.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
 

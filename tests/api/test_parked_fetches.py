@@ -4,8 +4,8 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch, produce
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.wire import batch, fetch_request, produce_request, values
 
 LONG_MS = 600_000
 MANY = 600

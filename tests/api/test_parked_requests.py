@@ -10,8 +10,8 @@ from odradek._ext.api.fetch_context import FetchPartition
 from odradek._ext.partition import slots
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, fetch, produce
-from tests.api.wire import batch, fetch_request, offsets, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.wire import batch, fetch_request, offsets, produce_request, values
 
 
 @pytest.fixture

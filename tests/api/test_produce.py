@@ -7,7 +7,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata, produce
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
-from tests.api.wire import NOBODY, batch, offsets, produce_request, values, with_crc
+from tests.wire import NOBODY, batch, offsets, produce_request, values, with_crc
 
 pytestmark = pytest.mark.xdist_group("api-produce")
 
@@ -261,7 +261,7 @@ def test_five_in_flight_are_appended_and_answered_in_order(wire, name, acks):
 def test_requests_of_several_kinds_in_one_write_are_answered_in_order(wire, name):
     wire.create(name)
     from odradek.protocol.schemas import api_versions, fetch
-    from tests.api.wire import fetch_request
+    from tests.wire import fetch_request
 
     frames = [
         wire.frame(produce_request([(name, [(0, batch(b"1"))])]), KEY, 9),

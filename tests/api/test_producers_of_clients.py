@@ -10,9 +10,9 @@ from odradek.cli.health_local import judge_status
 from odradek.protocol.schemas import produce
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
-from tests.api.wire import Wire, produce_request
 from tests.metrics.scraping import scrape
 from tests.waiting import until
+from tests.wire import Wire, produce_request
 
 pytestmark = [pytest.mark.xdist_group("api-producers-of-clients"), pytest.mark.timeout(300)]
 

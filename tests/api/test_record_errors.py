@@ -10,8 +10,8 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
-from tests.api.wire import batch, produce_request
 from tests.storage.old_writer import message, wrapper
+from tests.wire import batch, produce_request
 
 pytestmark = pytest.mark.xdist_group("api-produce")
 

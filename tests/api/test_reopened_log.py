@@ -2,8 +2,8 @@
 
 from odradek._ext.partition import slot_life, slots
 from odradek.protocol.schemas import fetch
-from tests.api.wire import batch, fetch_request, values
 from tests.api.worker_harness import HandWorker
+from tests.wire import batch, fetch_request, values
 
 
 def read(worker: HandWorker, offset: int) -> list[bytes]:

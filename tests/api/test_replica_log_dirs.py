@@ -5,7 +5,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_replica_log_dirs, describe_log_dirs
 from odradek.testing import Broker
-from tests.api.wire import Wire
+from tests.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("replica-log-dirs")
 

@@ -24,9 +24,9 @@ from odradek.protocol.schemas import (
     produce,
 )
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, produce_request
 from tests.api.worker_harness import HandWorker
 from tests.waiting import until
+from tests.wire import Wire, batch, produce_request
 
 MAX_PARTITIONS = 64
 CONFIG = {"odradek.max.partitions": MAX_PARTITIONS, "num.network.threads": 1, "auto.create.topics.enable": "false"}

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.schemas import incremental_alter_configs
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
-from tests.api.wire import Wire, offsets
 from tests.waiting import PATIENCE_S, until
+from tests.wire import Wire, offsets
 
 pytestmark = pytest.mark.xdist_group("api-retention")
 

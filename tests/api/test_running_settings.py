@@ -10,8 +10,8 @@ import pytest
 from odradek.protocol.schemas import describe_configs, incremental_alter_configs
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
-from tests.api.wire import Wire
 from tests.waiting import PATIENCE_S, until
+from tests.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("running-settings")
 

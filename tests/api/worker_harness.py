@@ -22,8 +22,8 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
-from tests.api.wire import Wire
 from tests.shm.one_broker import OneBroker
+from tests.wire import Wire
 
 
 class HandWorker:

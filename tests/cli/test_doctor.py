@@ -21,8 +21,8 @@ from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.groups import Committed, GroupDescription, Member
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch
 from tests.cli.command import Command
+from tests.wire import Wire, batch
 
 pytestmark = [pytest.mark.xdist_group("doctor"), pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ from odradek.cli import options, running_broker
 from odradek.cli.main import main
 from odradek.config.pid_file import start_ticks
 from odradek.testing import Broker
-from tests.api.wire import Wire
+from tests.wire import Wire
 
 COMMAND = [sys.executable, "-m", "odradek.cli.main"]
 

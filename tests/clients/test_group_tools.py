@@ -14,8 +14,8 @@ import pytest
 from odradek.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
-from tests.api.wire import batch
 from tests.clients.dump_log_segments import dump, files_of
+from tests.wire import batch
 
 pytestmark = [pytest.mark.xdist_group("group-tools"), pytest.mark.timeout(600), pytest.mark.java]
 

@@ -19,9 +19,9 @@ from odradek._ext.api.offset_commits import partition_for
 
 from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, subscription
-from tests.api.wire import batch
 from tests.clients.kafka_peer import Peer
 from tests.clients.kafka_tools import KafkaTools, ToolResult
+from tests.wire import batch
 
 pytestmark = [pytest.mark.xdist_group("tools-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 

@@ -10,7 +10,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_configs, create_topics, incremental_alter_configs
 from odradek.testing import Broker
-from tests.api.wire import Wire
+from tests.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("policies")
 

@@ -4,7 +4,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from tests.api.wire import Wire
+from tests.wire import Wire
 
 PART_OF_A_FRAME = struct.pack(">ihhi", 500, 3, 1, 77) + b"\0\x04wi"
 """The length and the first bytes of a request whose rest never comes."""

@@ -28,9 +28,9 @@ from odradek.protocol.schemas import (
 )
 from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.cuts.cutting import CUTS
 from tests.waiting import until
+from tests.wire import batch, fetch_request, produce_request, values
 
 CONFIG = {
     "num.network.threads": 2,

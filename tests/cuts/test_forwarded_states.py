@@ -8,10 +8,10 @@ from odradek._ext.shm.topics import TopicDirectory
 
 from odradek.net.forward_frames import ForwardReply, Status
 from odradek.net.forward_server import ForwardServer
-from tests.api.wire import Wire
 from tests.cuts.cutting import CUTS
 from tests.net.forwarding_bench import COMMIT, HEARTBEAT, JOIN, Bench, frame
 from tests.shm.one_broker import OneBroker
+from tests.wire import Wire
 
 STATES = {}
 LIMIT_S = 120

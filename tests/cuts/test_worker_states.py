@@ -14,11 +14,11 @@ import pytest
 
 from odradek._ext.partition import flushing, slots
 from odradek.protocol.schemas import fetch, produce
-from tests.api.wire import Wire, batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker
 from tests.cuts.cutting import CUTS
 from tests.durability.test_cold_reads import Reader, filled, make_cold
 from tests.waiting import until
+from tests.wire import Wire, batch, fetch_request, produce_request, values
 
 Finish = Callable[[], None]
 State = Callable[[HandWorker, Wire], Finish]

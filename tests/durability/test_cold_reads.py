@@ -8,8 +8,8 @@ from odradek._ext.storage.page_cache import is_resident
 
 from odradek._ext.partition import flushing, slots
 from odradek.protocol.schemas import fetch, produce
-from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.wire import batch, fetch_request, produce_request, values
 
 BATCHES = 200
 TRIES = 100

@@ -10,8 +10,8 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from tests.api.group_talk import GroupTalk, assignment
 from tests.durability.test_readers_wait import set_flush_messages
-from tests.faults.wire import WireConnection
 from tests.waiting import PATIENCE_S, until
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -45,13 +45,13 @@ class Ends:
     """The log end of `__consumer_offsets`-0, and how much of it consumers see."""
 
     def __init__(self, broker):
-        self._wire = WireConnection(broker)
+        self._wire = Wire.to(broker)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._wire.sock.close()
+        self._wire.socket.close()
 
     def log_end(self):
         return self._wire.log_end(OFFSETS, 0)
@@ -151,7 +151,7 @@ def test_what_is_deleted_is_acknowledged_when_that_is_synced(broker, syncs, talk
 
 def test_a_flush_messages_of_the_topic_alone_is_kept_too(start, syncs):
     broker = start({"topic": {"partitions": "1"}}, **SETTINGS)
-    with GroupTalk(broker.host, broker.port) as talk, WireConnection(broker) as admin:
+    with GroupTalk(broker.host, broker.port) as talk, Wire.to(broker) as admin:
         talk.until_coordinated("g")
         set_flush_messages(admin, OFFSETS, 1)
         answer = waits_for_its_sync(broker, syncs, talk, lambda: sent(talk, "commit", "g", {("topic", 0): 5}))

@@ -8,7 +8,7 @@ import pytest
 from odradek.protocol.schemas import produce
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
-from tests.api.wire import Wire, produce_request
+from tests.wire import Wire, produce_request
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -11,8 +11,8 @@ from odradek._ext.shm.layout import ProcessKind
 
 from tests.durability.test_flush_messages import SYNCED, TOPIC, nothing_came, send, told
 from tests.durability.test_slow_syncs import memory_of
-from tests.faults.wire import WireConnection
 from tests.waiting import until
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -29,8 +29,8 @@ def test_a_directory_whose_syncs_hang_delays_no_acknowledgement_of_another(start
     assert quick and len(slow) > 2 * THREADS_OF_DIRECTORY  # the cleaner may begin to sync as many, once a second
     held = f"{dirs[1]}/{TOPIC}-"
     with ExitStack() as stack:
-        waiting = [stack.enter_context(WireConnection(broker)) for _ in slow]
-        other = stack.enter_context(WireConnection(broker))
+        waiting = [stack.enter_context(Wire.to(broker)) for _ in slow]
+        other = stack.enter_context(Wire.to(broker))
         syncs.hold(held)
         sent = [send(connection, partition=number) for connection, number in zip(waiting, slow, strict=True)]
         until(

@@ -13,8 +13,8 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.processes.children import waits_for_device
 from odradek.processes.waiting_beats import WaitingBeats
 from tests.durability.test_flush_messages import TOPIC, send, told
-from tests.faults.wire import WireConnection
 from tests.waiting import until
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -45,7 +45,7 @@ def test_the_cleaner_makes_progress_while_it_waits_for_a_sync(start, syncs, what
     settings = {"log_flush_offset_checkpoint_interval_ms": 200, "log_initial_task_delay_ms": 0}
     broker = start({TOPIC: {"partitions": "1", "flush.ms": "1"}}, **(settings if what == "checkpoints" else {}))
     shm = memory_of(broker.pid)
-    with WireConnection(broker) as connection:
+    with Wire.to(broker) as connection:
         syncs.hold("recovery-point-offset-checkpoint" if what == "checkpoints" else ".log")
         syncs.ask_who_comes()
         assert told(connection, send(connection)) == (0, 0)

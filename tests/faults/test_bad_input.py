@@ -26,16 +26,18 @@ from odradek.protocol.schemas import (
 )
 from odradek.storage.batch import HEADER, RecordBatch, read_batch
 from odradek.testing import Broker
-from tests.faults.wire import (
+from tests.waiting import until
+from tests.wire import (
     TIMEOUT_S,
-    WireConnection,
-    batch_of,
+    Wire,
     fetch_request,
     frames_in,
     produce_request,
     request_frame,
 )
-from tests.waiting import until
+from tests.wire import (
+    batch as batch_of,
+)
 
 TOPIC, QUIET = "abused", "bystander"
 CONFIG = {
@@ -56,7 +58,7 @@ class Bystander:
     def __init__(self, broker):
         self.offsets = []
         self.error = None
-        self._connection = WireConnection(broker)
+        self._connection = Wire.to(broker)
         self._more = threading.Condition()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -65,7 +67,7 @@ class Bystander:
     def _run(self):
         try:
             while not self._ended.is_set():
-                result = self._connection.produce(QUIET, 0, batch_of(b"undisturbed"))
+                result = self._connection.produce(QUIET, batch_of(b"undisturbed"))
                 if result.error_code:
                     raise RuntimeError(f"error {result.error_code}: {result.error_message}")
                 with self._more:
@@ -87,16 +89,21 @@ class Bystander:
     def end(self):
         self._ended.set()
         self._thread.join(TIMEOUT_S)
-        self._connection.sock.close()
+        self._connection.socket.close()
         assert not self._thread.is_alive() and self.error is None
         assert self.offsets == list(range(len(self.offsets)))
 
 
+def produce_of(records):
+    """A request that waits for nothing."""
+    return produce_request([(TOPIC, [(0, records)])], timeout_ms=1)
+
+
 def coordinated(connection):
     """Whether the coordinator reports an unknown member; before that it is not the coordinator, or loads its log."""
-    connection.ask(find_coordinator.API_KEY, 0, find_coordinator.Request(key="fuzz"))
+    connection.ask(find_coordinator.Request(key="fuzz"), find_coordinator.API_KEY, 0)
     asked = sync_group.Request(group_id="fuzz", generation_id=1, member_id="nobody")
-    return connection.ask(sync_group.API_KEY, 0, asked).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    return connection.ask(asked, sync_group.API_KEY, 0).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +113,7 @@ def victim(tmp_path_factory):
     with Broker(CONFIG, {TOPIC: 1, QUIET: 1}, directory=directory) as broker:
         before = [(one["kind"], one["ordinal"], one["pid"]) for one in broker.processes()]
         bystander = Bystander(broker)
-        with WireConnection(broker) as connection:
+        with Wire.to(broker) as connection:
             until(lambda: coordinated(connection), "groups are coordinated")
         yield broker, bystander
         bystander.end()
@@ -169,7 +176,7 @@ CLOSED = {
     "an unknown version of Fetch": (framed(header_of(1, 99) + bytes(50)), ["Fetch", "99"]),
     "a negative version": (framed(header_of(3, -1)), ["version -1"]),
     "a cut Metadata": (framed(header_of(3, 1) + struct.pack(">i", 10)), ["Metadata", "cannot be read"]),
-    "a cut Produce": (request_frame(0, 3, produce_request(TOPIC, 0, batch_of(b"x")))[:30], None),
+    "a cut Produce": (request_frame(produce_of(batch_of(b"x")), 0, 3)[:30], None),
     "a Produce of 2 billion topics": (
         framed(header_of(0, 3) + struct.pack(">hhii", -1, -1, 1, 2**31 - 1)),
         ["Produce", "names more than 65536"],
@@ -186,11 +193,11 @@ CLOSED = {
 def test_a_connection_that_cannot_be_understood_is_closed_and_the_log_says_why(broker, name):
     data, words = CLOSED[name]
     since = broker.log_file.stat().st_size
-    with WireConnection(broker) as connection:
-        peer = "{}:{}".format(*connection.sock.getsockname())
-        connection.sock.sendall(data)
+    with Wire.to(broker) as connection:
+        peer = "{}:{}".format(*connection.socket.getsockname())
+        connection.socket.sendall(data)
         if words is None:
-            connection.sock.shutdown(socket.SHUT_WR)
+            connection.socket.shutdown(socket.SHUT_WR)
         answer = connection.to_end()
     assert answer == b"" or b"HTTP" in data
     if words is not None:
@@ -198,20 +205,21 @@ def test_a_connection_that_cannot_be_understood_is_closed_and_the_log_says_why(b
 
 
 def test_what_came_before_the_bad_frame_is_answered(broker):
-    with WireConnection(broker) as connection:
-        good = request_frame(api_versions.API_KEY, 0, api_versions.Request(), 77)
-        connection.sock.sendall(good + struct.pack(">i", -1))
+    with Wire.to(broker) as connection:
+        good = request_frame(api_versions.Request(), api_versions.API_KEY, 0, 77)
+        connection.socket.sendall(good + struct.pack(">i", -1))
         answer = connection.to_end()
     assert frames_in(answer) == 1 and answer[4:8] == struct.pack(">i", 77)
 
 
 def test_api_versions_of_the_future_are_answered_in_version_0(broker):
-    with WireConnection(broker) as connection:
-        connection.sock.sendall(framed(header_of(api_versions.API_KEY, 99)))
-        response = connection.receive(api_versions.API_KEY, 0, 1)
+    with Wire.to(broker) as connection:
+        connection.frame(api_versions.Request(), api_versions.API_KEY, 0)  # the response is one to this
+        connection.socket.sendall(framed(header_of(api_versions.API_KEY, 99)))
+        response = connection.receive()
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert {key.api_key for key in response.api_keys} >= {0, 1, 3, 18}
-        assert connection.produce(TOPIC, 0, batch_of(b"and it may go on")).error_code == 0
+        assert connection.produce(TOPIC, batch_of(b"and it may go on")).error_code == 0
 
 
 def wrong_crc():
@@ -256,19 +264,19 @@ BATCHES = {
 @pytest.mark.parametrize("version", [3, 9])
 def test_a_batch_that_lies_is_refused_with_kafkas_error_and_the_connection_lives(broker, name, version):
     batch, code = BATCHES[name]
-    with WireConnection(broker) as connection:
-        good = connection.produce(TOPIC, 0, batch_of(b"before"), version)
+    with Wire.to(broker) as connection:
+        good = connection.produce(TOPIC, batch_of(b"before"), version=version)
         assert good.error_code == 0
-        assert connection.produce(TOPIC, 0, batch, version).error_code == code
-        after = connection.produce(TOPIC, 0, batch_of(b"after"), version)
+        assert connection.produce(TOPIC, batch, version=version).error_code == code
+        after = connection.produce(TOPIC, batch_of(b"after"), version=version)
         assert (after.error_code, after.base_offset) == (0, good.base_offset + 1)
 
 
 def test_a_compressed_batch_of_noise_is_refused(broker):
-    with WireConnection(broker) as connection:
+    with Wire.to(broker) as connection:
         for codec in (1, 2, 3, 4, 5, 7):
             noise = random.Random(codec).randbytes(200)
-            result = connection.produce(TOPIC, 0, relabelled(attributes=codec, payload=noise))
+            result = connection.produce(TOPIC, relabelled(attributes=codec, payload=noise))
             assert result.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, 76), (codec, result)
 
 
@@ -288,16 +296,16 @@ def sound_frames():
     named = offset_commit.Request.OffsetCommitRequestTopic(name=TOPIC, partitions=[place])
     commit = offset_commit.Request(group_id="fuzz", topics=[named])
     return [
-        *(request_frame(join_group.API_KEY, version, join) for version in (0, 5, 9)),
-        *(request_frame(sync_group.API_KEY, version, sync) for version in (0, 3, 5)),
-        *(request_frame(heartbeat.API_KEY, version, beat) for version in (0, 4)),
-        *(request_frame(offset_commit.API_KEY, version, commit) for version in (1, 2, 7, 8, 10)),
-        *(request_frame(produce.API_KEY, version, produce_request(TOPIC, 0, batch_of(b"fuzz"))) for version in (3, 9)),
-        *(request_frame(1, version, fetch_request(TOPIC, 0, 0)) for version in (4, 12)),
-        *(request_frame(metadata.API_KEY, version, metadata.Request(topics=[])) for version in (1, 12)),
-        *(request_frame(api_versions.API_KEY, version, api_versions.Request()) for version in (0, 3)),
-        *(request_frame(list_offsets.API_KEY, version, offsets) for version in (1, 7)),
-        *(request_frame(init_producer_id.API_KEY, version, init_producer_id.Request()) for version in (0, 4)),
+        *(request_frame(join, join_group.API_KEY, version) for version in (0, 5, 9)),
+        *(request_frame(sync, sync_group.API_KEY, version) for version in (0, 3, 5)),
+        *(request_frame(beat, heartbeat.API_KEY, version) for version in (0, 4)),
+        *(request_frame(commit, offset_commit.API_KEY, version) for version in (1, 2, 7, 8, 10)),
+        *(request_frame(produce_of(batch_of(b"fuzz")), produce.API_KEY, version) for version in (3, 9)),
+        *(request_frame(fetch_request([(TOPIC, 0, 0)]), 1, version) for version in (4, 12)),
+        *(request_frame(metadata.Request(topics=[]), metadata.API_KEY, version) for version in (1, 12)),
+        *(request_frame(api_versions.Request(), api_versions.API_KEY, version) for version in (0, 3)),
+        *(request_frame(offsets, list_offsets.API_KEY, version) for version in (1, 7)),
+        *(request_frame(init_producer_id.Request(), init_producer_id.API_KEY, version) for version in (0, 4)),
     ]
 
 
@@ -336,12 +344,12 @@ def test_random_bytes_end_in_whole_responses_and_a_closed_connection(broker):
         else:
             frames = [damaged(rng, rng.choice(sound)) for _ in range(rng.randrange(1, 5))]
             data = b"".join([rng.choice(sound), *frames] if rng.random() < 0.5 else frames)
-        with WireConnection(broker) as connection:
+        with Wire.to(broker) as connection:
             cut = rng.randrange(len(data)) if number % 3 == 0 else 0
             try:
-                connection.sock.sendall(data[:cut])
-                connection.sock.sendall(data[cut:])
-                connection.sock.shutdown(socket.SHUT_WR)
+                connection.socket.sendall(data[:cut])
+                connection.socket.sendall(data[cut:])
+                connection.socket.shutdown(socket.SHUT_WR)
             except OSError:
                 pass  # closed at the first part
             try:
@@ -356,11 +364,11 @@ def test_random_bytes_end_in_whole_responses_and_a_closed_connection(broker):
 
 
 def test_the_log_of_the_abused_topic_is_sound(broker):
-    with WireConnection(broker) as connection:
-        end = connection.produce(TOPIC, 0, batch_of(b"last")).base_offset + 1
+    with Wire.to(broker) as connection:
+        end = connection.produce(TOPIC, batch_of(b"last")).base_offset + 1
         offset = 0
         while offset < end:
-            part = connection.fetch(TOPIC, 0, offset)
+            part = connection.fetch(TOPIC, offset)
             assert part.error_code == 0
             data, at = bytes(part.records), 0
             while at + HEADER.size <= len(data) and at + 12 + int.from_bytes(data[at + 8 : at + 12], "big") <= len(
@@ -373,7 +381,7 @@ def test_the_log_of_the_abused_topic_is_sound(broker):
 
 def test_the_sound_frames_of_the_fuzzer_are_sound(broker):
     for frame in sound_frames():
-        with WireConnection(broker) as connection:
-            connection.sock.sendall(frame)
-            connection.sock.shutdown(socket.SHUT_WR)
+        with Wire.to(broker) as connection:
+            connection.socket.sendall(frame)
+            connection.socket.shutdown(socket.SHUT_WR)
             assert frames_in(connection.to_end()) == 1

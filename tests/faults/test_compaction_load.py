@@ -14,8 +14,8 @@ import pytest
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.testing import Broker
-from tests.api.wire import Wire
 from tests.shm.compaction_model import parse
+from tests.wire import Wire
 
 pytestmark = pytest.mark.timeout(400)
 

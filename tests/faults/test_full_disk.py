@@ -2,10 +2,8 @@
 
 import json
 import os
-import select
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,8 @@ from kafka import KafkaProducer
 from odradek.storage.file_names import RESERVE
 from odradek.testing import Broker
 from tests.faults.small_disk import SmallDisk
-from tests.faults.wire import WireConnection, batch_of
+from tests.waiting import until
+from tests.wire import Wire, batch
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("full-disk")]
 
@@ -31,16 +30,6 @@ CONFIG = {
     "odradek.log.dir.hard.free.percent": 4,
     "odradek.log.dir.soft.free.percent": 20,
 }
-
-
-def wait_for(what: str, holds: Callable[[], Any]) -> Any:
-    """Poll until `holds()` is true: the broker reports its state only by its status and its log."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
-        select.select([], [], [], 0.05)
-    return found
 
 
 def disk_of(broker: Broker, number: int = 0) -> str:
@@ -95,9 +84,9 @@ class Acknowledged:
 def fill_with_records(broker: Broker, topic: str) -> int:
     """Append to a topic until the broker refuses; the last offset that was acknowledged."""
     last = -1
-    with WireConnection(broker) as connection:
+    with Wire.to(broker) as connection:
         while True:
-            part = connection.produce(topic, 0, batch_of(b"b" * 200_000))
+            part = connection.produce(topic, batch(b"b" * 200_000))
             if part.error_code:
                 assert part.error_code == NOT_ENOUGH_REPLICAS
                 assert "disk" in part.error_message
@@ -136,20 +125,20 @@ def test_librdkafka_waits_at_a_full_disk_and_goes_on_when_a_topic_is_deleted(
     client.send("t", 500)
     assert client.producer.flush(PATIENCE_S) == 0
     fill_with_records(broker, "ballast")
-    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    until(lambda: disk_of(broker) == "full", "the disk is full")
     client.send("t", 500)
     assert client.producer.flush(1.0) > 0  # they are tried again and again
     assert len(client.records) == 500 and client.failed == []
-    with WireConnection(broker) as connection:  # consumers are not disturbed
-        assert connection.fetch("t", 0, 0).records
+    with Wire.to(broker) as connection:  # consumers are not disturbed
+        assert connection.fetch("t", 0).records
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
     assert client.producer.flush(PATIENCE_S) == 0
     assert client.failed == [] and len(client.records) == 1000
-    wait_for("the disk has room", lambda: disk_of(broker) == "roomy")
+    until(lambda: disk_of(broker) == "roomy", "the disk has room")
     assert read_all(broker, "t", 1000).keys() == client.records.keys()
     for word in ("is full", "has enough space again"):
-        wait_for(f"the log says {word!r}", lambda word=word: word in broker.log_file.read_text())
+        until(lambda word=word: word in broker.log_file.read_text(), f"the log says {word!r}")
     assert "Traceback" not in broker.log_file.read_text()
     broker.kill()
     broker.start()
@@ -158,7 +147,7 @@ def test_librdkafka_waits_at_a_full_disk_and_goes_on_when_a_topic_is_deleted(
 
 def test_kafka_python_waits_as_well(broker: Broker, disk: SmallDisk) -> None:
     taken = disk.fill(leave=MIB)
-    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    until(lambda: disk_of(broker) == "full", "the disk is full")
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, retries=1000, retry_backoff_ms=50, acks="all")
     try:
         future = producer.send("t", b"value", partition=0)
@@ -175,21 +164,21 @@ def test_a_write_that_finds_no_room_is_refused_names_its_file_and_leaves_nothing
 ) -> None:
     """Another process fills the disk between two checks of the cleaner."""
     (cleaner,) = [one["pid"] for one in broker.processes() if one["kind"] == "cleaner"]
-    with WireConnection(broker) as connection:
-        assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
+    with Wire.to(broker) as connection:
+        assert connection.produce("t", batch(b"kept")).error_code == 0
         os.kill(cleaner, signal.SIGSTOP)
         taken = disk.fill()
-        part = connection.produce("t", 0, batch_of(b"v" * 500_000))
+        part = connection.produce("t", batch(b"v" * 500_000))
         os.kill(cleaner, signal.SIGCONT)
         assert part.error_code == NOT_ENOUGH_REPLICAS
-        wait_for("full", lambda: disk_of(broker) == "full")
-        assert connection.produce("t", 1, batch_of(b"v")).error_code == NOT_ENOUGH_REPLICAS
-        assert connection.fetch("t", 0, 0).high_watermark == 1
-        wait_for("the log names the file", lambda: "No space left on device" in broker.log_file.read_text() or None)
+        until(lambda: disk_of(broker) == "full", "full")
+        assert connection.produce("t", batch(b"v"), 1).error_code == NOT_ENOUGH_REPLICAS
+        assert connection.fetch("t", 0).high_watermark == 1
+        until(lambda: "No space left on device" in broker.log_file.read_text() or None, "the log names the file")
         taken.unlink()
-        part = wait_for(
+        part = until(
+            lambda: (lambda one: one if one.error_code == 0 else None)(connection.produce("t", batch(b"after"))),
             "an append succeeds",
-            lambda: (lambda one: one if one.error_code == 0 else None)(connection.produce("t", 0, batch_of(b"after"))),
         )
         assert part.base_offset == 1
     (size,) = [path.stat().st_size for path in (disk.path / "data" / "t-0").glob("*.log")]
@@ -200,18 +189,18 @@ def test_a_write_that_finds_no_room_is_refused_names_its_file_and_leaves_nothing
 
 def test_topics_are_made_and_deleted_on_a_disk_that_is_full(broker: Broker, disk: SmallDisk) -> None:
     taken = disk.fill(leave=MIB)
-    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    until(lambda: disk_of(broker) == "full", "the disk is full")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic("late", 2, 1)])["late"].result(PATIENCE_S)
     admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
     taken.unlink()
-    with WireConnection(broker) as connection:
-        wait_for("the new topic takes records", lambda: connection.produce("late", 0, batch_of(b"v")).error_code == 0)
+    with Wire.to(broker) as connection:
+        until(lambda: connection.produce("late", batch(b"v")).error_code == 0, "the new topic takes records")
 
 
 def test_a_partition_made_without_room_is_opened_when_there_is_some(broker: Broker, disk: SmallDisk) -> None:
     taken = disk.fill()
-    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    until(lambda: disk_of(broker) == "full", "the disk is full")
     also_taken = disk.fill_up()  # what the reserve gave back
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     try:
@@ -220,21 +209,21 @@ def test_a_partition_made_without_room_is_opened_when_there_is_some(broker: Brok
         print(f"refused: {error}")
     taken.unlink()
     also_taken.unlink()
-    wait_for("the disk has room", lambda: disk_of(broker) == "roomy")
+    until(lambda: disk_of(broker) == "roomy", "the disk has room")
     if "late" not in admin.list_topics(timeout=PATIENCE_S).topics:
         try:
             admin.create_topics([NewTopic("late", 1, 1)])["late"].result(PATIENCE_S)
         except KafkaException as error:  # the first request, given up by its client, was not by the broker
             assert error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-    with WireConnection(broker) as connection:
-        wait_for("it takes records", lambda: connection.produce("late", 0, batch_of(b"v")).error_code == 0)
+    with Wire.to(broker) as connection:
+        until(lambda: connection.produce("late", batch(b"v")).error_code == 0, "it takes records")
 
 
 def fill_to_the_last_byte(broker: Broker, disk: SmallDisk) -> None:
     """Also fill the blocks that the reserve frees."""
     disk.fill()
-    wait_for("the disk is full", lambda: disk_of(broker) == "full")
-    wait_for("the reserve is given back", lambda: not (disk.path / "data" / RESERVE).exists())
+    until(lambda: disk_of(broker) == "full", "the disk is full")
+    until(lambda: not (disk.path / "data" / RESERVE).exists(), "the reserve is given back")
     disk.fill_up()
     assert disk.free() == 0
 
@@ -245,31 +234,31 @@ def coordinator_of(broker: Broker) -> dict[str, Any]:
 
 
 def test_a_coordinator_that_dies_starts_again_on_a_disk_without_a_free_byte(broker: Broker, disk: SmallDisk) -> None:
-    with WireConnection(broker) as connection:
-        assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
+    with Wire.to(broker) as connection:
+        assert connection.produce("t", batch(b"kept")).error_code == 0
     fill_to_the_last_byte(broker, disk)
     for _ in range(3):
         before = coordinator_of(broker)["pid"]
         os.kill(before, signal.SIGKILL)
-        wait_for(
-            "another coordinator serves",
+        until(
             lambda before=before: (
                 coordinator_of(broker)["pid"] not in (None, before) and coordinator_of(broker)["state"] == "serving"
             ),
+            "another coordinator serves",
         )
         disk.fill_up()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
     for name in ("somebody-elses", "somebody-elses-too"):
         (disk.path / name).unlink()
-    with WireConnection(broker) as connection:
-        wait_for("records are taken", lambda: connection.produce("t", 0, batch_of(b"after")).error_code == 0)
+    with Wire.to(broker) as connection:
+        until(lambda: connection.produce("t", batch(b"after")).error_code == 0, "records are taken")
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_broker_starts_on_a_disk_without_a_free_byte(broker: Broker, disk: SmallDisk, end: str) -> None:
-    with WireConnection(broker) as connection:
-        assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
+    with Wire.to(broker) as connection:
+        assert connection.produce("t", batch(b"kept")).error_code == 0
     fill_to_the_last_byte(broker, disk)
     broker.stop() if end == "stop" else broker.kill()
     disk.fill_up()
@@ -279,10 +268,10 @@ def test_a_broker_starts_on_a_disk_without_a_free_byte(broker: Broker, disk: Sma
     admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
     for name in ("somebody-elses", "somebody-elses-too"):
         (disk.path / name).unlink()
-    with WireConnection(broker) as connection:
-        part = wait_for(
+    with Wire.to(broker) as connection:
+        part = until(
+            lambda: (lambda one: one if one.error_code == 0 else None)(connection.produce("t", batch(b"after"))),
             "records are taken",
-            lambda: (lambda one: one if one.error_code == 0 else None)(connection.produce("t", 0, batch_of(b"after"))),
         )
         assert part.base_offset == 1
     assert "Traceback" not in broker.log_file.read_text()
@@ -290,9 +279,9 @@ def test_a_broker_starts_on_a_disk_without_a_free_byte(broker: Broker, disk: Sma
 
 def test_the_soft_limit_warns_and_refuses_nobody(broker: Broker, disk: SmallDisk) -> None:
     disk.fill(leave=8 * MIB)
-    wait_for("low", lambda: disk_of(broker) == "low")
-    with WireConnection(broker) as connection:
-        assert connection.produce("t", 0, batch_of(b"v")).error_code == 0
-    wait_for("the log says so", lambda: "is low on space" in broker.log_file.read_text())
+    until(lambda: disk_of(broker) == "low", "low")
+    with Wire.to(broker) as connection:
+        assert connection.produce("t", batch(b"v")).error_code == 0
+    until(lambda: "is low on space" in broker.log_file.read_text(), "the log says so")
     (shown,) = broker.status()["log_dirs"]
     assert shown["free_bytes"] < shown["total_bytes"] * 0.2 and json.dumps(shown)

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from odradek.storage.batch_file import Damage, read_file
 from odradek.storage.checkpoints import read_gap_limit, read_offset_checkpoint
 from odradek.testing import Broker
-from tests.api.wire import Wire
 from tests.waiting import until
+from tests.wire import Wire
 
 SEGMENT_BYTES = 1 << 20
 VALUE_BYTES = 20_000  # some fifty records a segment

@@ -28,8 +28,8 @@ from tests.faults.process_faults import (
     stop_one_for_a_while,
     stop_supervisor_for_a_while,
 )
-from tests.faults.wire import TIMEOUT_S, WireConnection, batch_of
 from tests.waiting import PATIENCE_S
+from tests.wire import TIMEOUT_S, Wire, batch
 
 TOPIC, PARTITIONS = "killed", 4
 ROUNDS = max(18, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")))
@@ -140,14 +140,14 @@ def two_workers(tmp_path):
     """A broker and one connection to each of its two workers, by ordinal; stopped processes are not restarted."""
     with (
         Broker(CONFIG | LONG_STILL, {TOPIC: PARTITIONS}, directory=tmp_path) as broker,
-        WireConnection(broker) as first,
+        Wire.to(broker) as first,
     ):
-        first.produce(TOPIC, 0, batch_of(b"first"))
+        first.produce(TOPIC, batch(b"first"))
         while sum(worker["connections"] for worker in processes_of(broker, "worker")) != 1:
             continue  # the connection that made the topic is not counted out yet, or this one not counted in
         (of_first,) = [worker["ordinal"] for worker in processes_of(broker, "worker") if worker["connections"]]
-        with WireConnection(broker) as second:
-            second.produce(TOPIC, 0, batch_of(b"second"))
+        with Wire.to(broker) as second:
+            second.produce(TOPIC, batch(b"second"))
             while {worker["connections"] for worker in processes_of(broker, "worker")} != {1}:
                 continue
             yield broker, {of_first: first, 1 - of_first: second}
@@ -167,9 +167,9 @@ def busy(connection, partition):
     def run():
         try:
             while True:
-                codes.add(connection.produce(TOPIC, partition, batch_of(b"of the victim" * 100)).error_code)
+                codes.add(connection.produce(TOPIC, batch(b"of the victim" * 100), partition).error_code)
                 begun.set()
-        except ConnectionError:
+        except (ConnectionError, EOFError):
             return
 
     thread = threading.Thread(target=run, daemon=True)
@@ -179,7 +179,7 @@ def busy(connection, partition):
         yield
     finally:
         try:
-            connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # lost already, with the worker
         thread.join(PATIENCE_S)
@@ -189,9 +189,9 @@ def busy(connection, partition):
 def append_and_fetch(connection, partition):
     """Write and read one record; return the seconds that it took."""
     began = time.monotonic()
-    result = connection.produce(TOPIC, partition, batch_of(b"of the other worker"))
+    result = connection.produce(TOPIC, batch(b"of the other worker"), partition)
     assert result.error_code == 0, result
-    read = connection.fetch(TOPIC, partition, result.base_offset)
+    read = connection.fetch(TOPIC, result.base_offset, partition)
     assert read.error_code == 0 and b"of the other worker" in bytes(read.records)
     assert read.high_watermark > result.base_offset
     return time.monotonic() - began
@@ -247,7 +247,7 @@ def test_produce_and_fetch_go_on_while_the_coordinator_stands_still(two_workers)
     try:
         signal.pidfd_send_signal(victim, signal.SIGSTOP)
         times = [append_and_fetch(connections[number % 2], number % PARTITIONS) for number in range(200)]
-        with WireConnection(broker) as fresh:
+        with Wire.to(broker) as fresh:
             times.append(append_and_fetch(fresh, 0))
         print(f"\n{len(times)} appends and fetches without a coordinator, the slowest {max(times) * 1000:.0f} ms")
         assert max(times) < TIMEOUT_S

@@ -19,9 +19,9 @@ from odradek.storage.batch import read_batches
 from odradek.storage.checkpoints import read_leader_epochs
 from odradek.testing import Broker
 from tests import toolchains
-from tests.api.wire import Wire, batch
 from tests.faults.lossy_disk import LossyDisk, missing
 from tests.waiting import until
+from tests.wire import Wire, batch
 
 LATEST = -1
 CONFIG = {

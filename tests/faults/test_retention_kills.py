@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, fetch_request
 from tests.faults.checker import RecordId, decode_id, faults
 from tests.faults.load import Load
 from tests.faults.process_faults import kill_group, kill_one, stop_one_for_a_while
 from tests.waiting import until
+from tests.wire import Wire, batch, fetch_request
 
 TOPIC, PARTITIONS = "aging", 3
 ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "12"))

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from odradek.storage.batch import CorruptBatchError, read_batch
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.testing import Broker
-from tests.faults.wire import WireConnection, batch_of
 from tests.waiting import until
+from tests.wire import Wire, batch
 
 TOPIC = "rotting"
 RECORDS = 40
@@ -23,9 +23,9 @@ def test_a_flipped_bit_behind_the_recovery_point_is_told_by_the_crc(tmp_path, co
     with Broker(
         config, {TOPIC: {"partitions": 1, "flush.ms": "50", "segment.bytes": "1000"}}, directory=tmp_path
     ) as broker:
-        with WireConnection(broker) as wire:
+        with Wire.to(broker) as wire:
             for number in range(RECORDS):
-                assert wire.produce(TOPIC, 0, batch_of(b"%d" % number * 30)).error_code == 0
+                assert wire.produce(TOPIC, batch(b"%d" % number * 30)).error_code == 0
         checkpoint = broker.data_dir / "recovery-point-offset-checkpoint"
         until(  # a start after a kill reads the segment that holds the recovery point
             lambda: read_offset_checkpoint(checkpoint).get((TOPIC, 0), 0) == RECORDS,
@@ -38,13 +38,13 @@ def test_a_flipped_bit_behind_the_recovery_point_is_told_by_the_crc(tmp_path, co
         content[second_batch + 80] ^= 1
         first.write_bytes(content)
         broker.start()
-        with WireConnection(broker) as wire:
-            whole = wire.fetch(TOPIC, 0, 0)
+        with Wire.to(broker) as wire:
+            whole = wire.fetch(TOPIC, 0)
             assert (whole.error_code, whole.high_watermark) == (0, RECORDS)
             _, at = read_batch(whole.records)
             with pytest.raises(CorruptBatchError):
                 read_batch(whole.records, at)
-            assert read_batch(wire.fetch(TOPIC, 0, 2).records)[0].base_offset == 2
+            assert read_batch(wire.fetch(TOPIC, 2).records)[0].base_offset == 2
         consumer = Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused", "check.crcs": True,
              "enable.auto.commit": False, "auto.offset.reset": "error"}

@@ -11,10 +11,10 @@ import pytest
 
 from odradek.protocol.schemas import delete_records, fetch, incremental_alter_configs
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, fetch_request
 from tests.faults.small_disk import SmallDisk
 from tests.faults.unlinked_files import unlinked_files
 from tests.waiting import until
+from tests.wire import Wire, batch, fetch_request
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("space-of-removed-files")]
 

@@ -9,24 +9,24 @@ import pytest
 
 from odradek.protocol.schemas import api_versions, fetch
 from odradek.testing import Broker
-from tests.faults.wire import FETCH_VERSION, WireConnection, batch_of, fetch_request
 from tests.waiting import until
+from tests.wire import FETCH_VERSION, Wire, batch, fetch_request
 
 TOPIC, PARTITIONS = "stopped", 2
 CONNECTIONS, POLLING = 500, 200
 POLL_MS = 200_000
 CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20}
 CLEAN = ".kafka_cleanshutdown"
-RECOVERED = "was not closed in order"
+RECOVERED = "was not shut down cleanly"
 
 pytestmark = [pytest.mark.timeout(300)]
 
 
 def append(broker, count, partition=0):
     """Write records, one per batch; return the last offset."""
-    with WireConnection(broker) as connection:
+    with Wire.to(broker) as connection:
         for _ in range(count):
-            result = connection.produce(TOPIC, partition, batch_of(b"kept" * 50))
+            result = connection.produce(TOPIC, batch(b"kept" * 50), partition)
             assert result.error_code == 0
         return result.base_offset
 
@@ -38,19 +38,21 @@ def log_since(broker, at):
 def test_a_stop_with_500_connections_answers_the_long_polls_and_is_quick(tmp_path):
     with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker, contextlib.ExitStack() as stack:
         last = append(broker, 5)
-        connections = [stack.enter_context(WireConnection(broker)) for _ in range(CONNECTIONS)]
+        connections = [stack.enter_context(Wire.to(broker)) for _ in range(CONNECTIONS)]
         polls = {
-            connection: connection.send(fetch.API_KEY, FETCH_VERSION, fetch_request(TOPIC, 0, last + 1, POLL_MS))
+            connection: connection.send(
+                fetch_request([(TOPIC, 0, last + 1)], wait_ms=POLL_MS), fetch.API_KEY, FETCH_VERSION
+            )
             for connection in connections[:POLLING]
         }
         for connection in connections[POLLING:]:  # after these are answered, each worker has read what came before
-            connection.ask(api_versions.API_KEY, 0, api_versions.Request())
+            connection.ask(api_versions.Request(), api_versions.API_KEY, 0)
         until(lambda: broker.status()["connections"] == CONNECTIONS, "all others are closed, the supervisor knows")
         began = time.monotonic()
         broker.stop()
         took = time.monotonic() - began
         for connection, correlation_id in polls.items():
-            (topic,) = connection.receive(fetch.API_KEY, FETCH_VERSION, correlation_id).responses
+            (topic,) = connection.receive(correlation_id).responses
             part = topic.partitions[0]
             assert (part.error_code, bytes(part.records or b""), part.high_watermark) == (0, b"", last + 1)
         assert [connection.to_end() for connection in connections] == [b""] * CONNECTIONS
@@ -96,7 +98,7 @@ def test_a_start_after_a_kill_recovers(tmp_path, way):
         assert not (broker.data_dir / CLEAN).exists()
         (path,) = broker.data_dir.glob(f"{TOPIC}-0/*.log")
         end = batches_end(path, last + 1)
-        torn = batch_of(b"never acknowledged" * 20)[:100]  # as an append cut off by the death of its writer
+        torn = batch(b"never acknowledged" * 20)[:100]  # as an append cut off by the death of its writer
         with path.open("r+b") as log:
             log.seek(end)
             log.write(torn)
@@ -105,9 +107,9 @@ def test_a_start_after_a_kill_recovers(tmp_path, way):
         assert f"{broker.data_dir} {RECOVERED}" in log_since(broker, at)
         assert path.read_bytes()[end : end + len(torn)] in (b"", bytes(len(torn)))
         assert append(broker, 1) == last + 1
-        with WireConnection(broker) as connection:
+        with Wire.to(broker) as connection:
             for offset in range(last + 2):
-                part = connection.fetch(TOPIC, 0, offset)
+                part = connection.fetch(TOPIC, offset)
                 assert part.error_code == 0 and int.from_bytes(bytes(part.records)[:8], "big") == offset
 
 

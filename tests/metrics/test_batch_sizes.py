@@ -4,10 +4,10 @@ import pytest
 
 from odradek.metrics.names import BATCH_BYTES
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, produce_request
 from tests.metrics.scraping import scrape
 from tests.metrics.test_reporter import CONFIG, kill
 from tests.storage.old_writer import message
+from tests.wire import Wire, batch, produce_request
 
 pytestmark = [pytest.mark.xdist_group("metrics-batches"), pytest.mark.timeout(300)]
 

@@ -18,9 +18,9 @@ from odradek.protocol.schemas import (
 )
 from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk
-from tests.api.wire import Wire, fetch_request
 from tests.metrics.scraping import scrape
 from tests.waiting import until
+from tests.wire import Wire, fetch_request
 
 pytestmark = [pytest.mark.xdist_group("connections-and-errors"), pytest.mark.timeout(600)]
 

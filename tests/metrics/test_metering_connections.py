@@ -17,8 +17,8 @@ from odradek.protocol.schemas import api_versions, heartbeat, join_group, metada
 from odradek.testing import Broker
 from tests import waiting
 from tests.api.test_old_formats import message_set
-from tests.api.wire import Wire, batch, fetch_request, produce_request
 from tests.metrics.outside import PATIENCE_S, Totals, memory_of, until, words_of
+from tests.wire import Wire, batch, fetch_request, produce_request
 
 pytestmark = [pytest.mark.xdist_group("metering"), pytest.mark.timeout(600)]
 

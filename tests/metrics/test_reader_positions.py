@@ -9,9 +9,9 @@ import pytest
 
 from odradek.metrics import pages
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, fetch_request, offsets
 from tests.metrics.outside import Totals, memory_of, until
 from tests.waiting import until as wait_until
+from tests.wire import Wire, batch, fetch_request, offsets
 
 pytestmark = [pytest.mark.xdist_group("reader-positions"), pytest.mark.timeout(300)]
 

@@ -17,10 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from odradek.protocol.schemas import incremental_alter_configs
 from odradek.testing import Broker
-from tests.api.wire import Wire
 from tests.committing import commit
 from tests.metrics.scraping import get, scrape, scrape_with_groups
 from tests.waiting import until
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(600)]
 

@@ -6,8 +6,9 @@ import resource
 from pathlib import Path
 
 import pytest
-from connection_driver import Driver, EchoHandler, framed
 from odradek._ext.net.connection import FrameResult
+
+from tests.net.connection_driver import Driver, EchoHandler, framed
 
 
 @pytest.fixture

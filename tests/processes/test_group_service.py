@@ -1,7 +1,6 @@
 """The coordinator's groups over partitions of a mapping: the consequences of appends that fail."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,21 +17,13 @@ from odradek.processes.coordinator import Coordinator
 from odradek.processes.group_service import GroupService
 from odradek.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
-
-DEADLINE_S = 90
+from tests.waiting import until_async as until
 
 
 @pytest.fixture
 def broker(tmp_path):
     with OneBroker(tmp_path) as made:
         yield made
-
-
-async def until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 async def nothing(*_):

@@ -14,8 +14,8 @@ from odradek.protocol.schemas import leave_group, offset_commit, produce
 from odradek.testing import Broker
 from odradek.testing.process_tree import open_files
 from tests.api.group_talk import GroupTalk
-from tests.api.wire import batch, produce_request, values
 from tests.waiting import until
+from tests.wire import batch, produce_request, values
 
 STILL_S = 1.2
 """Longer than a loop may be silent and then take what it finds as fresh."""

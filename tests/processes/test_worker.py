@@ -17,9 +17,9 @@ from odradek.processes.context import ProcessContext
 from odradek.processes.worker import Worker
 from odradek.protocol.schemas import api_versions, produce
 from odradek.testing import Broker
-from tests.api.wire import Wire, batch, produce_request
 from tests.shm.one_broker import OneBroker
 from tests.waiting import until
+from tests.wire import Wire, batch, produce_request
 
 LIMIT_S = 60
 

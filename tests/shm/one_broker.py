@@ -45,9 +45,18 @@ SETTINGS = {
 }
 
 
+PRODUCER = 7
+
+
 def batch(count: int = 1, *, value: bytes = b"v" * 20, timestamp: int = 1000, **fields: Any) -> bytes:
     """A batch of `count` equal records."""
     return build_batch([Record(value=value, timestamp=timestamp) for _ in range(count)], **fields)
+
+
+def numbered(sequence: int, count: int = 2, **fields: Any) -> bytes:
+    """A batch of an idempotent producer, `PRODUCER`: its sequence tells which of its batches are in a log."""
+    timestamp = 1000 + sequence
+    return batch(count, timestamp=timestamp, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence, **fields)
 
 
 def retain_at_once(broker: "OneBroker") -> None:

@@ -20,18 +20,17 @@ from odradek.protocol.schemas import fetch
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
 from odradek.shm.log_starts import Deletion, delete_records
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
-from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.shm.fault_build import require_fault_points
-from tests.shm.one_broker import OneBroker, batch, retain_at_once
+from tests.shm.one_broker import PRODUCER, OneBroker, batch, numbered, retain_at_once
 from tests.shm.test_compaction_faults import AROUND_THE_SWAPS, SWAP
 from tests.shm.test_producer_faults import ARENA, PUBLISH
 from tests.storage.old_writer import message, wrapper
+from tests.wire import fetch_request
 
 pytestmark = pytest.mark.faults
 require_fault_points()
 
-PRODUCER = 7
 SMALL_INTERVAL = 1  # every batch but the first gets its entries in the indexes
 
 
@@ -41,12 +40,6 @@ def broker(tmp_path: Path) -> Iterator[OneBroker]:
     data.mkdir()
     with OneBroker(data, processes=3) as made:
         yield made
-
-
-def numbered(sequence: int, count: int = 2, **fields: int) -> bytes:
-    """A batch of the idempotent producer."""
-    timestamp = 1000 + sequence
-    return batch(count, timestamp=timestamp, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence, **fields)
 
 
 def check(

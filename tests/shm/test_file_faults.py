@@ -16,20 +16,14 @@ from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.fault_build import require_fault_points
-from tests.shm.one_broker import OneBroker, batch
+from tests.shm.one_broker import OneBroker, batch, numbered
 
 pytestmark = pytest.mark.faults
 require_fault_points("FILE FAULT")
 
-PRODUCER = 7
 SMALL_INTERVAL = 1  # every batch but the first gets its entries in the indexes
 CHANGES = 0xFF & ~int(FileCall.CALL_READ)
 Work = Callable[[OneBroker, int], object]
-
-
-def numbered(sequence: int) -> bytes:
-    """A batch of the idempotent producer: its sequence tells which of them are in the log."""
-    return batch(2, timestamp=1000 + sequence, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
 
 
 def begun(broker: OneBroker, topic: str) -> int:

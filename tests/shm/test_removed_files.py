@@ -13,12 +13,12 @@ from odradek._ext.partition.removed_files import removed_files
 from odradek._ext.partition import slots
 from odradek.protocol.schemas import fetch
 from odradek.shm.removed_files import RemovedFiles
-from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker
 from tests.faults.unlinked_files import unlinked_files_of
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 from tests.waiting import until
+from tests.wire import fetch_request
 
 
 def unlinked(below: Path) -> list[str]:

@@ -11,9 +11,9 @@ from odradek._ext.storage.lookup import CorruptLogError, find_in_records, positi
 from odradek.storage import compression
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
 from odradek.storage.lookup import find_in_compressed, find_timestamp
-from tests.api.wire import with_crc
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill
+from tests.wire import with_crc
 
 
 class Opened:

@@ -24,6 +24,8 @@ from odradek.storage.batch import Record, build_batch, read_batches
 
 TIMEOUT_S = 90.0
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 3, 6
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+CONSUMER, REPLICA = -1, -2
 NOBODY = bytes(15) + b"\x01"
 """A topic id that no topic has."""
 
@@ -36,6 +38,11 @@ class Wire:
     def __init__(self, host: str, port: int) -> None:
         self._take(socket.create_connection((host, port), timeout=TIMEOUT_S))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @classmethod
+    def to(cls, broker: Any) -> "Wire":
+        """To a broker or a peer with `host` and `port`."""
+        return cls(broker.host, broker.port)
 
     @classmethod
     def over(cls, connected: socket.socket) -> "Wire":
@@ -60,22 +67,24 @@ class Wire:
         """The request's bytes; its answer is to be received after those of the frames made before."""
         number = next(self._numbers)
         self._sent.append((api_key, version, number))
-        header = RequestHeader(
-            request_api_key=api_key, request_api_version=version, correlation_id=number, client_id=self.client_id
-        )
-        return encode_frame(header, request_header_version(api_key, version), request, version)
+        return request_frame(request, api_key, version, number, self.client_id)
 
-    def send(self, request: Any, api_key: int, version: int) -> None:
-        """Send a request without waiting."""
+    def send(self, request: Any, api_key: int, version: int) -> int:
+        """Send a request without waiting; its correlation id."""
         self.socket.sendall(self.frame(request, api_key, version))
+        return self._sent[-1][2]
 
     def forget_answer(self) -> None:
         """The newest request gets no answer (acks=0)."""
         self._sent.pop()
 
-    def receive(self) -> Any:
-        """The answer to the oldest request without one, decoded to its last byte."""
+    def receive(self, correlation_id: int | None = None) -> Any:
+        """The answer to the oldest request without one, decoded to its last byte.
+
+        :param correlation_id: of that request; None if the caller does not know it.
+        """
         api_key, version, number = self._sent.pop(0)
+        assert correlation_id in (None, number)
         data = self.raw_frame()
         header, at = decode(ResponseHeader, response_header_version(api_key, version), data)
         assert header.correlation_id == number
@@ -98,6 +107,16 @@ class Wire:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
+
+    def to_end(self) -> bytes:
+        """What comes until the broker closes the connection, in order or by a reset."""
+        parts = []
+        try:
+            while data := self.socket.recv(1 << 16):
+                parts.append(data)
+        except ConnectionResetError:
+            pass  # a close with unread bytes in the broker's socket
+        return b"".join(parts)
 
     def _exactly(self, size: int) -> bytes:
         parts = []
@@ -136,7 +155,13 @@ class Wire:
         assert result.error_code == 0, result
 
     def produce(
-        self, topic: str | bytes, records: bytes | None, partition: int = 0, *, version: int = 9, acks: int = -1
+        self,
+        topic: str | bytes,
+        records: bytes | None,
+        partition: int = 0,
+        *,
+        version: int = PRODUCE_VERSION,
+        acks: int = -1,
     ) -> Any:
         """Produce to one partition; what the response says of it."""
         response = self.ask(produce_request([(topic, [(partition, records)])], acks), produce.API_KEY, version)
@@ -144,7 +169,7 @@ class Wire:
 
     def fetch(self, topic: str | bytes, offset: int, partition: int = 0, **options: Any) -> Any:
         """Fetch from one partition (options of `fetch_request`, and the version); what the response says of it."""
-        version = options.pop("version", 12)
+        version = options.pop("version", FETCH_VERSION)
         response = self.ask(fetch_request([(topic, partition, offset)], **options), fetch.API_KEY, version)
         assert response.error_code == 0
         return response.responses[0].partitions[0]
@@ -161,6 +186,22 @@ class Wire:
         request = make(replica_id=-1, topics=[make.ListOffsetsTopic(name=topic, partitions=[asked])], **options)
         return self.ask(request, list_offsets.API_KEY, version).topics[0].partitions[0]
 
+    def log_end(self, topic: str, partition: int) -> int:
+        """The partition's log end offset, as replicas see it."""
+        return self._latest(topic, partition, REPLICA)
+
+    def latest(self, topic: str, partition: int) -> int:
+        """The end of the partition, as consumers see it."""
+        return self._latest(topic, partition, CONSUMER)
+
+    def _latest(self, topic: str, partition: int, replica_id: int) -> int:
+        make = list_offsets.Request
+        asked = make.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        request = make(replica_id=replica_id, topics=[make.ListOffsetsTopic(name=topic, partitions=[asked])])
+        found = self.ask(request, list_offsets.API_KEY, 6).topics[0].partitions[0]
+        assert found.error_code == 0, found
+        return int(found.offset)
+
     def until_led(self, topic: str, partitions: int = 1) -> None:
         """Ask until each partition has a leader here: Kafka answers CreateTopics before its log is open."""
         for partition in range(partitions):
@@ -172,6 +213,30 @@ class Wire:
         topics = [metadata.Request.MetadataRequestTopic(name=name) for name in names]
         request = metadata.Request(topics=topics, allow_auto_topic_creation=create)
         return self.ask(request, metadata.API_KEY, version)
+
+
+def request_frame(
+    request: Any, api_key: int, version: int, correlation_id: int = 1, client_id: str | None = "wire"
+) -> bytes:
+    """A request as it is sent, its length first."""
+    header = RequestHeader(
+        request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    return encode_frame(header, request_header_version(api_key, version), request, version)
+
+
+def frames_in(data: bytes) -> int:
+    """How many frames `data` is; raises ValueError if it is not whole frames."""
+    count = at = 0
+    while at < len(data):
+        if at + 4 > len(data):
+            raise ValueError("a frame's length is cut off")
+        size = int.from_bytes(data[at : at + 4], "big", signed=True)
+        if size < 4 or at + 4 + size > len(data):
+            raise ValueError(f"a frame of {size} bytes, {len(data) - at - 4} are there")
+        at += 4 + size
+        count += 1
+    return count
 
 
 def batch(*values: bytes, key: bytes | None = b"k", timestamp: int | None = None, **fields: Any) -> bytes:
