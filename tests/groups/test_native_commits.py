@@ -15,7 +15,7 @@ from odradek.api import offset_commit as api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall
 from odradek.api.table import BY_KEY
-from odradek.groups.offsets import Committed, Offsets, offset_record
+from odradek.groups.offsets import CommittedOffset, Offsets, offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.net.forward_frames import ForwardContext
 from odradek.protocol import ProtocolError, decode, encode
@@ -53,7 +53,7 @@ def topics(tmp_path_factory):
 class Recorder:
     """Groups that record requests. :param outcome: the result of every commit."""
 
-    settings = GroupSettings(offset_metadata_max_bytes=LONGEST_NOTE)
+    shards = SimpleNamespace(settings=GroupSettings(offset_metadata_max_bytes=LONGEST_NOTE))
 
     def __init__(self, outcome):
         self.outcome = outcome
@@ -301,9 +301,9 @@ def test_the_least_of_hashes_has_no_opposite():
 
 
 def test_committed_offsets_are_equal_by_value():
-    one = Committed(5, 1, "m", 7)
-    assert one == Committed(5, 1, "m", 7, -1)
-    assert hash(one) == hash(Committed(5, 1, "m", 7, -1))
-    assert one != Committed(5, 1, "m", 8)
+    one = CommittedOffset(5, 1, "m", 7)
+    assert one == CommittedOffset(5, 1, "m", 7, -1)
+    assert hash(one) == hash(CommittedOffset(5, 1, "m", 7, -1))
+    assert one != CommittedOffset(5, 1, "m", 8)
     assert one != (5, 1, "m", 7, -1)
-    assert repr(one) == "Committed(5, 1, 'm', 7, -1)"
+    assert repr(one) == "CommittedOffset(5, 1, 'm', 7, -1)"

@@ -46,7 +46,7 @@ class Bench:
         self.timers, self.log = HandTimers(), HandLog()
         settings = GroupSettings(min_session_timeout_ms=1)
         self.groups = GroupCoordinator(self.timers, settings, 1, FewTopics(), None, lambda _: None)
-        self.groups.begin(0, self.log)
+        self.groups.shards.begin(0, self.log)
         self.groups.loaded(0)
         self.view = SimpleNamespace(groups=self.groups)
         self.natively = natively

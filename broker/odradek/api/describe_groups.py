@@ -31,7 +31,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 def _described(group_id: str, call: GroupCall) -> Any:
     make = Response.DescribedGroup
-    error, entry = call.view.groups.find(group_id)
+    error, entry = call.view.groups.shards.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
     if entry is None or entry.classic is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek._ext.api.offset_commits import Committed
+from odradek._ext.api.offset_commits import CommittedOffset
 from odradek.groups.environment import Record
 from odradek.groups.offsets import CommitRequest, Place, offset_record
 from odradek.protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ class Commit:
     member_id: str
     generation_id: int
     instance_id: str | None
-    offsets: Mapping[Place, Committed]
+    offsets: Mapping[Place, CommittedOffset]
     knows_epochs: bool = True
 
     def __len__(self) -> int:
@@ -39,12 +39,12 @@ class Commit:
         for (topic, partition), committed in self.offsets.items():
             yield offset_record(self.group_id, topic, partition, committed)
 
-    def items(self) -> ItemsView[Place, Committed]:
+    def items(self) -> ItemsView[Place, CommittedOffset]:
         """Each place with what is to be committed there."""
         return self.offsets.items()
 
-    def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:
-        """Store it in memory: {topic: {partition: Committed}}."""
+    def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
+        """Store it in memory: {topic: {partition: CommittedOffset}}."""
         for (topic, partition), committed in self.offsets.items():
             offsets.setdefault(topic, {})[partition] = committed
 
