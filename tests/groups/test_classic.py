@@ -27,7 +27,7 @@ class Room:
         )
 
     def _persist(self, group, assignments, then):
-        self.stored.append((group.generation_id, dict(assignments)))
+        self.stored.append((group.rebalance.generation_id, dict(assignments)))
         if self.hold:
             self.held.append(then)
         else:
@@ -44,7 +44,7 @@ class Room:
 
     def sync(self, member_id, generation, assignments=(), **options):
         once = Once()
-        self.group.sync(SyncRequest(member_id, generation, dict(assignments), **options), once)
+        self.group.rebalance.sync(SyncRequest(member_id, generation, dict(assignments), **options), once)
         return once
 
     def settled(self, count=2, **options):
@@ -57,7 +57,7 @@ class Room:
         syncs = [self.sync(one, answers[0].generation_id) for one in ids[1:]]
         self.sync(leader, answers[0].generation_id, {one: one.encode() for one in ids})
         assert all(one.answer.assignment for one in syncs)
-        assert self.group.state is State.STABLE
+        assert self.group.rebalance.state is State.STABLE
         return ids
 
 
@@ -80,7 +80,7 @@ def test_a_new_dynamic_member_rejoins_with_the_member_id_it_received():
     room = Room(delay_ms=0)
     told = room.join(id_required=True).answer
     assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-    assert room.group.state is State.EMPTY
+    assert room.group.rebalance.state is State.EMPTY
     assert room.join(told.member_id, id_required=True).answer.error is ErrorCode.NONE
     other = room.join(id_required=True).answer
     room.timers.advance(SESSION_MS)
@@ -108,7 +108,7 @@ def test_an_assignment_that_cannot_be_stored_makes_the_group_rebalance():
     room.timers.advance(2 * DELAY_MS)
     answer = room.sync(join.answer.member_id, 1, {join.answer.member_id: b"x"}).answer
     assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert room.group.state is State.PREPARING_REBALANCE
+    assert room.group.rebalance.state is State.PREPARING_REBALANCE
 
 
 def test_a_member_that_leaves_makes_the_others_rebalance():
@@ -125,7 +125,7 @@ def test_a_member_without_heartbeats_is_expelled_and_one_with_heartbeats_is_not(
     leader, follower = room.settled()
     for _ in range(3):
         room.timers.advance(SESSION_MS - 1)
-        if room.group.state is State.STABLE:
+        if room.group.rebalance.state is State.STABLE:
             assert room.group.heartbeat(leader, 1) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
     room.timers.advance(1)
     assert follower not in room.group.members
@@ -207,7 +207,7 @@ def test_a_rejoining_static_member_keeps_its_assignment_without_a_rebalance(skip
     assert (back.leader == back.member_id) is skip
     assert room.sync(back.member_id, 1, instance_id=name).answer.assignment == leader.encode()
     assert room.group.heartbeat(leader, 1, name) is ErrorCode.FENCED_INSTANCE_ID
-    assert room.group.state is State.STABLE
+    assert room.group.rebalance.state is State.STABLE
 
 
 def test_a_static_member_with_another_subscription_makes_the_group_rebalance():
@@ -235,7 +235,7 @@ def test_a_rebalance_does_not_wait_for_a_member_that_the_maximum_size_refuses():
     assert waiting.waits, "for the one that was told an id"
     assert room.join(told.member_id, id_required=True).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert waiting.answer.error is ErrorCode.NONE
-    assert not room.group.pending
+    assert not room.group.roster.pending
 
 
 def test_a_session_is_suspended_while_a_response_is_pending():
@@ -314,7 +314,7 @@ def test_a_rebalance_does_not_wait_for_members_that_leave_together():
     assert joins[second].answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     told = joins[first].answer
     assert (told.generation_id, [one[0] for one in told.members]) == (2, [first])
-    assert room.group.state is State.COMPLETING_REBALANCE
+    assert room.group.rebalance.state is State.COMPLETING_REBALANCE
 
 
 def test_texts_of_clients_are_kept_with_bounded_length():

@@ -44,7 +44,7 @@ class Schedule(RuleBasedStateMachine):
         self.generations = []
 
     def persist(self, group, assignments, then):
-        self.generations.append((group.generation_id, dict(assignments)))
+        self.generations.append((group.rebalance.generation_id, dict(assignments)))
         self.pending.append(then)
 
     @rule(target=clients, static=st.booleans())
@@ -94,7 +94,7 @@ class Schedule(RuleBasedStateMachine):
                     for p in range(PARTITIONS):
                         to = client.members[p % len(client.members)][0]
                         assignments[to] = assignments.get(to, b"") + bytes([p])
-                self.group.sync(
+                self.group.rebalance.sync(
                     SyncRequest(client.member_id, client.generation, assignments, client.instance_id), client.sync
                 )
             elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -141,21 +141,21 @@ class Schedule(RuleBasedStateMachine):
         held = [
             p
             for client in self.all
-            if client.held and client.held[0] == self.group.generation_id
+            if client.held and client.held[0] == self.group.rebalance.generation_id
             for p in client.held[1]
         ]
-        if self.group.state is State.STABLE:
+        if self.group.rebalance.state is State.STABLE:
             assert len(held) == len(set(held))
 
     @invariant()
     def the_state_fits_the_members(self):
         group = self.group
-        if group.state is State.EMPTY:
+        if group.rebalance.state is State.EMPTY:
             assert not group.members
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            assert group.members and group.leader in group.members
+        if group.rebalance.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            assert group.members and group.roster.leader in group.members
             assert all(member.joining is None or member.instance_id for member in group.members.values())
-        if group.state is State.STABLE:
+        if group.rebalance.state is State.STABLE:
             assert all(member.syncing is None for member in group.members.values())
         assert {m.instance_id for m in group.members.values() if m.instance_id} == set(group.static_members)
 
@@ -163,14 +163,18 @@ class Schedule(RuleBasedStateMachine):
     def what_is_counted_is_what_there_is(self):
         """A join uses counts and does not scan all members."""
         members = self.group.members.values()
-        assert self.group._joining == sum(member.joining is not None for member in members)
+        assert self.group.roster.joining == sum(member.joining is not None for member in members)
         supporters = Counter(name for member in members for name in {name for name, _ in member.protocols})
-        assert dict(self.group._supporters) == dict(supporters)
+        assert dict(self.group.roster._supporters) == dict(supporters)
 
     @invariant()
     def nobody_waits_for_a_join_without_a_deadline(self):
         if any(member.joining is not None for member in self.group.members.values()):
-            assert self.group._rebalance.when_ms is not None or self.pending or self.group.state is State.STABLE
+            assert (
+                self.group.rebalance._join_deadline.when_ms is not None
+                or self.pending
+                or self.group.rebalance.state is State.STABLE
+            )
 
     def teardown(self):
         """Every request is answered after the last client has stopped."""

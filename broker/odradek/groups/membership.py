@@ -100,7 +100,7 @@ class Membership:
             answer = migration.sync(group.consumer, sync, self._topics.name_of)
             self._shards.persist_records(group.consumer, (), lambda error: then(SyncResult(error) if error else answer))
         elif group.classic is not None:
-            group.classic.sync(sync, then)
+            group.classic.rebalance.sync(sync, then)
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
         """Handle a Heartbeat. While the group is loading it succeeds: members must not fail because of a load."""
@@ -234,7 +234,7 @@ class Membership:
             return  # it stays a consumer group whose classic members are translated
         classic = self._shards.new_classic(group.group_id)
         migration.downgrade(consumer, classic, self._topics.name_of)
-        records = [*consumer.tombstones(), classic_record(classic, classic.assignments())]
+        records = [*consumer.tombstones(), classic_record(classic, classic.roster.assignments())]
         size = migration.batch_bytes(records)
         if size > self._shards.settings.max_member_bytes:  # such a batch can never be stored
             group.downgrade_refused_at = consumer.epoch
@@ -249,7 +249,7 @@ class Membership:
         classic.begin_sessions()
         group.protocol = classic
         self._shards.append_changes(shard, records, log_failed_append)
-        classic.rebalance("the last member of the consumer protocol left")
+        classic.rebalance.begin("the last member of the consumer protocol left")
 
     def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
         """Give a group without members the other protocol."""

@@ -87,11 +87,11 @@ def upgrade(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Re
     During a rebalance the members own no partitions afterwards; pending requests get REBALANCE_IN_PROGRESS, and the members
     rejoin. The classic group is dead afterwards.
     """
-    rebalancing = group.state is not State.STABLE
-    into.epoch = into.assignment_epoch = max(group.generation_id, 1)
+    rebalancing = group.rebalance.state is not State.STABLE
+    into.epoch = into.assignment_epoch = max(group.rebalance.generation_id, 1)
     for old in group.members.values():
         member = _as_consumer(old, topics, rebalancing)
-        member.confirmed = old.member_id not in group.unconfirmed
+        member.confirmed = old.member_id not in group.roster.unconfirmed
         member.epoch = member.previous_epoch = into.epoch
         member.since = dict.fromkeys(member.assigned, into.epoch)
         into.add_migrated_member(member, member.assigned)

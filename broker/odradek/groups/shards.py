@@ -13,7 +13,6 @@ from typing import Any
 from odradek._ext.api.offset_commits import partition_for
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_rebalance import Rebalance
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.environment import NO_PRODUCER, AppendCallback, GroupLog, LogBatch, Record, Timers, Topics, Waiter
 from odradek.groups.group import Group, classic_record, restore_classic
@@ -288,7 +287,7 @@ class Shards:
         groups = (group for shard in self.by_partition.values() for group in shard.groups.values())
         return {pattern for group in groups if group.consumer is not None for pattern in group.consumer.patterns}
 
-    def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: AppendCallback) -> None:
+    def _persist(self, group: ClassicGroup, assignments: Mapping[str, bytes], then: AppendCallback) -> None:
         error, shard = self.shard_of(group.group_id)
         if shard is None:
             then(error)
