@@ -275,9 +275,8 @@ def test_an_unchanged_heartbeat_looks_up_no_other_member_and_no_topic():
     assert sum(map(len, held.values())) == 40
     looked_up, records = room.topics.looked_up, len(room.log.records)
     group = room.group
-    group.members, group._holders, group.target = (
-        Unwalked(one) for one in (group.members, group._holders, group.target)
-    )
+    holdings = group._holdings
+    group.members, holdings._holders, group.target = map(Unwalked, (group.members, holdings._holders, group.target))
     for member_id, epoch in epochs.items():
         told = room.beat(member_id, epoch)
         assert (told.error, told.member_epoch, told.assignment) == (ErrorCode.NONE, epoch, None)

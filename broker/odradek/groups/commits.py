@@ -40,11 +40,11 @@ class Commit:
             yield offset_record(self.group_id, topic, partition, committed)
 
     def items(self) -> ItemsView[Place, CommittedOffset]:
-        """Each place with what is to be committed there."""
+        """Each place with the offset to commit."""
         return self.offsets.items()
 
     def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
-        """Store it in memory: {topic: {partition: CommittedOffset}}."""
+        """Store the offsets in memory: {topic: {partition: CommittedOffset}}."""
         for (topic, partition), committed in self.offsets.items():
             offsets.setdefault(topic, {})[partition] = committed
 
@@ -65,7 +65,7 @@ class UnacknowledgedCommit:
         group.under_way[self] = commit
 
     def appended(self, error: ErrorCode) -> None:
-        """The append has ended; without an error the offsets are committed."""
+        """Commit the offsets if the append succeeded, and answer the client."""
         group, answer, self._answer = self._group, self._answer, None
         del group.under_way[self]
         if error is ErrorCode.NONE:
@@ -74,7 +74,7 @@ class UnacknowledgedCommit:
             answer(error)
 
     def late(self) -> None:
-        """The append takes too long: the client is answered now, and the outcome matters to the group alone."""
+        """Answer the client now, because the append takes too long; its outcome then matters only to the group."""
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)

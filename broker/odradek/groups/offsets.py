@@ -41,10 +41,10 @@ class CommitRequest(Protocol):
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
     def items(self) -> ItemsView[Place, CommittedOffset] | list[tuple[Place, CommittedOffset]]:
-        """Each place with what is to be committed there."""
+        """Each place with the offset to commit."""
 
     def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
-        """Store it in memory: {topic: {partition: CommittedOffset}}."""
+        """Store the offsets in memory: {topic: {partition: CommittedOffset}}."""
 
 
 class Offsets:

@@ -84,8 +84,7 @@ class Shards:
         self._partitions = partitions
         self._topics = topics
         self._diverged = diverged
-        self.patterns = TopicPatterns(topics, slices)
-        self.patterns.live = self._live_patterns
+        self.patterns = TopicPatterns(topics, slices, self._live_patterns)
         self.by_partition: dict[int, Shard] = {}
         # Version of the topics, names in the store, names in the store or served.
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
