@@ -39,7 +39,7 @@ class Schedule(RuleBasedStateMachine):
         self.pending = []
         self.failing = False
         self.all = []
-        self.asked = []
+        self.requests = []
         self.group = ClassicGroup("g", self.timers, GroupSettings(initial_rebalance_delay_ms=100), self.persist)
         self.generations = []
 
@@ -65,7 +65,7 @@ class Schedule(RuleBasedStateMachine):
         if client.join is not None:
             return
         client.held, client.join = None, Once()
-        self.asked.append(client.join)
+        self.requests.append(client.join)
         member_id = "" if client.instance_id and not client.member_id else client.member_id
         self.group.join(
             JoinRequest(
@@ -88,7 +88,7 @@ class Schedule(RuleBasedStateMachine):
                 client.member_id, client.generation = answer.member_id, answer.generation_id
                 client.leads, client.members = answer.leader == answer.member_id, answer.members
                 client.sync = Once()
-                self.asked.append(client.sync)
+                self.requests.append(client.sync)
                 assignments = {}
                 if client.leads:
                     for p in range(PARTITIONS):
@@ -179,7 +179,7 @@ class Schedule(RuleBasedStateMachine):
     def teardown(self):
         """Every request is answered after the last client has stopped."""
         self.group.die(ErrorCode.NOT_COORDINATOR)
-        assert not [one for one in self.asked if one.waits]
+        assert not [request for request in self.requests if request.waits]
 
 
 Schedule.TestCase.settings = settings(max_examples=150, stateful_step_count=40)

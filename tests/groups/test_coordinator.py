@@ -30,8 +30,8 @@ def commit(coordinator, offset=5, group="g", **fields):
 def committed(coordinator):
     error, offsets = coordinator.groups.fetch("g")
     assert error is ErrorCode.NONE
-    found = offsets.get("orders", 0)
-    return None if found is None else found.offset
+    stored = offsets.get("orders", 0)
+    return None if stored is None else stored.offset
 
 
 def test_a_group_does_not_expire_during_its_first_commit():
@@ -204,7 +204,7 @@ def test_a_topic_deleted_between_a_failed_append_and_the_load_loses_its_offsets(
     coordinator.log.held, coordinator.log.failing = False, ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.beat("a", 0, group="h").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.diverged == [0]
-    then(ErrorCode.NOT_COORDINATOR)  # the log is closed; what it was told is in it all the same
+    then(ErrorCode.NOT_COORDINATOR)  # the log is closed; the log has the record all the same
     coordinator.groups.topics_deleted(["orders"])
     coordinator.log.failing = None
     loaded_again(coordinator, written)
@@ -309,19 +309,19 @@ def test_a_refused_heartbeat_creates_no_group_and_changes_no_protocol():
 
 def test_the_directly_encoded_offset_record_equals_that_of_the_schema():
     kind = group_records.OFFSET_COMMIT
-    for group, topic, partition, one in (
+    for group, topic, partition, committed_offset in (
         ("g", "orders", 0, CommittedOffset(5)),
         ("gr\u00fcn", "o", 2**31 - 1, CommittedOffset(2**62, 7, "\u00e9 note", 1_700_000_000_000)),
         ("", "t", 3, CommittedOffset(-1, -1, "", -1)),
     ):
         value = kind.value(
-            offset=one.offset,
-            leader_epoch=one.leader_epoch,
-            metadata=one.metadata,
-            commit_timestamp=one.commit_timestamp_ms,
+            offset=committed_offset.offset,
+            leader_epoch=committed_offset.leader_epoch,
+            metadata=committed_offset.metadata,
+            commit_timestamp=committed_offset.commit_timestamp_ms,
         )
-        wanted = group_records.record(kind, value, group=group, topic=topic, partition=partition)
-        assert offset_record(group, topic, partition, one) == wanted
+        expected = group_records.record(kind, value, group=group, topic=topic, partition=partition)
+        assert offset_record(group, topic, partition, committed_offset) == expected
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["read once", "read again"])
@@ -361,10 +361,10 @@ def test_offsets_of_an_empty_group_with_a_pending_member_are_kept():
     commit(coordinator)
     coordinator.timers.advance(6 * DAY_MS)
     me = coordinator.join().answer
-    told = coordinator.join(id_required=True).answer
-    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
+    response = coordinator.join(id_required=True).answer
+    assert response.error is ErrorCode.MEMBER_ID_REQUIRED
     coordinator.groups.members.leave("g", [(me.member_id, None, "")], Once())
-    assert coordinator.group().state_name == "PreparingRebalance", "it waits for the one that was told an id"
+    assert coordinator.group().state_name == "PreparingRebalance", "it waits for the client that received an id"
     coordinator.timers.advance(SESSION_MS)
     assert coordinator.group().state_name == "Empty"
     coordinator.timers.advance(DAY_MS)

@@ -166,11 +166,11 @@ class ClassicClient(Client):
             )
             groups.members.join("g", join, then)
         elif self.doing == "sync":
-            parts = {one: [] for one, _, _ in self.leads}
+            parts = {member_id: [] for member_id, _, _ in self.leads}
             for partition in range(PARTITIONS if parts else 0):
                 parts[sorted(parts)[partition % len(parts)]].append(partition)
-            told = {one: assignment(*partitions) for one, partitions in parts.items()}
-            groups.members.sync("g", SyncRequest(self.member_id, self.generation, told, self.instance_id), then)
+            assignments = {member_id: assignment(*partitions) for member_id, partitions in parts.items()}
+            groups.members.sync("g", SyncRequest(self.member_id, self.generation, assignments, self.instance_id), then)
         else:
             then(groups.members.heartbeat("g", self.member_id, self.generation, self.instance_id))
 
@@ -279,6 +279,6 @@ def test_every_client_rejoins_and_every_partition_is_consumed(kinds, synced):
                 rng.choice([machine.crash, machine.power_cut])()
         # Members in the log without client are removed after a session timeout, or by the rebalance that waits for them.
         run(machine, clients, rng, (SESSION_MS + REBALANCE_MS + 10_000) // TURN_MS, disturbed=False)
-        assert {one.fatal for one in clients} == {None}, f"seed {seed}"
-        held = Counter(partition for one in clients for partition in one.held)
-        assert held == Counter(range(PARTITIONS)), f"seed {seed}: {[(one.name, one.held) for one in clients]}"
+        assert {client.fatal for client in clients} == {None}, f"seed {seed}"
+        held = Counter(partition for client in clients for partition in client.held)
+        assert held == Counter(range(PARTITIONS)), f"seed {seed}: {[(client.name, client.held) for client in clients]}"

@@ -20,8 +20,8 @@ def by_objects(coordinator, offset):
 
 
 def committed(coordinator):
-    found = coordinator.groups.fetch("g")[1].get("orders", 0)
-    return None if found is None else found.offset
+    stored = coordinator.groups.fetch("g")[1].get("orders", 0)
+    return None if stored is None else stored.offset
 
 
 def first_beat(coordinator):
@@ -63,8 +63,8 @@ def test_a_late_generation_is_cancelled_and_the_members_rejoin(failing):
     coordinator.log.held, coordinator.log.failing = False, None
     again = coordinator.join(me.member_id).answer
     assert (again.error, again.generation_id) == (NONE, me.generation_id + 1)
-    told = coordinator.sync(me.member_id, again.generation_id, {me.member_id: assignment(0)})
-    assert (told.error, told.assignment) == (NONE, assignment(0))
+    response = coordinator.sync(me.member_id, again.generation_id, {me.member_id: assignment(0)})
+    assert (response.error, response.assignment) == (NONE, assignment(0))
 
 
 def test_a_late_heartbeat_gets_an_error_and_the_next_response_has_the_assignment():
@@ -76,8 +76,8 @@ def test_a_late_heartbeat_gets_an_error_and_the_next_response_has_the_assignment
     coordinator.log.acknowledge()
     assert coordinator.diverged == []
     coordinator.log.held = False
-    told = coordinator.beat("a", 0)
-    assert (told.error, len(told.assignment)) == (NONE, 4)
+    response = coordinator.beat("a", 0)
+    assert (response.error, len(response.assignment)) == (NONE, 4)
 
 
 def test_a_late_heartbeat_whose_append_fails_reloads_the_groups():
@@ -95,12 +95,12 @@ def test_offsets_exist_until_their_late_tombstones_are_appended():
     coordinator = GroupsUnderTest()
     by_objects(coordinator, 7)
     coordinator.log.held = True
-    deleted, told = Once(), []
+    deleted, outcomes = Once(), []
     coordinator.groups.delete("g", deleted)
-    coordinator.groups.delete_offsets("g", [("orders", 0)], lambda *outcome: told.append(outcome[0]))
+    coordinator.groups.delete_offsets("g", [("orders", 0)], lambda *outcome: outcomes.append(outcome[0]))
     coordinator.log.dawdle()
     assert deleted.answer is TOO_LONG
-    assert told == [TOO_LONG]
+    assert outcomes == [TOO_LONG]
     assert committed(coordinator) == 7
     coordinator.log.acknowledge()
     assert committed(coordinator) is None
@@ -117,7 +117,7 @@ def test_an_unchanged_heartbeat_is_answered_after_earlier_changes_are_durable():
     first_beat(coordinator)
     coordinator.log.dawdle()
     again = first_beat(coordinator)
-    assert again.waits, "what it would be told of is not durable"
+    assert again.waits, "the change that it would report is not durable"
     coordinator.log.dawdle()
     assert again.answer.error is TOO_LONG
     third = first_beat(coordinator)

@@ -14,7 +14,7 @@ NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.F
 
 
 def successor(coordinator, count=None):
-    """A coordinator that has loaded the first `count` records of another one's log."""
+    """A coordinator that has loaded the first `count` records of the log of another."""
     after = GroupsUnderTest()
     after.groups.shards.begin(0, after.log)
     after.groups.shards.replay(0, coordinator.log.records[:count])
@@ -32,8 +32,10 @@ def join(coordinator, member_id="", instance_id=None):
 
 def sync(coordinator, joined, instance_id=None):
     once = Once()
-    told = {one: assignment(0) for one, _, _ in joined.members}
-    coordinator.groups.members.sync("g", SyncRequest(joined.member_id, joined.generation_id, told, instance_id), once)
+    assignments = {member_id: assignment(0) for member_id, _, _ in joined.members}
+    coordinator.groups.members.sync(
+        "g", SyncRequest(joined.member_id, joined.generation_id, assignments, instance_id), once
+    )
     return once.answer
 
 
@@ -52,8 +54,8 @@ def test_a_member_of_an_unknown_group_must_rejoin(epoch):
     coordinator = GroupsUnderTest()
     assert coordinator.beat("m", epoch).error is UNKNOWN
     assert coordinator.group() is None
-    told = coordinator.beat("m", 0)
-    assert (told.error, len(told.assignment)) == (NONE, 4)
+    response = coordinator.beat("m", 0)
+    assert (response.error, len(response.assignment)) == (NONE, 4)
 
 
 def test_a_consumer_member_of_a_classic_group_must_rejoin():
@@ -87,8 +89,8 @@ def left_and_came_back():
 def test_a_static_member_whose_join_was_lost_replaces_its_former_self():
     for coordinator in left_and_came_back():
         assert static_beat(coordinator, "after", 1).error is UNKNOWN
-        told = static_beat(coordinator, "after", 0)
-        assert (told.error, len(told.assignment)) == (NONE, 4)
+        response = static_beat(coordinator, "after", 0)
+        assert (response.error, len(response.assignment)) == (NONE, 4)
         assert static_beat(coordinator, "before", 1).error is FENCED
 
 
@@ -116,7 +118,7 @@ def test_a_static_member_whose_id_was_not_stored_is_not_fenced():
     assert sync(coordinator, join(coordinator, first.member_id, "i").answer, "i").error is NONE
     stored = len(coordinator.log.records)
     join(coordinator, other.answer.member_id)
-    again = join(coordinator, instance_id="i").answer  # the application began anew amid a rebalance
+    again = join(coordinator, instance_id="i").answer  # the application restarted during a rebalance
     assert again.member_id != first.member_id
 
     after = successor(coordinator, stored)
@@ -154,8 +156,8 @@ def test_a_duplicate_static_member_is_fenced_without_a_load():
 def test_the_session_of_a_member_that_disconnects_during_its_join_starts_then():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
-    gone = join(coordinator)
-    coordinator.groups.members.join_disconnected("g", gone)
+    lost = join(coordinator)
+    coordinator.groups.members.join_disconnected("g", lost)
     coordinator.timers.advance(SESSION_MS - 1)
     assert coordinator.heartbeat(stays, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert len(coordinator.group().classic.members) == 2
@@ -167,11 +169,11 @@ def test_the_session_of_a_member_that_disconnects_during_its_join_starts_then():
 def test_a_disconnected_member_gets_no_second_session_from_the_rebalance():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
-    gone = join(coordinator)
-    coordinator.groups.members.join_disconnected("g", gone)
+    lost = join(coordinator)
+    coordinator.groups.members.join_disconnected("g", lost)
     coordinator.timers.advance(SESSION_MS // 2)
     again = join(coordinator, stays)
-    assert gone.answer.error is again.answer.error is NONE
+    assert lost.answer.error is again.answer.error is NONE
     assert sync(coordinator, again.answer).error is NONE
     coordinator.timers.advance(SESSION_MS // 2)
     assert list(coordinator.group().classic.members) == [stays]
@@ -180,11 +182,11 @@ def test_a_disconnected_member_gets_no_second_session_from_the_rebalance():
 def test_a_member_that_reconnects_is_waited_for_like_any_other():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
-    gone = join(coordinator)
-    member_id = next(one for one in coordinator.group().classic.members if one != stays)
-    coordinator.groups.members.join_disconnected("g", gone)
+    lost = join(coordinator)
+    member_id = next(member_id for member_id in coordinator.group().classic.members if member_id != stays)
+    coordinator.groups.members.join_disconnected("g", lost)
     back = join(coordinator, member_id)
-    assert gone.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert lost.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(3):
         coordinator.timers.advance(SESSION_MS // 2)
         coordinator.heartbeat(stays, 1)

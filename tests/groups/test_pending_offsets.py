@@ -60,9 +60,9 @@ def record(group: str, topic: str, partition: int, offset: int | None) -> tuple[
 
 def offsets(coordinator: GroupsUnderTest, group: str = "g") -> dict[int, int]:
     """The committed offset that OffsetFetch returns, by partition."""
-    error, found = coordinator.groups.fetch(group)
+    error, fetched = coordinator.groups.fetch(group)
     assert error is ErrorCode.NONE
-    return {partition: committed.offset for _, partition, committed in found}
+    return {partition: committed.offset for _, partition, committed in fetched}
 
 
 def test_an_offset_is_valid_after_the_commit_of_its_transaction():

@@ -63,8 +63,8 @@ class Group:
         """All places in these topics with committed offsets or pending commits."""
         places = self.offsets.of_topics(topics)
         if self.under_way or self.pending:
-            others = self.places_under_way().union(self.pending.of_topics(topics)).difference(places)
-            places += sorted(place for place in others if place[0] in topics)
+            uncommitted = self.places_under_way().union(self.pending.of_topics(topics)).difference(places)
+            places += sorted(place for place in uncommitted if place[0] in topics)
         return places
 
     def forget(self, topic: str, partition: int) -> None:

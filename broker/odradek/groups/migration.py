@@ -220,11 +220,11 @@ def join(
 
 def shares_protocol(group: ConsumerGroup, request: JoinRequest) -> bool:
     """Whether the request has an assignor that all other classic members support, which a downgrade needs."""
-    others = [
+    classic_members = [
         member.classic for member in group.members.values() if member.classic and member.member_id != request.member_id
     ]
     return any(
-        all(any(name == other_name for other_name, _ in other.protocols) for other in others)
+        all(any(name == other_name for other_name, _ in member.protocols) for member in classic_members)
         for name, _ in request.protocols
     )
 

@@ -90,9 +90,9 @@ class Offsets:
 
     def without(self, topics: Collection[str]) -> Offsets:
         """The offsets of all other topics; the data per topic is live."""
-        others = Offsets()
-        others._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
-        return others
+        remaining = Offsets()
+        remaining._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
+        return remaining
 
     def of_topics(self, topics: Iterable[str]) -> list[Place]:
         """All places with committed offsets in these topics."""

@@ -425,9 +425,8 @@ class GroupService:
             _, task = self._led[partition]
             task.cancel()
             group_log.close()
-            self._begin(
-                partition, group_log.place
-            )  # it takes over the deleted topics that the replaced groups still note
+            # The new load takes over the deleted topics whose offsets the replaced shard has not deleted yet.
+            self._begin(partition, group_log.place)
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 
