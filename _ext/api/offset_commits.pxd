@@ -7,7 +7,7 @@ from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
-cdef class Committed:
+cdef class CommittedOffset:
     cdef readonly int64_t offset
     cdef readonly int64_t commit_timestamp_ms
     cdef readonly int64_t expire_timestamp_ms
@@ -55,4 +55,4 @@ cdef class OffsetCommit:
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1
     cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1
-    cdef Committed committed(self, int number)
+    cdef CommittedOffset committed(self, int number)

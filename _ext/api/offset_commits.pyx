@@ -62,7 +62,7 @@ cdef enum:
 
 @cython.final
 @cython.freelist(4096)
-cdef class Committed:
+cdef class CommittedOffset:
     """An offset that a group has committed.
 
     :param commit_timestamp_ms: wall clock. :param expire_timestamp_ms: set by an old client's retention time; -1: none.
@@ -81,13 +81,13 @@ cdef class Committed:
         return self.offset, self.leader_epoch, self.metadata, self.commit_timestamp_ms, self.expire_timestamp_ms
 
     def __eq__(self, other):
-        return isinstance(other, Committed) and self.fields() == (<Committed>other).fields()
+        return isinstance(other, CommittedOffset) and self.fields() == (<CommittedOffset>other).fields()
 
     def __hash__(self):
         return hash(self.fields())
 
     def __repr__(self):
-        return f"Committed{self.fields()}"
+        return f"CommittedOffset{self.fields()}"
 
 
 def partition_for(str group_id not None, int partitions):
@@ -297,7 +297,7 @@ cdef class OffsetCommit:
         return iter(pairs)
 
     def items(self):
-        """Return ((topic, partition), Committed) of the offsets to be stored, in order."""
+        """Return ((topic, partition), CommittedOffset) of the offsets to be stored, in order."""
         cdef list offsets = []
         cdef Topic topic
         cdef Section* section
@@ -310,8 +310,8 @@ cdef class OffsetCommit:
                     offsets.append(((topic.name, self.entries[k].partition), self.committed(k)))
         return offsets
 
-    cdef Committed committed(self, int number):
-        cdef Committed committed = Committed.__new__(Committed)
+    cdef CommittedOffset committed(self, int number):
+        cdef CommittedOffset committed = CommittedOffset.__new__(CommittedOffset)
         committed.offset = self.entries[number].offset
         committed.leader_epoch = self.entries[number].leader_epoch
         committed.commit_timestamp_ms = self.entries[number].timestamp
@@ -320,7 +320,7 @@ cdef class OffsetCommit:
         return committed
 
     def put_into(self, dict of_topic not None):
-        """Store the offsets in `of_topic`: {topic: {partition: Committed}}."""
+        """Store the offsets in `of_topic`: {topic: {partition: CommittedOffset}}."""
         cdef dict partitions
         cdef Topic topic
         cdef Section* section

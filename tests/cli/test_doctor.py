@@ -19,7 +19,7 @@ from odradek.cli.health_metrics import judge_metrics
 from odradek.cli.running_broker import find, status_of
 from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
-from odradek.clients.groups import Committed, GroupDescription, Member
+from odradek.clients.groups import CommittedOffset, GroupDescription, Member
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.wire import Wire, batch
@@ -215,7 +215,7 @@ T = ("t", 0)
     ],
 )
 def test_offsets_of_groups_are_judged(state, committed, start, end, says):
-    findings = list(judge_group(GroupOffsets("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
+    findings = list(judge_group(GroupOffsets("g", state, {T: CommittedOffset(committed)}), {T: start}, {T: end}))
     assert [finding.what for finding in findings] == ([] if says is None else [says])
     assert all(finding.subject == "group g" and finding.remedy for finding in findings)
 
@@ -261,10 +261,10 @@ def test_members_without_a_partition_are_found(group, says, remedy):
 
 def test_groups_whose_newest_offsets_are_in_the_tree_are_found():
     log = {
-        "equal": {T: Committed(4)},
-        "newer": {T: Committed(9)},
-        "older": {T: Committed(3)},
-        "other": {("u", 0): Committed(4)},
+        "equal": {T: CommittedOffset(4)},
+        "newer": {T: CommittedOffset(9)},
+        "older": {T: CommittedOffset(3)},
+        "other": {("u", 0): CommittedOffset(4)},
     }
     assert list(judge_tree({}, log)) == list(judge_tree({"equal": {T: 4}, "newer": {T: 4}}, log)) == []
     (finding,) = judge_tree({name: {T: 4} for name in (*log, "none")}, log)

@@ -27,7 +27,7 @@ class Room:
         )
 
     def _persist(self, group, assignments, then):
-        self.stored.append((group.generation_id, dict(assignments)))
+        self.stored.append((group.rebalance.generation_id, dict(assignments)))
         if self.hold:
             self.held.append(then)
         else:
@@ -44,20 +44,20 @@ class Room:
 
     def sync(self, member_id, generation, assignments=(), **options):
         once = Once()
-        self.group.sync(SyncRequest(member_id, generation, dict(assignments), **options), once)
+        self.group.rebalance.sync(SyncRequest(member_id, generation, dict(assignments), **options), once)
         return once
 
     def settled(self, count=2, **options):
         """Build a stable group; return the member ids, the leader first."""
         joins = [self.join(**options) for _ in range(count)]
         self.timers.advance(2 * DELAY_MS)
-        answers = [one.answer for one in joins]
+        answers = [join.answer for join in joins]
         leader = answers[0].leader
-        ids = sorted((one.member_id for one in answers), key=lambda one: one != leader)
-        syncs = [self.sync(one, answers[0].generation_id) for one in ids[1:]]
-        self.sync(leader, answers[0].generation_id, {one: one.encode() for one in ids})
-        assert all(one.answer.assignment for one in syncs)
-        assert self.group.state is State.STABLE
+        ids = sorted((answer.member_id for answer in answers), key=lambda member_id: member_id != leader)
+        syncs = [self.sync(member_id, answers[0].generation_id) for member_id in ids[1:]]
+        self.sync(leader, answers[0].generation_id, {member_id: member_id.encode() for member_id in ids})
+        assert all(sync.answer.assignment for sync in syncs)
+        assert self.group.rebalance.state is State.STABLE
         return ids
 
 
@@ -72,16 +72,16 @@ def test_the_first_rebalance_waits_for_more_members_and_gives_the_leader_all_sub
     leader, follower = first.answer, second.answer
     assert (leader.error, leader.generation_id, leader.protocol_name) == (ErrorCode.NONE, 1, "range")
     assert leader.leader == leader.member_id == follower.leader
-    assert {one[0] for one in leader.members} == {leader.member_id, follower.member_id}
+    assert {member_id for member_id, _, _ in leader.members} == {leader.member_id, follower.member_id}
     assert not follower.members
 
 
 def test_a_new_dynamic_member_rejoins_with_the_member_id_it_received():
     room = Room(delay_ms=0)
-    told = room.join(id_required=True).answer
-    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-    assert room.group.state is State.EMPTY
-    assert room.join(told.member_id, id_required=True).answer.error is ErrorCode.NONE
+    response = room.join(id_required=True).answer
+    assert response.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert room.group.rebalance.state is State.EMPTY
+    assert room.join(response.member_id, id_required=True).answer.error is ErrorCode.NONE
     other = room.join(id_required=True).answer
     room.timers.advance(SESSION_MS)
     assert room.join(other.member_id, id_required=True).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -92,7 +92,7 @@ def test_assignments_are_returned_after_they_are_stored():
     room.hold = True
     joins = [room.join(), room.join()]
     room.timers.advance(2 * DELAY_MS)
-    leader, follower = (one.answer for one in joins)
+    leader, follower = (join.answer for join in joins)
     waiting = room.sync(follower.member_id, 1)
     brought = room.sync(leader.member_id, 1, {follower.member_id: b"F", leader.member_id: b"L"})
     assert waiting.waits and brought.waits
@@ -108,7 +108,7 @@ def test_an_assignment_that_cannot_be_stored_makes_the_group_rebalance():
     room.timers.advance(2 * DELAY_MS)
     answer = room.sync(join.answer.member_id, 1, {join.answer.member_id: b"x"}).answer
     assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert room.group.state is State.PREPARING_REBALANCE
+    assert room.group.rebalance.state is State.PREPARING_REBALANCE
 
 
 def test_a_member_that_leaves_makes_the_others_rebalance():
@@ -125,11 +125,11 @@ def test_a_member_without_heartbeats_is_expelled_and_one_with_heartbeats_is_not(
     leader, follower = room.settled()
     for _ in range(3):
         room.timers.advance(SESSION_MS - 1)
-        if room.group.state is State.STABLE:
+        if room.group.rebalance.state is State.STABLE:
             assert room.group.heartbeat(leader, 1) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
     room.timers.advance(1)
     assert follower not in room.group.members
-    assert [one.kind for one in room.group.history].count("expelled") >= 1
+    assert [event.kind for event in room.group.history].count("expelled") >= 1
 
 
 def test_a_member_that_does_not_join_the_rebalance_in_time_is_expelled():
@@ -151,7 +151,7 @@ def test_a_member_that_does_not_sync_in_time_is_expelled():
     room.timers.advance(2 * DELAY_MS)
     leader, follower = (
         joins[0].answer.leader,
-        next(one.answer.member_id for one in joins if one.answer.member_id != one.answer.leader),
+        next(join.answer.member_id for join in joins if join.answer.member_id != join.answer.leader),
     )
     waiting = room.sync(follower, 1)
     for _ in range(REBALANCE_MS // 5000):
@@ -189,7 +189,7 @@ def test_the_assignor_is_supported_by_all_members_and_has_most_votes():
     likes = [("sticky", "range"), ("range", "sticky"), ("range", "own", "sticky")]
     joins = [room.join(protocols=[(name, name.encode()) for name in names]) for names in likes]
     room.timers.advance(2 * DELAY_MS)
-    assert {one.answer.protocol_name for one in joins} == {"range"}
+    assert {join.answer.protocol_name for join in joins} == {"range"}
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -197,17 +197,17 @@ def test_a_rejoining_static_member_keeps_its_assignment_without_a_rebalance(skip
     room = Room()
     joins = [room.join(instance_id=name) for name in ("a", "b")]
     room.timers.advance(2 * DELAY_MS)
-    ids = {name: one.answer.member_id for name, one in zip("ab", joins, strict=True)}
+    ids = {name: join.answer.member_id for name, join in zip("ab", joins, strict=True)}
     leader = joins[0].answer.leader
-    room.sync(leader, 1, {one: one.encode() for one in ids.values()})
-    name = next(one for one, member_id in ids.items() if member_id == leader)
+    room.sync(leader, 1, {member_id: member_id.encode() for member_id in ids.values()})
+    name = next(name for name, member_id in ids.items() if member_id == leader)
     back = room.join(instance_id=name, skip_assignment=skip).answer
     assert (back.error, back.generation_id, back.skip_assignment) == (ErrorCode.NONE, 1, skip)
     assert back.member_id != leader
     assert (back.leader == back.member_id) is skip
     assert room.sync(back.member_id, 1, instance_id=name).answer.assignment == leader.encode()
     assert room.group.heartbeat(leader, 1, name) is ErrorCode.FENCED_INSTANCE_ID
-    assert room.group.state is State.STABLE
+    assert room.group.rebalance.state is State.STABLE
 
 
 def test_a_static_member_with_another_subscription_makes_the_group_rebalance():
@@ -230,18 +230,18 @@ def test_a_deleted_group_answers_all_pending_requests():
 
 def test_a_rebalance_does_not_wait_for_a_member_that_the_maximum_size_refuses():
     room = Room(delay_ms=0, max_size=1)
-    told = room.join(id_required=True).answer
+    response = room.join(id_required=True).answer
     waiting = room.join()
-    assert waiting.waits, "for the one that was told an id"
-    assert room.join(told.member_id, id_required=True).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert waiting.waits, "it waits for the client that received an id"
+    assert room.join(response.member_id, id_required=True).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert waiting.answer.error is ErrorCode.NONE
-    assert not room.group.pending
+    assert not room.group.roster.pending
 
 
 def test_a_session_is_suspended_while_a_response_is_pending():
     room = Room(delay_ms=0)
     first = room.settled(1)[0]
-    other = room.join()  # 60 s may pass until the first one joins again
+    other = room.join()  # 60 s may pass until the first member joins again
     for _ in range(5):
         room.timers.advance(SESSION_MS - 1)
         assert room.group.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -276,7 +276,7 @@ def test_a_heartbeat_during_a_pending_join_does_not_expel_the_member(sign):
 def test_a_heartbeat_during_a_pending_sync_does_not_expel_the_member():
     room = Room()
     first, second = room.settled()
-    joins = {one: room.join(one, [("range", b"other")]) for one in (first, second)}
+    joins = {member_id: room.join(member_id, [("range", b"other")]) for member_id in (first, second)}
     leader = joins[first].answer.leader
     follower = first if leader == second else second
     synced = room.sync(follower, 2)
@@ -294,13 +294,16 @@ def test_a_group_above_its_maximum_size_keeps_the_members_that_join_first():
     ids = room.settled(3)
     small = Room(max_size=2)
     members = [
-        (JoinRequest(one, SESSION_MS, REBALANCE_MS, "consumer", [("range", b"m")], client_id="c"), one.encode())
-        for one in ids
+        (
+            JoinRequest(member_id, SESSION_MS, REBALANCE_MS, "consumer", [("range", b"m")], client_id="c"),
+            member_id.encode(),
+        )
+        for member_id in ids
     ]
     small.group.restore(1, "consumer", "range", ids[0], members, small.timers.wall_ms())
     small.group.begin_sessions()
-    assert {small.group.heartbeat(one, 1) for one in ids} == {ErrorCode.REBALANCE_IN_PROGRESS}
-    first, second, late = (small.join(one) for one in ids)
+    assert {small.group.heartbeat(member_id, 1) for member_id in ids} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    first, second, late = (small.join(member_id) for member_id in ids)
     assert late.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert (first.answer.error, second.answer.error) == (ErrorCode.NONE, ErrorCode.NONE)
     assert set(small.group.members) == set(ids[:2])
@@ -309,19 +312,19 @@ def test_a_group_above_its_maximum_size_keeps_the_members_that_join_first():
 def test_a_rebalance_does_not_wait_for_members_that_leave_together():
     room = Room()
     first, second, third = room.settled(3)
-    joins = {one: room.join(one, [("range", b"other")]) for one in (first, second)}
+    joins = {member_id: room.join(member_id, [("range", b"other")]) for member_id in (first, second)}
     assert room.group.leave([(third, None, ""), (second, None, "scaled down")]) == [ErrorCode.NONE, ErrorCode.NONE]
     assert joins[second].answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    told = joins[first].answer
-    assert (told.generation_id, [one[0] for one in told.members]) == (2, [first])
-    assert room.group.state is State.COMPLETING_REBALANCE
+    response = joins[first].answer
+    assert (response.generation_id, [member_id for member_id, _, _ in response.members]) == (2, [first])
+    assert room.group.rebalance.state is State.COMPLETING_REBALANCE
 
 
 def test_texts_of_clients_are_kept_with_bounded_length():
     room = Room()
     room.join(reason="r" * 30_000, client_host="h" * 30_000)
-    assert all(len(one.client) <= LONGEST_TEXT and len(one.why) <= LONGEST_TEXT for one in room.group.history)
-    assert any(one.why for one in room.group.history)
+    assert all(len(event.client) <= LONGEST_TEXT and len(event.why) <= LONGEST_TEXT for event in room.group.history)
+    assert any(event.why for event in room.group.history)
 
 
 def test_a_member_that_rejoins_during_a_pending_sync_is_not_expelled():
@@ -329,7 +332,7 @@ def test_a_member_that_rejoins_during_a_pending_sync_is_not_expelled():
     joins = [room.join(), room.join()]
     room.timers.advance(2 * DELAY_MS)
     leader = joins[0].answer.leader
-    follower = next(one.answer.member_id for one in joins if one.answer.member_id != leader)
+    follower = next(join.answer.member_id for join in joins if join.answer.member_id != leader)
     waiting = room.sync(follower, 1)
     again = room.join(follower, protocols=[("range", b"another subscription")])
     assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS

@@ -39,12 +39,12 @@ class Schedule(RuleBasedStateMachine):
         self.pending = []
         self.failing = False
         self.all = []
-        self.asked = []
+        self.requests = []
         self.group = ClassicGroup("g", self.timers, GroupSettings(initial_rebalance_delay_ms=100), self.persist)
         self.generations = []
 
     def persist(self, group, assignments, then):
-        self.generations.append((group.generation_id, dict(assignments)))
+        self.generations.append((group.rebalance.generation_id, dict(assignments)))
         self.pending.append(then)
 
     @rule(target=clients, static=st.booleans())
@@ -65,7 +65,7 @@ class Schedule(RuleBasedStateMachine):
         if client.join is not None:
             return
         client.held, client.join = None, Once()
-        self.asked.append(client.join)
+        self.requests.append(client.join)
         member_id = "" if client.instance_id and not client.member_id else client.member_id
         self.group.join(
             JoinRequest(
@@ -88,13 +88,13 @@ class Schedule(RuleBasedStateMachine):
                 client.member_id, client.generation = answer.member_id, answer.generation_id
                 client.leads, client.members = answer.leader == answer.member_id, answer.members
                 client.sync = Once()
-                self.asked.append(client.sync)
+                self.requests.append(client.sync)
                 assignments = {}
                 if client.leads:
                     for p in range(PARTITIONS):
                         to = client.members[p % len(client.members)][0]
                         assignments[to] = assignments.get(to, b"") + bytes([p])
-                self.group.sync(
+                self.group.rebalance.sync(
                     SyncRequest(client.member_id, client.generation, assignments, client.instance_id), client.sync
                 )
             elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -141,21 +141,21 @@ class Schedule(RuleBasedStateMachine):
         held = [
             p
             for client in self.all
-            if client.held and client.held[0] == self.group.generation_id
+            if client.held and client.held[0] == self.group.rebalance.generation_id
             for p in client.held[1]
         ]
-        if self.group.state is State.STABLE:
+        if self.group.rebalance.state is State.STABLE:
             assert len(held) == len(set(held))
 
     @invariant()
     def the_state_fits_the_members(self):
         group = self.group
-        if group.state is State.EMPTY:
+        if group.rebalance.state is State.EMPTY:
             assert not group.members
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            assert group.members and group.leader in group.members
+        if group.rebalance.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            assert group.members and group.roster.leader in group.members
             assert all(member.joining is None or member.instance_id for member in group.members.values())
-        if group.state is State.STABLE:
+        if group.rebalance.state is State.STABLE:
             assert all(member.syncing is None for member in group.members.values())
         assert {m.instance_id for m in group.members.values() if m.instance_id} == set(group.static_members)
 
@@ -163,19 +163,23 @@ class Schedule(RuleBasedStateMachine):
     def what_is_counted_is_what_there_is(self):
         """A join uses counts and does not scan all members."""
         members = self.group.members.values()
-        assert self.group._joining == sum(member.joining is not None for member in members)
+        assert self.group.roster.joining == sum(member.joining is not None for member in members)
         supporters = Counter(name for member in members for name in {name for name, _ in member.protocols})
-        assert dict(self.group._supporters) == dict(supporters)
+        assert dict(self.group.roster._supporters) == dict(supporters)
 
     @invariant()
     def nobody_waits_for_a_join_without_a_deadline(self):
         if any(member.joining is not None for member in self.group.members.values()):
-            assert self.group._rebalance.when_ms is not None or self.pending or self.group.state is State.STABLE
+            assert (
+                self.group.rebalance._join_deadline.when_ms is not None
+                or self.pending
+                or self.group.rebalance.state is State.STABLE
+            )
 
     def teardown(self):
         """Every request is answered after the last client has stopped."""
         self.group.die(ErrorCode.NOT_COORDINATOR)
-        assert not [one for one in self.asked if one.waits]
+        assert not [request for request in self.requests if request.waits]
 
 
 Schedule.TestCase.settings = settings(max_examples=150, stateful_step_count=40)

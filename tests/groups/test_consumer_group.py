@@ -85,16 +85,23 @@ def described(group):
         group.assignment_epoch,
         group.target,
         {
-            one.member_id: (one.epoch, one.state, one.assigned, one.revoking, one.topics, one.since)
-            for one in group.members.values()
+            member.member_id: (
+                member.epoch,
+                member.state,
+                member.assigned,
+                member.revoking,
+                member.topics,
+                member.since,
+            )
+            for member in group.members.values()
         },
     )
 
 
 def test_the_first_member_gets_everything_at_once():
     room = Room()
-    told = room.beat("a", 0)
-    assert (told.error, told.member_epoch, len(told.assignment)) == (ErrorCode.NONE, 1, 4)
+    response = room.beat("a", 0)
+    assert (response.error, response.member_epoch, len(response.assignment)) == (ErrorCode.NONE, 1, 4)
     assert room.beat("a", 1).assignment is None
     assert room.group.state_name == "Stable"
 
@@ -102,11 +109,11 @@ def test_the_first_member_gets_everything_at_once():
 def test_a_second_member_gets_partitions_after_the_first_released_them():
     room = Room()
     everything = room.beat("a", 0).assignment
-    told = room.beat("b", 0)
-    assert (told.member_epoch, told.assignment) == (2, frozenset())
+    response = room.beat("b", 0)
+    assert (response.member_epoch, response.assignment) == (2, frozenset())
     kept = room.beat("a", 1, owned=everything)
     assert (kept.member_epoch, len(kept.assignment)) == (1, 2)
-    assert room.beat("b", 2).assignment is None, "what is not given up is not given out"
+    assert room.beat("b", 2).assignment is None, "a partition is assigned only after it is released"
     assert room.beat("a", 1, owned=kept.assignment).member_epoch == 2
     assert room.beat("b", 2).assignment == everything - kept.assignment
     assert room.group.state_name == "Stable"
@@ -120,10 +127,10 @@ def test_a_member_that_does_not_release_partitions_in_time_is_expelled():
     held = frozenset()
     for _ in range(4):
         room.timers.advance(9_000)
-        told = room.beat("a", 1, owned=everything)
+        response = room.beat("a", 1, owned=everything)
         other = room.beat("b", other.member_epoch)
         held = held if other.assignment is None else other.assignment
-    assert told.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert response.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert held == everything
 
 
@@ -143,8 +150,8 @@ def test_epochs_are_fenced_and_a_lost_response_is_tolerated():
 
 def test_patterns_follow_the_topics():
     room = Room()
-    told = room.beat("a", 0, topics=(), pattern="orders.*")
-    assert len(told.assignment) == 6
+    response = room.beat("a", 0, topics=(), pattern="orders.*")
+    assert len(response.assignment) == 6
     room.topics.counts["orders-new"] = 3
     assert len(room.beat("a", 1).assignment) == 9
     del room.topics.counts["orders-old"]
@@ -184,8 +191,8 @@ class Schedule(RuleBasedStateMachine):
     def joins(self):
         member_id = f"m{self.count}"
         self.count += 1
-        told = self.room.beat(member_id, 0)
-        self.held[member_id] = (told.member_epoch, told.assignment)
+        response = self.room.beat(member_id, 0)
+        self.held[member_id] = (response.member_epoch, response.assignment)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), lost=st.booleans())
@@ -198,15 +205,15 @@ class Schedule(RuleBasedStateMachine):
         """Send a full heartbeat after a lost response, as clients do."""
         epoch, held = self.held[member_id]
         full = {"topics": ("orders",), "rebalance_timeout_ms": 30_000} if member_id in self.unsure else {}
-        told = self.room.beat(member_id, epoch, owned=held, **full)
+        response = self.room.beat(member_id, epoch, owned=held, **full)
         self.unsure.discard(member_id)
         if lost:
             self.unsure.add(member_id)
-        elif told.error is not ErrorCode.NONE:
+        elif response.error is not ErrorCode.NONE:
             del self.held[member_id]
         else:
-            self.held[member_id] = told.member_epoch, held if told.assignment is None else told.assignment
-        return ErrorCode.NONE if lost else told.error
+            self.held[member_id] = response.member_epoch, held if response.assignment is None else response.assignment
+        return ErrorCode.NONE if lost else response.error
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -229,7 +236,7 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def nobody_shares_a_partition(self):
-        living = {one: held for one, (_, held) in self.held.items() if one in self.room.group.members}
+        living = {member_id: held for member_id, (_, held) in self.held.items() if member_id in self.room.group.members}
         places = [place for held in living.values() for place in held]
         assert len(places) == len(set(places))
 
@@ -268,19 +275,18 @@ def test_an_unchanged_heartbeat_looks_up_no_other_member_and_no_topic():
     held = dict.fromkeys(epochs, frozenset())
     for _ in range(4):
         for member_id, epoch in epochs.items():
-            told = room.beat(member_id, epoch, owned=held[member_id])
-            epochs[member_id] = told.member_epoch
-            held[member_id] = held[member_id] if told.assignment is None else told.assignment
+            response = room.beat(member_id, epoch, owned=held[member_id])
+            epochs[member_id] = response.member_epoch
+            held[member_id] = held[member_id] if response.assignment is None else response.assignment
     assert room.group.state_name == "Stable"
     assert sum(map(len, held.values())) == 40
     looked_up, records = room.topics.looked_up, len(room.log.records)
     group = room.group
-    group.members, group._holders, group.target = (
-        Unwalked(one) for one in (group.members, group._holders, group.target)
-    )
+    holdings = group._holdings
+    group.members, holdings._holders, group.target = map(Unwalked, (group.members, holdings._holders, group.target))
     for member_id, epoch in epochs.items():
-        told = room.beat(member_id, epoch)
-        assert (told.error, told.member_epoch, told.assignment) == (ErrorCode.NONE, epoch, None)
+        response = room.beat(member_id, epoch)
+        assert (response.error, response.member_epoch, response.assignment) == (ErrorCode.NONE, epoch, None)
     assert (room.topics.looked_up, len(room.log.records)) == (looked_up, records)
 
 
@@ -298,8 +304,8 @@ def test_two_assignments_of_a_group_are_at_least_the_assignment_interval_apart()
     kept = room.beat("a", 1, owned=everything)
     assert (kept.member_epoch, len(kept.assignment)) == (1, 2)
     assert room.beat("a", 1, owned=kept.assignment).member_epoch == 2
-    told = room.beat("b", 1, owned=frozenset())
-    assert (told.member_epoch, told.assignment) == (2, everything - kept.assignment)
+    response = room.beat("b", 1, owned=frozenset())
+    assert (response.member_epoch, response.assignment) == (2, everything - kept.assignment)
     assert room.group.state_name == "Stable"
 
 
@@ -338,9 +344,9 @@ def test_a_member_that_rejoins_without_partitions_need_not_release_any():
     room = Room()
     everything = room.beat("a", 0).assignment
     other = room.beat("b", 0)
-    told = room.beat("a", 0)  # it was fenced, and holds nothing any more
-    assert (told.error, told.member_epoch, len(told.assignment)) == (ErrorCode.NONE, 2, 2)
-    assert told.assignment | room.beat("b", other.member_epoch).assignment == everything
+    response = room.beat("a", 0)  # it was fenced, and holds nothing any more
+    assert (response.error, response.member_epoch, len(response.assignment)) == (ErrorCode.NONE, 2, 2)
+    assert response.assignment | room.beat("b", other.member_epoch).assignment == everything
     assert room.group.state_name == "Stable"
 
 
@@ -380,21 +386,21 @@ def test_a_member_with_an_older_epoch_may_commit_partitions_that_it_has_had_sinc
     assert room.beat("a", 1, owned=everything).member_epoch == 2
     for _ in range(2):
         assert [room.commits("a", 1, p) for p in range(6)] == [none] * 4 + [stale] * 2
-        assert room.commits("a", 1, 0, 4) is stale, "one that it may not commit refuses all"
+        assert room.commits("a", 1, 0, 4) is stale, "a partition that it may not commit refuses all"
         assert room.commits("a", 2, *range(6)) is none
         assert room.commits("a", 3, 0) is stale
         assert room.commits("a", 0, 0) is stale
         assert room.commits("a", -1, 0) is stale
-        assert room.commits("a", 1, 0, topic="gone") is stale
+        assert room.commits("a", 1, 0, topic="deleted") is stale
         assert room.commits("nobody", 1, 0) is ErrorCode.UNKNOWN_MEMBER_ID
         room.restart()
     room.beat("b", 0)
-    asked = room.beat("a", 2, owned=room.group.members["a"].assigned)
-    given_up = {p for _, p in room.group.members["a"].revoking}
-    assert {room.commits("a", 1, p) for p in given_up - {4}} == {none}, "it has not given them up yet"
-    assert room.beat("a", 2, owned=asked.assignment).member_epoch == 3
-    assert {room.commits("a", 2, p) for p in given_up} == {stale}
-    assert {room.commits("a", 2, p) for _, p in asked.assignment} == {none}
+    response = room.beat("a", 2, owned=room.group.members["a"].assigned)
+    released = {p for _, p in room.group.members["a"].revoking}
+    assert {room.commits("a", 1, p) for p in released - {4}} == {none}, "it has not released them yet"
+    assert room.beat("a", 2, owned=response.assignment).member_epoch == 3
+    assert {room.commits("a", 2, p) for p in released} == {stale}
+    assert {room.commits("a", 2, p) for _, p in response.assignment} == {none}
 
 
 def test_names_of_missing_topics_do_not_slow_heartbeats():
@@ -415,5 +421,5 @@ def test_a_topic_that_is_created_after_the_subscription_is_assigned():
     room = Room()
     room.beat("a", 0, topics=("later",))
     room.topics.counts["later"] = 2
-    told = room.beat("a", 1)
-    assert (told.member_epoch, len(told.assignment)) == (2, 2)
+    response = room.beat("a", 1)
+    assert (response.member_epoch, len(response.assignment)) == (2, 2)

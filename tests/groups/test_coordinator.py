@@ -7,7 +7,7 @@ from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import batch_bytes
-from odradek.groups.offsets import Committed, offset_record
+from odradek.groups.offsets import CommittedOffset, offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import group_records
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 def commit(coordinator, offset=5, group="g", **fields):
     once = Once()
-    place = {("orders", 0): Committed(offset, commit_timestamp_ms=coordinator.timers.wall_ms())}
+    place = {("orders", 0): CommittedOffset(offset, commit_timestamp_ms=coordinator.timers.wall_ms())}
     coordinator.groups.commit(
         Commit(group, fields.pop("member_id", ""), fields.pop("generation", -1), None, place, **fields), once
     )
@@ -30,8 +30,8 @@ def commit(coordinator, offset=5, group="g", **fields):
 def committed(coordinator):
     error, offsets = coordinator.groups.fetch("g")
     assert error is ErrorCode.NONE
-    found = offsets.get("orders", 0)
-    return None if found is None else found.offset
+    stored = offsets.get("orders", 0)
+    return None if stored is None else stored.offset
 
 
 def test_a_group_does_not_expire_during_its_first_commit():
@@ -58,13 +58,13 @@ def test_a_group_with_a_pending_commit_is_not_deleted():
 
 def test_a_subscription_that_is_too_large_for_a_generation_is_refused():
     coordinator = GroupsUnderTest()
-    most = coordinator.groups.settings.max_member_bytes
+    most = coordinator.groups.shards.settings.max_member_bytes
     join = JoinRequest("", 10_000, 10_000, "consumer", [("range", bytes(most - 5))])
     refused, taken = Once(), Once()
-    coordinator.groups.join("g", join._replace(protocols=[*join.protocols, ("roundrobin", b"")]), refused)
+    coordinator.groups.members.join("g", join._replace(protocols=[*join.protocols, ("roundrobin", b"")]), refused)
     assert refused.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert coordinator.groups.find("g") == (ErrorCode.NONE, None)
-    coordinator.groups.join("g", join, taken)
+    assert coordinator.groups.shards.find("g") == (ErrorCode.NONE, None)
+    coordinator.groups.members.join("g", join, taken)
     assert taken.answer.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -107,8 +107,8 @@ def test_offsets_of_a_deleted_topic_are_removed_from_memory_and_log():
 
 def loaded_again(coordinator, records):
     """Reload the partition, as after a failed append."""
-    coordinator.groups.begin(0, coordinator.log)
-    coordinator.groups.replay(0, records)
+    coordinator.groups.shards.begin(0, coordinator.log)
+    coordinator.groups.shards.replay(0, records)
     coordinator.groups.loaded(0)
 
 
@@ -167,16 +167,16 @@ class SmallBatches(HandLog):
 
 def test_tombstones_of_offsets_fit_in_batches_whatever_the_length_of_the_group_id():
     coordinator, group = GroupsUnderTest(), "g" * 20_000
-    coordinator.groups.resign(0)
+    coordinator.groups.shards.resign(0)
     coordinator.log = SmallBatches()
-    coordinator.groups.begin(0, coordinator.log)
+    coordinator.groups.shards.begin(0, coordinator.log)
     coordinator.groups.loaded(0)
     for partition in range(100):
         once = Once()
-        coordinator.groups.commit(Commit(group, "", -1, None, {("orders", partition): Committed(5)}), once)
+        coordinator.groups.commit(Commit(group, "", -1, None, {("orders", partition): CommittedOffset(5)}), once)
         assert once.answer is ErrorCode.NONE
     coordinator.groups.topics_deleted(["orders"])
-    assert len(coordinator.groups.find(group)[1].offsets) == 0
+    assert len(coordinator.groups.shards.find(group)[1].offsets) == 0
     assert len([None for _, value in coordinator.log.records if value is None]) == 100
     assert commit(coordinator, 9, group).answer is ErrorCode.NONE
 
@@ -204,7 +204,7 @@ def test_a_topic_deleted_between_a_failed_append_and_the_load_loses_its_offsets(
     coordinator.log.held, coordinator.log.failing = False, ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.beat("a", 0, group="h").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.diverged == [0]
-    then(ErrorCode.NOT_COORDINATOR)  # the log is closed; what it was told is in it all the same
+    then(ErrorCode.NOT_COORDINATOR)  # the log is closed; the log has the record all the same
     coordinator.groups.topics_deleted(["orders"])
     coordinator.log.failing = None
     loaded_again(coordinator, written)
@@ -224,8 +224,8 @@ def test_a_topic_created_during_a_load_does_not_get_the_offsets_of_its_predecess
     commit(coordinator)
     after = GroupsUnderTest()
     del after.topics.counts["orders"]
-    after.groups.begin(0, after.log)
-    after.groups.replay(0, coordinator.log.records)
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, coordinator.log.records)
     after.topics.counts["orders"] = 4
     after.groups.loaded(0)
     assert committed(after) is None
@@ -237,7 +237,7 @@ def test_a_repeated_load_keeps_the_offsets_of_topics_created_since_the_first_loa
     coordinator = GroupsUnderTest()
     coordinator.topics.counts["newer"] = 1
     once = Once()
-    coordinator.groups.commit(Commit("g", "", -1, None, {("newer", 0): Committed(3)}), once)
+    coordinator.groups.commit(Commit("g", "", -1, None, {("newer", 0): CommittedOffset(3)}), once)
     records = list(coordinator.log.records)
     coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     coordinator.beat("a", 0, group="h")
@@ -266,15 +266,15 @@ class Successor:
         known.counts = known.counts if topics is None else topics
         self.log = HandLog()
         self.groups = GroupCoordinator(
-            self.timers, GroupSettings(), 1, known, coordinator.groups.consumer_settings, lambda _: None
+            self.timers, GroupSettings(), 1, known, coordinator.groups.shards.consumer_settings, lambda _: None
         )
-        self.groups.begin(0, self.log)
-        self.groups.replay(0, coordinator.log.records)
+        self.groups.shards.begin(0, self.log)
+        self.groups.shards.replay(0, coordinator.log.records)
         self.timers.advance(pause_ms)
         self.groups.loaded(0)
 
     def group(self):
-        return self.groups.find("g")[1]
+        return self.groups.shards.find("g")[1]
 
 
 def successor(coordinator, pause_ms=0):
@@ -286,22 +286,22 @@ def test_a_long_load_expels_no_member():
     me = coordinator.join().answer
     coordinator.sync(me.member_id, me.generation_id, {me.member_id: assignment(0)})
     after = successor(coordinator, 10 * SESSION_MS)
-    assert after.groups.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.NONE
+    assert after.groups.members.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.NONE
     after.timers.advance(SESSION_MS)
-    assert after.groups.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert after.groups.members.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_refused_heartbeat_creates_no_group_and_changes_no_protocol():
     coordinator = GroupsUnderTest()
     answer = Once()
-    coordinator.groups.beat(
+    coordinator.groups.members.beat(
         "g", HeartbeatRequest("m", 0, rebalance_timeout_ms=1, topics=("orders",), assignor="no-such"), answer
     )
     assert answer.answer.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert coordinator.group() is None
     me = coordinator.join().answer
     answer = Once()
-    coordinator.groups.beat("g", HeartbeatRequest("m", 0, rebalance_timeout_ms=1, pattern="("), answer)
+    coordinator.groups.members.beat("g", HeartbeatRequest("m", 0, rebalance_timeout_ms=1, pattern="("), answer)
     assert answer.answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert coordinator.group().type_name == "classic"
     assert me.member_id in coordinator.group().classic.members
@@ -309,19 +309,19 @@ def test_a_refused_heartbeat_creates_no_group_and_changes_no_protocol():
 
 def test_the_directly_encoded_offset_record_equals_that_of_the_schema():
     kind = group_records.OFFSET_COMMIT
-    for group, topic, partition, one in (
-        ("g", "orders", 0, Committed(5)),
-        ("gr\u00fcn", "o", 2**31 - 1, Committed(2**62, 7, "\u00e9 note", 1_700_000_000_000)),
-        ("", "t", 3, Committed(-1, -1, "", -1)),
+    for group, topic, partition, committed_offset in (
+        ("g", "orders", 0, CommittedOffset(5)),
+        ("gr\u00fcn", "o", 2**31 - 1, CommittedOffset(2**62, 7, "\u00e9 note", 1_700_000_000_000)),
+        ("", "t", 3, CommittedOffset(-1, -1, "", -1)),
     ):
         value = kind.value(
-            offset=one.offset,
-            leader_epoch=one.leader_epoch,
-            metadata=one.metadata,
-            commit_timestamp=one.commit_timestamp_ms,
+            offset=committed_offset.offset,
+            leader_epoch=committed_offset.leader_epoch,
+            metadata=committed_offset.metadata,
+            commit_timestamp=committed_offset.commit_timestamp_ms,
         )
-        wanted = group_records.record(kind, value, group=group, topic=topic, partition=partition)
-        assert offset_record(group, topic, partition, one) == wanted
+        expected = group_records.record(kind, value, group=group, topic=topic, partition=partition)
+        assert offset_record(group, topic, partition, committed_offset) == expected
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["read once", "read again"])
@@ -329,17 +329,17 @@ def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_new_topic(aga
     coordinator = GroupsUnderTest()
     commit(coordinator)
     after = GroupsUnderTest()
-    after.groups.begin(0, after.log)
-    after.groups.replay(0, coordinator.log.records)
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, coordinator.log.records)
     after.groups.topics_deleted(["orders"])
     if again:
-        after.groups.begin(0, after.log)
-        after.groups.replay(0, coordinator.log.records)
+        after.groups.shards.begin(0, after.log)
+        after.groups.shards.replay(0, coordinator.log.records)
     after.groups.loaded(0)
     assert committed(after) is None
     assert commit(after, 9).answer is ErrorCode.NONE
-    after.groups.begin(0, after.log)
-    after.groups.replay(0, [*coordinator.log.records, *after.log.records])
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, [*coordinator.log.records, *after.log.records])
     after.groups.loaded(0)
     assert committed(after) == 9
 
@@ -361,10 +361,10 @@ def test_offsets_of_an_empty_group_with_a_pending_member_are_kept():
     commit(coordinator)
     coordinator.timers.advance(6 * DAY_MS)
     me = coordinator.join().answer
-    told = coordinator.join(id_required=True).answer
-    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-    coordinator.groups.leave("g", [(me.member_id, None, "")], Once())
-    assert coordinator.group().state_name == "PreparingRebalance", "it waits for the one that was told an id"
+    response = coordinator.join(id_required=True).answer
+    assert response.error is ErrorCode.MEMBER_ID_REQUIRED
+    coordinator.groups.members.leave("g", [(me.member_id, None, "")], Once())
+    assert coordinator.group().state_name == "PreparingRebalance", "it waits for the client that received an id"
     coordinator.timers.advance(SESSION_MS)
     assert coordinator.group().state_name == "Empty"
     coordinator.timers.advance(DAY_MS)
@@ -381,7 +381,7 @@ def test_unsubscribed_offsets_do_not_expire_during_a_rebalance():
     coordinator.timers.advance(7 * DAY_MS)
     me = coordinator.join().answer
     coordinator.join(id_required=True)
-    coordinator.groups.leave("g", [(me.member_id, None, "")], Once())
+    coordinator.groups.members.leave("g", [(me.member_id, None, "")], Once())
     assert coordinator.group().state_name == "PreparingRebalance"
     assert coordinator.groups.expire() == 0
     assert committed(coordinator) == 5

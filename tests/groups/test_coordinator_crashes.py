@@ -55,8 +55,8 @@ class Machine:
             ConsumerSettings(session_timeout_ms=SESSION_MS, assignment_interval_ms=0),
             self.diverged,
         )
-        self.groups.begin(0, Log(self))
-        self.groups.replay(0, self.records)
+        self.groups.shards.begin(0, Log(self))
+        self.groups.shards.replay(0, self.records)
         if self.synced:
             self.on_device = len(self.records)
         self.groups.loaded(0)
@@ -140,7 +140,7 @@ class Client:
         """Close the connection; the response is lost."""
         if self.call is not None:
             self.call = None
-            self.machine.groups.join_disconnected("g", self.answered)
+            self.machine.groups.members.join_disconnected("g", self.answered)
             self.lost()
             self.beats_at = self.machine.timers.now_ms() + TURN_MS
 
@@ -164,15 +164,15 @@ class ClassicClient(Client):
             join = JoinRequest(
                 self.member_id, SESSION_MS, REBALANCE_MS, "consumer", protocols, self.name, "/h", self.instance_id
             )
-            groups.join("g", join, then)
+            groups.members.join("g", join, then)
         elif self.doing == "sync":
-            parts = {one: [] for one, _, _ in self.leads}
+            parts = {member_id: [] for member_id, _, _ in self.leads}
             for partition in range(PARTITIONS if parts else 0):
                 parts[sorted(parts)[partition % len(parts)]].append(partition)
-            told = {one: assignment(*partitions) for one, partitions in parts.items()}
-            groups.sync("g", SyncRequest(self.member_id, self.generation, told, self.instance_id), then)
+            assignments = {member_id: assignment(*partitions) for member_id, partitions in parts.items()}
+            groups.members.sync("g", SyncRequest(self.member_id, self.generation, assignments, self.instance_id), then)
         else:
-            then(groups.heartbeat("g", self.member_id, self.generation, self.instance_id))
+            then(groups.members.heartbeat("g", self.member_id, self.generation, self.instance_id))
 
     def lost(self):
         if self.doing == "sync":
@@ -212,7 +212,7 @@ class NewClient(Client):
         beat = HeartbeatRequest(
             self.member_id, self.epoch, self.instance_id, owned=owned, client_id=self.name, **fields
         )
-        self.machine.groups.beat("g", beat, self.machine.caller(self))
+        self.machine.groups.members.beat("g", beat, self.machine.caller(self))
 
     def lost(self):
         self.full = True
@@ -257,7 +257,7 @@ def restart(machine, clients, rng):
             if not machine.synced or not old.epoch:
                 clients[number] = old
                 return
-            machine.groups.beat("g", HeartbeatRequest(old.member_id, -2, old.instance_id), machine.caller(old))
+            machine.groups.members.beat("g", HeartbeatRequest(old.member_id, -2, old.instance_id), machine.caller(old))
             machine.acknowledge()
 
 
@@ -279,6 +279,6 @@ def test_every_client_rejoins_and_every_partition_is_consumed(kinds, synced):
                 rng.choice([machine.crash, machine.power_cut])()
         # Members in the log without client are removed after a session timeout, or by the rebalance that waits for them.
         run(machine, clients, rng, (SESSION_MS + REBALANCE_MS + 10_000) // TURN_MS, disturbed=False)
-        assert {one.fatal for one in clients} == {None}, f"seed {seed}"
-        held = Counter(partition for one in clients for partition in one.held)
-        assert held == Counter(range(PARTITIONS)), f"seed {seed}: {[(one.name, one.held) for one in clients]}"
+        assert {client.fatal for client in clients} == {None}, f"seed {seed}"
+        held = Counter(partition for client in clients for partition in client.held)
+        assert held == Counter(range(PARTITIONS)), f"seed {seed}: {[(client.name, client.held) for client in clients]}"

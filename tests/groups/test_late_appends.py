@@ -5,7 +5,7 @@ import pytest
 from odradek.groups.classic_member import SyncRequest
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
-from odradek.groups.offsets import Committed
+from odradek.groups.offsets import CommittedOffset
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import GroupsUnderTest, assignment
@@ -15,19 +15,19 @@ NONE, TOO_LONG = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 def by_objects(coordinator, offset):
     once = Once()
-    coordinator.groups.commit(Commit("g", "", -1, None, {("orders", 0): Committed(offset)}), once)
+    coordinator.groups.commit(Commit("g", "", -1, None, {("orders", 0): CommittedOffset(offset)}), once)
     return once
 
 
 def committed(coordinator):
-    found = coordinator.groups.fetch("g")[1].get("orders", 0)
-    return None if found is None else found.offset
+    stored = coordinator.groups.fetch("g")[1].get("orders", 0)
+    return None if stored is None else stored.offset
 
 
 def first_beat(coordinator):
     once = Once()
     beat = HeartbeatRequest("a", 0, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
-    coordinator.groups.beat("g", beat, once)
+    coordinator.groups.members.beat("g", beat, once)
     return once
 
 
@@ -50,7 +50,9 @@ def test_a_late_generation_is_cancelled_and_the_members_rejoin(failing):
     me = coordinator.join().answer
     coordinator.log.held = True
     synced = Once()
-    coordinator.groups.sync("g", SyncRequest(me.member_id, me.generation_id, {me.member_id: assignment(0)}), synced)
+    coordinator.groups.members.sync(
+        "g", SyncRequest(me.member_id, me.generation_id, {me.member_id: assignment(0)}), synced
+    )
     assert synced.waits
     coordinator.log.dawdle()
     assert synced.answer.error is TOO_LONG
@@ -61,8 +63,8 @@ def test_a_late_generation_is_cancelled_and_the_members_rejoin(failing):
     coordinator.log.held, coordinator.log.failing = False, None
     again = coordinator.join(me.member_id).answer
     assert (again.error, again.generation_id) == (NONE, me.generation_id + 1)
-    told = coordinator.sync(me.member_id, again.generation_id, {me.member_id: assignment(0)})
-    assert (told.error, told.assignment) == (NONE, assignment(0))
+    response = coordinator.sync(me.member_id, again.generation_id, {me.member_id: assignment(0)})
+    assert (response.error, response.assignment) == (NONE, assignment(0))
 
 
 def test_a_late_heartbeat_gets_an_error_and_the_next_response_has_the_assignment():
@@ -74,8 +76,8 @@ def test_a_late_heartbeat_gets_an_error_and_the_next_response_has_the_assignment
     coordinator.log.acknowledge()
     assert coordinator.diverged == []
     coordinator.log.held = False
-    told = coordinator.beat("a", 0)
-    assert (told.error, len(told.assignment)) == (NONE, 4)
+    response = coordinator.beat("a", 0)
+    assert (response.error, len(response.assignment)) == (NONE, 4)
 
 
 def test_a_late_heartbeat_whose_append_fails_reloads_the_groups():
@@ -93,12 +95,12 @@ def test_offsets_exist_until_their_late_tombstones_are_appended():
     coordinator = GroupsUnderTest()
     by_objects(coordinator, 7)
     coordinator.log.held = True
-    deleted, told = Once(), []
+    deleted, outcomes = Once(), []
     coordinator.groups.delete("g", deleted)
-    coordinator.groups.delete_offsets("g", [("orders", 0)], lambda *outcome: told.append(outcome[0]))
+    coordinator.groups.delete_offsets("g", [("orders", 0)], lambda *outcome: outcomes.append(outcome[0]))
     coordinator.log.dawdle()
     assert deleted.answer is TOO_LONG
-    assert told == [TOO_LONG]
+    assert outcomes == [TOO_LONG]
     assert committed(coordinator) == 7
     coordinator.log.acknowledge()
     assert committed(coordinator) is None
@@ -115,7 +117,7 @@ def test_an_unchanged_heartbeat_is_answered_after_earlier_changes_are_durable():
     first_beat(coordinator)
     coordinator.log.dawdle()
     again = first_beat(coordinator)
-    assert again.waits, "what it would be told of is not durable"
+    assert again.waits, "the change that it would report is not durable"
     coordinator.log.dawdle()
     assert again.answer.error is TOO_LONG
     third = first_beat(coordinator)
@@ -142,10 +144,10 @@ def test_a_classic_member_of_a_consumer_group_receives_only_durable_assignments(
     old, generation = coordinator.both()
     coordinator.log.held = True
     heartbeat_result, synced = Once(), Once()
-    coordinator.groups.beat(
+    coordinator.groups.members.beat(
         "g", HeartbeatRequest("new", coordinator.group().consumer.members["new"].epoch, rack_id="r"), heartbeat_result
     )
-    coordinator.groups.sync("g", SyncRequest(old, generation, {}), synced)
+    coordinator.groups.members.sync("g", SyncRequest(old, generation, {}), synced)
     assert heartbeat_result.waits
     assert synced.waits
     coordinator.log.acknowledge()
@@ -157,7 +159,7 @@ def test_a_leave_group_in_a_consumer_group_is_answered_after_it_is_durable():
     old, _ = coordinator.both()
     coordinator.log.held = True
     left = Once()
-    coordinator.groups.leave("g", [(old, None, ""), ("nobody", None, "")], left)
+    coordinator.groups.members.leave("g", [(old, None, ""), ("nobody", None, "")], left)
     assert left.waits
     coordinator.log.acknowledge()
     assert left.answer == (NONE, [NONE, ErrorCode.UNKNOWN_MEMBER_ID])
@@ -166,7 +168,7 @@ def test_a_leave_group_in_a_consumer_group_is_answered_after_it_is_durable():
     coordinator.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     coordinator.log.held = True
     left = Once()
-    coordinator.groups.leave("g", [(old, None, "")], left)
+    coordinator.groups.members.leave("g", [(old, None, "")], left)
     coordinator.log.acknowledge()
     assert left.answer == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
     assert coordinator.diverged
@@ -177,8 +179,8 @@ def test_an_unchanged_heartbeat_that_fails_with_an_earlier_commit_reloads_nothin
     epoch = first_beat(coordinator).answer.member_epoch
     coordinator.log.held, coordinator.log.failing = True, ErrorCode.COORDINATOR_NOT_AVAILABLE
     commit, once = Once(), Once()
-    coordinator.groups.commit(Commit("h", "", -1, None, {("orders", 0): Committed(7)}), commit)
-    coordinator.groups.beat("g", HeartbeatRequest("a", epoch), once)
+    coordinator.groups.commit(Commit("h", "", -1, None, {("orders", 0): CommittedOffset(7)}), commit)
+    coordinator.groups.members.beat("g", HeartbeatRequest("a", epoch), once)
     coordinator.log.acknowledge()
     assert commit.answer is once.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.diverged == []

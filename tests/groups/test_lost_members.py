@@ -5,7 +5,7 @@ import pytest
 from odradek.groups.classic_member import JoinRequest, SyncRequest
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
-from odradek.groups.offsets import Committed
+from odradek.groups.offsets import CommittedOffset
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import SESSION_MS, GroupsUnderTest, assignment, subscription
@@ -14,10 +14,10 @@ NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.F
 
 
 def successor(coordinator, count=None):
-    """A coordinator that has loaded the first `count` records of another one's log."""
+    """A coordinator that has loaded the first `count` records of the log of another."""
     after = GroupsUnderTest()
-    after.groups.begin(0, after.log)
-    after.groups.replay(0, coordinator.log.records[:count])
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, coordinator.log.records[:count])
     after.groups.loaded(0)
     return after
 
@@ -26,20 +26,22 @@ def join(coordinator, member_id="", instance_id=None):
     once = Once()
     protocols = [("range", subscription())]
     join = JoinRequest(member_id, SESSION_MS, 30_000, "consumer", protocols, "c", "/h", instance_id, id_required=False)
-    coordinator.groups.join("g", join, once)
+    coordinator.groups.members.join("g", join, once)
     return once
 
 
 def sync(coordinator, joined, instance_id=None):
     once = Once()
-    told = {one: assignment(0) for one, _, _ in joined.members}
-    coordinator.groups.sync("g", SyncRequest(joined.member_id, joined.generation_id, told, instance_id), once)
+    assignments = {member_id: assignment(0) for member_id, _, _ in joined.members}
+    coordinator.groups.members.sync(
+        "g", SyncRequest(joined.member_id, joined.generation_id, assignments, instance_id), once
+    )
     return once.answer
 
 
 def commit(coordinator, member_id, epoch, instance_id=None, knows_epochs=True):
     once = Once()
-    place = {("orders", 0): Committed(5)}
+    place = {("orders", 0): CommittedOffset(5)}
     coordinator.groups.commit(Commit("g", member_id, epoch, instance_id, place, knows_epochs), once)
     return once.answer
 
@@ -52,8 +54,8 @@ def test_a_member_of_an_unknown_group_must_rejoin(epoch):
     coordinator = GroupsUnderTest()
     assert coordinator.beat("m", epoch).error is UNKNOWN
     assert coordinator.group() is None
-    told = coordinator.beat("m", 0)
-    assert (told.error, len(told.assignment)) == (NONE, 4)
+    response = coordinator.beat("m", 0)
+    assert (response.error, len(response.assignment)) == (NONE, 4)
 
 
 def test_a_consumer_member_of_a_classic_group_must_rejoin():
@@ -87,8 +89,8 @@ def left_and_came_back():
 def test_a_static_member_whose_join_was_lost_replaces_its_former_self():
     for coordinator in left_and_came_back():
         assert static_beat(coordinator, "after", 1).error is UNKNOWN
-        told = static_beat(coordinator, "after", 0)
-        assert (told.error, len(told.assignment)) == (NONE, 4)
+        response = static_beat(coordinator, "after", 0)
+        assert (response.error, len(response.assignment)) == (NONE, 4)
         assert static_beat(coordinator, "before", 1).error is FENCED
 
 
@@ -116,19 +118,19 @@ def test_a_static_member_whose_id_was_not_stored_is_not_fenced():
     assert sync(coordinator, join(coordinator, first.member_id, "i").answer, "i").error is NONE
     stored = len(coordinator.log.records)
     join(coordinator, other.answer.member_id)
-    again = join(coordinator, instance_id="i").answer  # the application began anew amid a rebalance
+    again = join(coordinator, instance_id="i").answer  # the application restarted during a rebalance
     assert again.member_id != first.member_id
 
     after = successor(coordinator, stored)
     assert sync(after, again, "i").error is UNKNOWN
-    assert after.groups.heartbeat("g", again.member_id, again.generation_id, "i") is UNKNOWN
+    assert after.groups.members.heartbeat("g", again.member_id, again.generation_id, "i") is UNKNOWN
     assert commit(after, again.member_id, again.generation_id, "i") is UNKNOWN
     assert join(after, again.member_id, "i").answer.error is UNKNOWN
     newest = join(after, instance_id="i")
     join(after, other.answer.member_id)
     assert newest.answer.error is NONE
-    assert after.groups.heartbeat("g", first.member_id, 1, "i") is FENCED
-    assert after.groups.heartbeat("g", again.member_id, 1, "i") is FENCED
+    assert after.groups.members.heartbeat("g", first.member_id, 1, "i") is FENCED
+    assert after.groups.members.heartbeat("g", again.member_id, 1, "i") is FENCED
 
 
 def test_an_unlogged_member_is_fenced_after_the_holder_of_its_instance_id_is_confirmed():
@@ -136,8 +138,8 @@ def test_an_unlogged_member_is_fenced_after_the_holder_of_its_instance_id_is_con
     joined = join(coordinator, instance_id="i").answer
     sync(coordinator, joined, "i")
     after = successor(coordinator)
-    assert after.groups.heartbeat("g", joined.member_id, joined.generation_id, "i") is NONE
-    assert after.groups.heartbeat("g", "other", joined.generation_id, "i") is FENCED
+    assert after.groups.members.heartbeat("g", joined.member_id, joined.generation_id, "i") is NONE
+    assert after.groups.members.heartbeat("g", "other", joined.generation_id, "i") is FENCED
 
 
 def test_a_duplicate_static_member_is_fenced_without_a_load():
@@ -145,7 +147,7 @@ def test_a_duplicate_static_member_is_fenced_without_a_load():
     old = join(coordinator, instance_id="i").answer
     sync(coordinator, old, "i")
     assert join(coordinator, instance_id="i").answer.error is NONE
-    assert coordinator.groups.heartbeat("g", old.member_id, old.generation_id, "i") is FENCED
+    assert coordinator.groups.members.heartbeat("g", old.member_id, old.generation_id, "i") is FENCED
 
 
 # -- clients that disconnect while they join-------------------------------------------------------------------------------
@@ -154,8 +156,8 @@ def test_a_duplicate_static_member_is_fenced_without_a_load():
 def test_the_session_of_a_member_that_disconnects_during_its_join_starts_then():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
-    gone = join(coordinator)
-    coordinator.groups.join_disconnected("g", gone)
+    lost = join(coordinator)
+    coordinator.groups.members.join_disconnected("g", lost)
     coordinator.timers.advance(SESSION_MS - 1)
     assert coordinator.heartbeat(stays, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert len(coordinator.group().classic.members) == 2
@@ -167,11 +169,11 @@ def test_the_session_of_a_member_that_disconnects_during_its_join_starts_then():
 def test_a_disconnected_member_gets_no_second_session_from_the_rebalance():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
-    gone = join(coordinator)
-    coordinator.groups.join_disconnected("g", gone)
+    lost = join(coordinator)
+    coordinator.groups.members.join_disconnected("g", lost)
     coordinator.timers.advance(SESSION_MS // 2)
     again = join(coordinator, stays)
-    assert gone.answer.error is again.answer.error is NONE
+    assert lost.answer.error is again.answer.error is NONE
     assert sync(coordinator, again.answer).error is NONE
     coordinator.timers.advance(SESSION_MS // 2)
     assert list(coordinator.group().classic.members) == [stays]
@@ -180,11 +182,11 @@ def test_a_disconnected_member_gets_no_second_session_from_the_rebalance():
 def test_a_member_that_reconnects_is_waited_for_like_any_other():
     coordinator = GroupsUnderTest()
     stays = coordinator.classic_member()
-    gone = join(coordinator)
-    member_id = next(one for one in coordinator.group().classic.members if one != stays)
-    coordinator.groups.join_disconnected("g", gone)
+    lost = join(coordinator)
+    member_id = next(member_id for member_id in coordinator.group().classic.members if member_id != stays)
+    coordinator.groups.members.join_disconnected("g", lost)
     back = join(coordinator, member_id)
-    assert gone.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert lost.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(3):
         coordinator.timers.advance(SESSION_MS // 2)
         coordinator.heartbeat(stays, 1)
@@ -194,11 +196,11 @@ def test_a_member_that_reconnects_is_waited_for_like_any_other():
 
 def test_a_disconnect_without_pending_join_has_no_effect():
     coordinator = GroupsUnderTest()
-    coordinator.groups.join_disconnected("g", Once())
+    coordinator.groups.members.join_disconnected("g", Once())
     stays = coordinator.classic_member()
-    coordinator.groups.join_disconnected("g", Once())
-    coordinator.groups.beat(
+    coordinator.groups.members.join_disconnected("g", Once())
+    coordinator.groups.members.beat(
         "h", HeartbeatRequest("m", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset()), Once()
     )
-    coordinator.groups.join_disconnected("h", Once())
+    coordinator.groups.members.join_disconnected("h", Once())
     assert coordinator.heartbeat(stays, 1) is NONE

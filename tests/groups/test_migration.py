@@ -34,7 +34,7 @@ def assignment(*partitions):
 
 
 def partitions_in(data):
-    return sorted(p for one in assignment_of(data).assigned_partitions for p in one.partitions)
+    return sorted(p for topic in assignment_of(data).assigned_partitions for p in topic.partitions)
 
 
 class GroupsUnderTest:
@@ -49,11 +49,11 @@ class GroupsUnderTest:
             ConsumerSettings(session_timeout_ms=SESSION_MS, **options),
             self.diverged.append,
         )
-        self.groups.begin(0, self.log)
+        self.groups.shards.begin(0, self.log)
         self.groups.loaded(0)
 
     def group(self):
-        return self.groups.find("g")[1]
+        return self.groups.shards.find("g")[1]
 
     def join(self, member_id="", owned=(), **options):
         once = Once()
@@ -61,29 +61,29 @@ class GroupsUnderTest:
         request = JoinRequest(
             member_id, SESSION_MS, 30_000, "consumer", [("range", subscription(owned))], "c", "/h", **options
         )
-        self.groups.join("g", request, once)
+        self.groups.members.join("g", request, once)
         return once
 
     def sync(self, member_id, generation, assignments=None):
         once = Once()
-        self.groups.sync("g", SyncRequest(member_id, generation, assignments or {}), once)
+        self.groups.members.sync("g", SyncRequest(member_id, generation, assignments or {}), once)
         return once.answer
 
     def heartbeat(self, member_id, generation):
-        return self.groups.heartbeat("g", member_id, generation, None)
+        return self.groups.members.heartbeat("g", member_id, generation, None)
 
     def beat(self, member_id, epoch, group="g", **options):
         if epoch == 0:
             options = {"topics": ("orders",), "rebalance_timeout_ms": 30_000, "owned": frozenset()} | options
         once = Once()
-        self.groups.beat(group, HeartbeatRequest(member_id, epoch, **options), once)
+        self.groups.members.beat(group, HeartbeatRequest(member_id, epoch, **options), once)
         return once.answer
 
     def classic_member(self):
         """A stable classic group of one member that reads all four partitions; its id."""
         joined = self.join().answer
-        told = self.sync(joined.member_id, joined.generation_id, {joined.member_id: assignment(0, 1, 2, 3)})
-        assert partitions_in(told.assignment) == [0, 1, 2, 3]
+        response = self.sync(joined.member_id, joined.generation_id, {joined.member_id: assignment(0, 1, 2, 3)})
+        assert partitions_in(response.assignment) == [0, 1, 2, 3]
         return joined.member_id
 
     def both(self):
@@ -104,8 +104,8 @@ class GroupsUnderTest:
 def test_a_classic_group_with_members_shares_partitions_with_a_consumer_member():
     coordinator = GroupsUnderTest()
     coordinator.both()
-    told = coordinator.beat("new", coordinator.group().consumer.members["new"].epoch)
-    assert len(told.assignment) == 2
+    response = coordinator.beat("new", coordinator.group().consumer.members["new"].epoch)
+    assert len(response.assignment) == 2
     assert coordinator.group().type_name == "consumer"
     assert coordinator.group().state_name == "Stable"
 
@@ -119,8 +119,8 @@ def test_the_group_is_downgraded_when_the_last_consumer_member_leaves():
     joined = coordinator.join(old, [("orders", range(2))]).answer
     assert joined.error is ErrorCode.NONE
     assert joined.leader == old
-    told = coordinator.sync(old, joined.generation_id, {old: assignment(0, 1, 2, 3)})
-    assert partitions_in(told.assignment) == [0, 1, 2, 3]
+    response = coordinator.sync(old, joined.generation_id, {old: assignment(0, 1, 2, 3)})
+    assert partitions_in(response.assignment) == [0, 1, 2, 3]
 
 
 def test_the_group_is_downgraded_when_the_session_of_the_last_consumer_member_expires():
@@ -137,18 +137,18 @@ def test_a_new_coordinator_restores_a_mixed_group():
     coordinator.both()
     before = coordinator.group().consumer
     after = GroupsUnderTest()
-    after.groups.begin(0, after.log)
-    after.groups.replay(0, coordinator.log.records)
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, coordinator.log.records)
     after.groups.loaded(0)
-    found = after.group().consumer
-    assert found.members.keys() == before.members.keys()
-    for member_id, member in found.members.items():
+    restored = after.group().consumer
+    assert restored.members.keys() == before.members.keys()
+    for member_id, member in restored.members.items():
         old = before.members[member_id]
         assert (member.epoch, member.assigned, member.classic) == (old.epoch, old.assigned, old.classic)
     turned = GroupsUnderTest()
     assert coordinator.beat("new", -1).error is ErrorCode.NONE
-    turned.groups.begin(0, turned.log)
-    turned.groups.replay(0, coordinator.log.records)
+    turned.groups.shards.begin(0, turned.log)
+    turned.groups.shards.replay(0, coordinator.log.records)
     turned.groups.loaded(0)
     assert turned.group().type_name == "classic"
     assert len(turned.group().classic.members) == 1
@@ -169,7 +169,7 @@ def test_groups_without_members_change_their_protocol():
     joined = coordinator.join().answer
     assert joined.error is ErrorCode.NONE
     assert coordinator.group().type_name == "classic"
-    coordinator.groups.leave("g", [(joined.member_id, None, "")], Once())
+    coordinator.groups.members.leave("g", [(joined.member_id, None, "")], Once())
     assert coordinator.beat("b", 0).error is ErrorCode.NONE
     assert coordinator.group().type_name == "consumer"
 
@@ -195,10 +195,10 @@ def test_a_static_member_replaces_its_classic_self_with_the_consumer_protocol():
     coordinator = GroupsUnderTest()
     first = coordinator.join(instance_id="i").answer
     coordinator.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
-    told = coordinator.beat("new", 0, instance_id="i")
-    assert (told.error, len(told.assignment)) == (ErrorCode.NONE, 4)
+    response = coordinator.beat("new", 0, instance_id="i")
+    assert (response.error, len(response.assignment)) == (ErrorCode.NONE, 4)
     assert coordinator.group().type_name == "consumer"
-    assert coordinator.groups.heartbeat("g", first.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert coordinator.groups.members.heartbeat("g", first.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
     assert coordinator.beat("newer", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
     assert coordinator.group().consumer.members.keys() == {"new"}
 
@@ -212,7 +212,7 @@ def test_a_group_that_is_too_large_for_the_other_protocol_keeps_its_protocol():
     assert coordinator.group().type_name == "classic"
     coordinator = GroupsUnderTest()
     coordinator.both()
-    coordinator.groups.settings = replace(coordinator.groups.settings, max_size=0)
+    coordinator.groups.shards.settings = replace(coordinator.groups.shards.settings, max_size=0)
     assert coordinator.beat("new", -1).error is ErrorCode.NONE
     assert coordinator.group().type_name == "consumer"
     assert again is not None
@@ -235,11 +235,11 @@ def test_a_refused_join_does_not_take_over_an_instance_id():
     spoiled = JoinRequest(
         "", SESSION_MS, 30_000, "consumer", [("range", b"")], "c", "/h", instance_id="i", id_required=False
     )
-    coordinator.groups.join("g", spoiled, once)
+    coordinator.groups.members.join("g", spoiled, once)
     assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    large = subscription() + bytes(coordinator.groups.settings.max_member_bytes - 40)
+    large = subscription() + bytes(coordinator.groups.shards.settings.max_member_bytes - 40)
     once = Once()
-    coordinator.groups.join("g", spoiled._replace(protocols=[("range", large)]), once)
+    coordinator.groups.members.join("g", spoiled._replace(protocols=[("range", large)]), once)
     assert once.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert coordinator.beat("new", 1, instance_id="i").error is ErrorCode.NONE
 
@@ -273,7 +273,7 @@ def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_rejoin():
     pass_time(joined.generation_id)
     assert old in coordinator.group().consumer.members
     coordinator.timers.advance(SESSION_MS // 2)
-    assert old not in coordinator.group().consumer.members, "30 s after it was told the second time"
+    assert old not in coordinator.group().consumer.members, "30 s after its second REBALANCE_IN_PROGRESS"
 
 
 def test_a_refused_join_does_not_change_the_protocol_of_an_empty_group():
@@ -283,7 +283,7 @@ def test_a_refused_join_does_not_change_the_protocol_of_an_empty_group():
     written = len(coordinator.log.records)
     assert coordinator.join("who").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     once = Once()
-    coordinator.groups.join("g", JoinRequest("", SESSION_MS, 30_000, "consumer", []), once)
+    coordinator.groups.members.join("g", JoinRequest("", SESSION_MS, 30_000, "consumer", []), once)
     assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert coordinator.group().type_name == "consumer"
     assert len(coordinator.log.records) == written
@@ -294,15 +294,15 @@ def test_the_size_of_a_group_is_estimated_with_its_upgraded_records(partitions, 
     coordinator, once = GroupsUnderTest(), Once()
     coordinator.topics.counts["orders"] = partitions
     protocols = [("range", subscription())]
-    coordinator.groups.join(
+    coordinator.groups.members.join(
         "g", JoinRequest("", SESSION_MS, 30_000, "consumer", protocols, "c" * texts, "h" * texts, "i"), once
     )
-    told = {once.answer.member_id: assignment(*range(partitions))}
-    coordinator.sync(once.answer.member_id, once.answer.generation_id, told)
+    assignments = {once.answer.member_id: assignment(*range(partitions))}
+    coordinator.sync(once.answer.member_id, once.answer.generation_id, assignments)
     classic = coordinator.group().classic
     thought = next(most for most in range(100_000) if upgrade_obstacle(classic, 1, most) is None)
     coordinator.log.held = True
-    coordinator.groups.beat(
+    coordinator.groups.members.beat(
         "g", HeartbeatRequest("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once()
     )
     records, _ = coordinator.log.waiting[0]
@@ -316,20 +316,20 @@ def test_a_classic_member_rejoins_only_for_a_new_target():
     group = coordinator.group().consumer
     assert group.epoch > group.assignment_epoch == generation
     assert coordinator.heartbeat(old, generation) is ErrorCode.NONE
-    told = coordinator.join(old, [("orders", range(2))]).answer
-    assert (told.error, told.generation_id) == (ErrorCode.NONE, generation)
+    response = coordinator.join(old, [("orders", range(2))]).answer
+    assert (response.error, response.generation_id) == (ErrorCode.NONE, generation)
     assert coordinator.sync(old, generation).error is ErrorCode.NONE
     coordinator.timers.advance(999)
     assert coordinator.heartbeat(old, generation) is ErrorCode.NONE
     coordinator.timers.advance(1)
     assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert coordinator.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
-    told = coordinator.join(old, [("orders", range(2))]).answer
-    coordinator.sync(old, told.generation_id)
-    told = coordinator.join(old, [("orders", range(1))]).answer
-    assert told.generation_id == group.assignment_epoch == group.epoch > generation
-    assert coordinator.sync(old, told.generation_id).error is ErrorCode.NONE
-    assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.NONE
+    response = coordinator.join(old, [("orders", range(2))]).answer
+    coordinator.sync(old, response.generation_id)
+    response = coordinator.join(old, [("orders", range(1))]).answer
+    assert response.generation_id == group.assignment_epoch == group.epoch > generation
+    assert coordinator.sync(old, response.generation_id).error is ErrorCode.NONE
+    assert coordinator.heartbeat(old, response.generation_id) is ErrorCode.NONE
 
 
 def test_joins_of_classic_members_compute_the_target_of_a_consumer_group():
@@ -338,14 +338,14 @@ def test_joins_of_classic_members_compute_the_target_of_a_consumer_group():
     coordinator.timers.advance(1000)
     other = coordinator.join().answer
     assert coordinator.beat("new", -1).error is ErrorCode.NONE
-    told = coordinator.join(old, [("orders", range(2))]).answer
-    assert coordinator.sync(old, told.generation_id).error is ErrorCode.NONE
+    response = coordinator.join(old, [("orders", range(2))]).answer
+    assert coordinator.sync(old, response.generation_id).error is ErrorCode.NONE
     group = coordinator.group().consumer
     assert group.all_classic
     assert group.epoch > group.assignment_epoch
-    assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.NONE
+    assert coordinator.heartbeat(old, response.generation_id) is ErrorCode.NONE
     coordinator.timers.advance(1000)
-    assert coordinator.heartbeat(old, told.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.heartbeat(old, response.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
     coordinator.join(old, [("orders", range(2))])
     assert group.epoch == group.assignment_epoch
     assert other.error is ErrorCode.NONE
@@ -367,8 +367,8 @@ def loaded_anew(coordinator):
     """Reload the groups as after a failed append; return the type of the group."""
     assert coordinator.diverged == [0]
     assert coordinator.heartbeat("who", 1) is ErrorCode.NONE, "nobody is served, or expelled, before"
-    coordinator.groups.begin(0, coordinator.log)
-    coordinator.groups.replay(0, coordinator.log.records)
+    coordinator.groups.shards.begin(0, coordinator.log)
+    coordinator.groups.shards.replay(0, coordinator.log.records)
     coordinator.groups.loaded(0)
     return coordinator.group().type_name
 
@@ -377,8 +377,8 @@ def test_a_failed_downgrade_is_reloaded_and_repeated():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
     coordinator.log.held = True
-    gone = Once()
-    coordinator.groups.beat("g", HeartbeatRequest("new", -1), gone)
+    left = Once()
+    coordinator.groups.members.beat("g", HeartbeatRequest("new", -1), left)
     (records, then), (_, failed) = coordinator.log.waiting
     assert coordinator.group().type_name == "classic"
     coordinator.log.records += records
@@ -386,14 +386,14 @@ def test_a_failed_downgrade_is_reloaded_and_repeated():
     failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     coordinator.log.waiting.clear()
     coordinator.log.held = False
-    assert gone.answer.error is ErrorCode.NONE
+    assert left.answer.error is ErrorCode.NONE
     assert loaded_anew(coordinator) == "consumer"
     assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert coordinator.group().type_name == "classic"
     coordinator.diverged.clear()
     after = GroupsUnderTest()
-    after.groups.begin(0, after.log)
-    after.groups.replay(0, coordinator.log.records)
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, coordinator.log.records)
     after.groups.loaded(0)
     assert after.group().type_name == "classic"
 
@@ -423,14 +423,14 @@ def test_a_failed_deletion_of_a_group_is_reloaded():
 def test_a_downgrade_that_fits_in_no_batch_is_retried_after_the_next_change():
     coordinator = GroupsUnderTest()
     old, generation = coordinator.both()
-    settings = coordinator.groups.settings
-    coordinator.groups.settings = replace(settings, max_member_bytes=300)
+    settings = coordinator.groups.shards.settings
+    coordinator.groups.shards.settings = replace(settings, max_member_bytes=300)
     assert coordinator.beat("new", -1).error is ErrorCode.NONE
     written = len(coordinator.log.records)
     assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert coordinator.group().type_name == "consumer"
     assert len(coordinator.log.records) == written
-    coordinator.groups.settings = settings
+    coordinator.groups.shards.settings = settings
     assert coordinator.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert coordinator.group().type_name == "consumer", "it is as large as it was"
     assert coordinator.group().downgrade_refused_at == coordinator.group().consumer.epoch

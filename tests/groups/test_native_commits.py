@@ -15,7 +15,7 @@ from odradek.api import offset_commit as api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall
 from odradek.api.table import BY_KEY
-from odradek.groups.offsets import Committed, Offsets, offset_record
+from odradek.groups.offsets import CommittedOffset, Offsets, offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.net.forward_frames import ForwardContext
 from odradek.protocol import ProtocolError, decode, encode
@@ -53,7 +53,7 @@ def topics(tmp_path_factory):
 class Recorder:
     """Groups that record requests. :param outcome: the result of every commit."""
 
-    settings = GroupSettings(offset_metadata_max_bytes=LONGEST_NOTE)
+    shards = SimpleNamespace(settings=GroupSettings(offset_metadata_max_bytes=LONGEST_NOTE))
 
     def __init__(self, outcome):
         self.outcome = outcome
@@ -94,21 +94,21 @@ def natively(frame, view):
 
 def check_same(frame, topics, outcome):
     by_hand, answer = natively(frame, view_of(topics, outcome))
-    wanted, wanted_answer = reference(frame, view_of(topics, outcome))
-    assert answer == wanted_answer
+    expected, expected_answer = reference(frame, view_of(topics, outcome))
+    assert answer == expected_answer
     for name in ("group_id", "member_id", "generation_id", "instance_id", "knows_epochs"):
-        assert getattr(by_hand, name) == getattr(wanted, name)
+        assert getattr(by_hand, name) == getattr(expected, name)
     native = by_hand
     placed = native.items()
-    assert dict(placed) == wanted.offsets
+    assert dict(placed) == expected.offsets
     assert len(native) == len(placed)
-    records = [offset_record(by_hand.group_id, *place, one) for place, one in placed]
+    records = [offset_record(by_hand.group_id, *place, committed) for place, committed in placed]
     assert list(native) == records
-    stored, wanted_stored = Offsets(), Offsets()
+    stored, expected_stored = Offsets(), Offsets()
     stored.put_all(native)
-    for (topic, partition), one in wanted.offsets.items():
-        wanted_stored.put(topic, partition, one)
-    assert list(stored) == list(wanted_stored)
+    for (topic, partition), committed in expected.offsets.items():
+        expected_stored.put(topic, partition, committed)
+    assert list(stored) == list(expected_stored)
     builder = BatchBuilder()
     assert join([(native, None)], builder, 1, 1, NOW_MS) == 1
     assert native.size + 61 >= builder.size - 10 * len(native)
@@ -118,9 +118,9 @@ def check_same(frame, topics, outcome):
 def check_same_answer(frame, topics):
     """Like `check_same`, for requests that name a partition twice: the last one counts."""
     by_hand, answer = natively(frame, view_of(topics))
-    wanted, wanted_answer = reference(frame, view_of(topics))
-    assert answer == wanted_answer
-    assert dict(by_hand.items()) == wanted.offsets
+    expected, expected_answer = reference(frame, view_of(topics))
+    assert answer == expected_answer
+    assert dict(by_hand.items()) == expected.offsets
 
 
 def number(kind):
@@ -140,7 +140,7 @@ TOPICS = st.builds(
     Topic,
     name=st.sampled_from([*IDS, "gone"]) | TEXT,
     topic_id=st.sampled_from([*IDS.values(), bytes(16)]) | st.binary(min_size=16, max_size=16),
-    partitions=st.lists(PARTITIONS, max_size=4, unique_by=lambda one: one.partition_index),
+    partitions=st.lists(PARTITIONS, max_size=4, unique_by=lambda partition: partition.partition_index),
 )
 REQUESTS = st.builds(
     Request,
@@ -149,7 +149,7 @@ REQUESTS = st.builds(
     member_id=TEXT,
     group_instance_id=st.none() | TEXT,
     retention_time_ms=st.sampled_from([-1, 0, 60_000, (1 << 63) - 1]),
-    topics=st.lists(TOPICS, max_size=4, unique_by=(lambda one: one.name, lambda one: bytes(one.topic_id))),
+    topics=st.lists(TOPICS, max_size=4, unique_by=(lambda topic: topic.name, lambda topic: bytes(topic.topic_id))),
 )
 
 
@@ -161,8 +161,8 @@ REQUESTS = st.builds(
 def test_every_version_is_checked_stored_and_answered_like_the_schema(topics, version, request, outcome, client):
     if version < 7:
         request.group_instance_id = None
-    for one in (one for topic in request.topics for one in topic.partitions if version != 1):
-        one.commit_timestamp = -1
+    for partition in (partition for topic in request.topics for partition in topic.partitions if version != 1):
+        partition.commit_timestamp = -1
     check_same(frame_of(request, version, client), topics, outcome)
 
 
@@ -224,8 +224,8 @@ def test_hostile_bytes_are_parsed_like_the_schema_or_left_to_it(topics, version,
 def test_lies_in_every_place_are_left_to_the_schema_or_read_as_by_it(topics, version, request, seed):
     if version < 7:
         request.group_instance_id = None
-    for one in (one for topic in request.topics for one in topic.partitions if version != 1):
-        one.commit_timestamp = -1
+    for partition in (partition for topic in request.topics for partition in topic.partitions if version != 1):
+        partition.commit_timestamp = -1
     for bad in with_lies(random.Random(seed), frame_of(request, version), CORRELATION_END):
         if read(bad, topics, LONGEST_NOTE, NOW_MS) is not None:
             check_same_answer(bad, topics)
@@ -262,8 +262,8 @@ RECORDS = st.builds(
 @given(st.lists(RECORDS, min_size=1, max_size=200))
 def test_batches_are_those_of_the_builder_in_python(content):
     builder = BatchBuilder()
-    for one in content:
-        builder.add(one.key, one.value, one.timestamp)
+    for record in content:
+        builder.add(record.key, record.value, record.timestamp)
     size = builder.size
     batch = builder.finish()
     assert (batch, size, builder.count) == (build_batch(content), len(batch), len(content))
@@ -273,11 +273,13 @@ def test_batches_are_those_of_the_builder_in_python(content):
 def test_batches_are_compressed_as_by_the_builder_in_python(codec):
     content = [Record(b"key", bytes(300), NOW_MS) for _ in range(20)]
     builder = BatchBuilder()
-    for one in content:
-        builder.add(one.key, one.value, one.timestamp)
+    for record in content:
+        builder.add(record.key, record.value, record.timestamp)
     batch, _ = read_batch(builder.finish(codec, compression.compress))
     assert batch.codec == codec
-    assert [(one.key, one.value) for one in batch.records()] == [(one.key, one.value) for one in content]
+    assert [(record.key, record.value) for record in batch.records()] == [
+        (record.key, record.value) for record in content
+    ]
 
 
 def java_hash(text):
@@ -301,9 +303,9 @@ def test_the_least_of_hashes_has_no_opposite():
 
 
 def test_committed_offsets_are_equal_by_value():
-    one = Committed(5, 1, "m", 7)
-    assert one == Committed(5, 1, "m", 7, -1)
-    assert hash(one) == hash(Committed(5, 1, "m", 7, -1))
-    assert one != Committed(5, 1, "m", 8)
-    assert one != (5, 1, "m", 7, -1)
-    assert repr(one) == "Committed(5, 1, 'm', 7, -1)"
+    committed = CommittedOffset(5, 1, "m", 7)
+    assert committed == CommittedOffset(5, 1, "m", 7, -1)
+    assert hash(committed) == hash(CommittedOffset(5, 1, "m", 7, -1))
+    assert committed != CommittedOffset(5, 1, "m", 8)
+    assert committed != (5, 1, "m", 7, -1)
+    assert repr(committed) == "CommittedOffset(5, 1, 'm', 7, -1)"

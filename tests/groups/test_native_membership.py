@@ -33,16 +33,16 @@ class Recorder:
 
     def __init__(self, outcome):
         self.outcome = outcome
-        self.asked = []
+        self.calls = []
 
     def join(self, group_id, join, then):
-        self.asked.append((group_id, join))
+        self.calls.append((group_id, join))
         then(self.outcome)
 
     sync = join
 
-    def heartbeat(self, *asked):
-        self.asked.append(asked)
+    def heartbeat(self, *call):
+        self.calls.append(call)
         return self.outcome
 
 
@@ -59,13 +59,13 @@ def reference(frame, outcome):
     row, version = BY_KEY[header.request_api_key], header.request_api_version
     message, _ = decode(by_key(row.key).request, version, frame, body)
     groups = Recorder(outcome)
-    view = SimpleNamespace(groups=groups)
+    view = SimpleNamespace(groups=SimpleNamespace(members=groups))
     call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, view, lambda: None)
     response = asyncio.run(function_named(row.handler)(message, call))
-    return groups.asked, frame_response(row, version, header.correlation_id, response)
+    return groups.calls, frame_response(row, version, header.correlation_id, response)
 
 
-def asked(frame, answers):
+def request_of(frame, answers):
     return SimpleNamespace(
         payload=frame,
         context=ASKER,
@@ -79,11 +79,11 @@ def natively(frame, key, outcome):
     """The calls and the response of the native code; None if it leaves the request to the handler."""
     groups, answers = Recorder(outcome), []
     serve = function_named(BY_KEY[key].at_once)
-    if not serve(asked(frame, answers), SimpleNamespace(groups=groups)):
-        assert not groups.asked and not answers
+    if not serve(request_of(frame, answers), SimpleNamespace(groups=SimpleNamespace(members=groups))):
+        assert not groups.calls and not answers
         return None
     ((answer,),) = answers
-    return groups.asked, answer
+    return groups.calls, answer
 
 
 def number(kind):
@@ -223,6 +223,6 @@ def test_a_response_that_cannot_be_encoded_fails_only_its_own_request(key, outco
     answers = []
     serve = function_named(BY_KEY[key].at_once)
     frame = frame_of(request, key, BY_KEY[key].max_version)
-    view = SimpleNamespace(groups=Recorder(outcome))
-    assert serve(asked(frame, answers), view)
+    view = SimpleNamespace(groups=SimpleNamespace(members=Recorder(outcome)))
+    assert serve(request_of(frame, answers), view)
     assert answers == [(b"", 0, Status.FAILED)]

@@ -46,7 +46,7 @@ class Bench:
         self.timers, self.log = HandTimers(), HandLog()
         settings = GroupSettings(min_session_timeout_ms=1)
         self.groups = GroupCoordinator(self.timers, settings, 1, FewTopics(), None, lambda _: None)
-        self.groups.begin(0, self.log)
+        self.groups.shards.begin(0, self.log)
         self.groups.loaded(0)
         self.view = SimpleNamespace(groups=self.groups)
         self.natively = natively
@@ -100,14 +100,14 @@ class Bench:
         return self.ask(request, JOIN)
 
     def sync(self, member_id, generation_id):
-        told = sync_group.Request.SyncGroupRequestAssignment(member_id=member_id, assignment=LARGE)
+        assignment = sync_group.Request.SyncGroupRequestAssignment(member_id=member_id, assignment=LARGE)
         request = sync_group.Request(
             group_id="g",
             generation_id=generation_id,
             member_id=member_id,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[told],
+            assignments=[assignment],
         )
         return self.ask(request, SYNC)
 
@@ -139,17 +139,17 @@ def requests():
     """Those in memory as objects."""
     gc.collect()
     kinds = join_group.Request, sync_group.Request
-    return [one for one in gc.get_objects() if type(one) in kinds]
+    return [request for request in gc.get_objects() if type(request) in kinds]
 
 
 @pytest.mark.parametrize("natively", [True, False], ids=["at once", "by a task"])
 def test_members_that_wait_for_a_rebalance_do_not_block_other_requests(tmp_path, natively):
-    before = requests()  # of other tests; kept, so that nothing comes to lie where one of them lay
+    before = requests()  # of other tests; kept, so that no new object gets the id of one of them
 
     def held():
         """The number of added objects."""
-        known = {id(one) for one in before}
-        return sum(id(one) not in known for one in requests())
+        known = {id(request) for request in before}
+        return sum(id(request) not in known for request in requests())
 
     async def test(bench):
         joins = [bench.join() for _ in range(MEMBERS)]
@@ -159,17 +159,17 @@ def test_members_that_wait_for_a_rebalance_do_not_block_other_requests(tmp_path,
         assert held() == 0
         bench.timers.advance(60_000)
         joined = await asyncio.wait_for(asyncio.gather(*joins), PATIENCE_S)
-        assert {one.error_code for one in joined} == {ErrorCode.NONE}
-        leader = next(one for one in joined if one.members)
-        assert [bytes(one.metadata) for one in leader.members] == [LARGE] * MEMBERS
+        assert {response.error_code for response in joined} == {ErrorCode.NONE}
+        leader = next(response for response in joined if response.members)
+        assert [bytes(member.metadata) for member in leader.members] == [LARGE] * MEMBERS
 
-        syncs = [bench.sync(one.member_id, one.generation_id) for one in joined if one is not leader]
+        syncs = [bench.sync(member.member_id, member.generation_id) for member in joined if member is not leader]
         await bench.is_served()
         assert (bench.server.bytes_in_flight, bench.server.in_flight) == (0, MEMBERS - 1)
         assert held() == 0
         syncs.append(bench.sync(leader.member_id, leader.generation_id))
         synced = await asyncio.wait_for(asyncio.gather(*syncs), PATIENCE_S)
-        assert {one.error_code for one in synced} == {ErrorCode.NONE}
+        assert {response.error_code for response in synced} == {ErrorCode.NONE}
         assert bytes(synced[-1].assignment) == LARGE
         assert bench.server.in_flight == 0
 

@@ -110,8 +110,7 @@ def test_a_topic_deleted_during_the_matching_does_not_match(slices):
 
 def test_unused_patterns_are_dropped(slices):
     topics = Topics("a")
-    patterns = TopicPatterns(topics, slices)
-    patterns.live = lambda: {"p0", "p1"}
+    patterns = TopicPatterns(topics, slices, lambda: {"p0", "p1"})
     for number in range(5 * KEPT):
         patterns.matches(f"p{number}")
     assert len(patterns) <= 2 * KEPT

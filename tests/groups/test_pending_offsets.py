@@ -9,7 +9,7 @@ import pytest
 
 from odradek.groups.commits import Commit
 from odradek.groups.environment import LogBatch
-from odradek.groups.offsets import Committed, offset_record
+from odradek.groups.offsets import CommittedOffset, offset_record
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import GroupsUnderTest
@@ -46,21 +46,23 @@ class Loader:
 
     def load(self) -> GroupsUnderTest:
         coordinator = GroupsUnderTest()
-        coordinator.groups.begin(0, coordinator.log)
-        coordinator.groups.replay_batches(0, self.batches)
+        coordinator.groups.shards.begin(0, coordinator.log)
+        coordinator.groups.shards.replay_batches(0, self.batches)
         coordinator.groups.loaded(0)
         return coordinator
 
 
 def record(group: str, topic: str, partition: int, offset: int | None) -> tuple[bytes, bytes | None]:
-    return offset_record(group, topic, partition, None if offset is None else Committed(offset, commit_timestamp_ms=1))
+    return offset_record(
+        group, topic, partition, None if offset is None else CommittedOffset(offset, commit_timestamp_ms=1)
+    )
 
 
 def offsets(coordinator: GroupsUnderTest, group: str = "g") -> dict[int, int]:
     """The committed offset that OffsetFetch returns, by partition."""
-    error, found = coordinator.groups.fetch(group)
+    error, fetched = coordinator.groups.fetch(group)
     assert error is ErrorCode.NONE
-    return {partition: committed.offset for _, partition, committed in found}
+    return {partition: committed.offset for _, partition, committed in fetched}
 
 
 def test_an_offset_is_valid_after_the_commit_of_its_transaction():
@@ -128,10 +130,10 @@ def test_a_deleted_offset_does_not_return_with_a_later_end_marker(verb):
 def test_open_offsets_expire_like_others_and_their_group_with_them():
     log = Loader().within(T, 0, 5)
     coordinator = log.load()
-    assert [group.group_id for group in coordinator.groups.groups()] == ["g"]
-    coordinator.timers.advance(coordinator.groups.settings.offsets_retention_ms)
+    assert [group.group_id for group in coordinator.groups.shards.groups()] == ["g"]
+    coordinator.timers.advance(coordinator.groups.shards.settings.offsets_retention_ms)
     assert coordinator.groups.expire() == 1
-    assert list(coordinator.groups.groups()) == []
+    assert list(coordinator.groups.shards.groups()) == []
     for tombstone in coordinator.log.records:
         log.add(LogBatch([tombstone]))
     assert offsets(log.end(T, commits=True).load()) == {}
@@ -139,10 +141,13 @@ def test_open_offsets_expire_like_others_and_their_group_with_them():
 
 def test_the_expiry_of_an_open_offset_spares_what_was_committed_since():
     coordinator = Loader().within(T, 0, 5).load()
-    coordinator.timers.advance(coordinator.groups.settings.offsets_retention_ms - 1)
+    coordinator.timers.advance(coordinator.groups.shards.settings.offsets_retention_ms - 1)
     then = Once()
     coordinator.groups.commit(
-        Commit("g", "", -1, None, {("orders", 0): Committed(9, commit_timestamp_ms=coordinator.timers.wall_ms())}), then
+        Commit(
+            "g", "", -1, None, {("orders", 0): CommittedOffset(9, commit_timestamp_ms=coordinator.timers.wall_ms())}
+        ),
+        then,
     )
     assert then.answer is ErrorCode.NONE
     coordinator.timers.advance(1)

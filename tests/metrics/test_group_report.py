@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from odradek.groups.offsets import Committed, Offsets
+from odradek.groups.offsets import CommittedOffset, Offsets
 from odradek.metrics.group_rows import decode_groups
 from odradek.processes import group_report
 
@@ -12,7 +12,7 @@ def group(number, topics):
     offsets = Offsets()
     for topic in range(topics):
         for partition in range(3):
-            offsets.put(f"t{topic}", partition, Committed(number + partition))
+            offsets.put(f"t{topic}", partition, CommittedOffset(number + partition))
     return SimpleNamespace(
         group_id=f"g{number}", state_name="Stable", protocol=SimpleNamespace(members=range(number)), offsets=offsets
     )
@@ -20,7 +20,9 @@ def group(number, topics):
 
 def report(groups, meanwhile):
     async def run():
-        task = asyncio.ensure_future(group_report.encode_report(SimpleNamespace(groups=lambda: iter(groups))))
+        task = asyncio.ensure_future(
+            group_report.encode_report(SimpleNamespace(shards=SimpleNamespace(groups=lambda: iter(groups))))
+        )
         turns = 0
         while not task.done():
             meanwhile(turns)
@@ -44,7 +46,7 @@ def test_changes_during_the_encoding_do_no_harm(monkeypatch):
     groups = [group(number, 4) for number in range(3)]
 
     def change(turn):
-        groups[0].offsets.put(f"new{turn}", 0, Committed(1))
+        groups[0].offsets.put(f"new{turn}", 0, CommittedOffset(1))
         groups[1].offsets.remove("t0", turn % 3)
         if turn == 2:
             groups.append(group(9, 1))

@@ -11,7 +11,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
-from odradek.groups.offsets import Committed
+from odradek.groups.offsets import CommittedOffset
 from odradek.processes import group_service, offsets_log
 from odradek.processes.coordinator import Coordinator
 from odradek.processes.group_service import GroupService
@@ -66,10 +66,10 @@ def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_
 
         def beat(name, group, epoch=0):
             request = HeartbeatRequest(name, epoch, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
-            office.groups.beat(group, request, lambda answer: told.update({name: answer.error}))
+            office.groups.members.beat(group, request, lambda answer: told.update({name: answer.error}))
 
         try:
-            await until(lambda: not office.groups.loading)
+            await until(lambda: not office.groups.shards.loading)
             monkeypatch.setattr(slots, "append_built", failing)
             beat("a", "g")
             beat("b", "h")
@@ -80,11 +80,11 @@ def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_
                 "b": ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "c": ErrorCode.NOT_COORDINATOR,
             }
-            await until(lambda: len(begun) > 1 and not office.groups.loading)
+            await until(lambda: len(begun) > 1 and not office.groups.shards.loading)
             await asyncio.sleep(0)  # whatever else is to be called soon, is called
-            await until(lambda: not office.groups.loading)
+            await until(lambda: not office.groups.shards.loading)
             assert len(begun) == 2
-            assert list(office.groups.groups()) == []
+            assert list(office.groups.shards.groups()) == []
             assert slots.describe(slot)["log_end_offset"] == 0
             beat("d", "g")
             await until(lambda: "d" in told)
@@ -100,7 +100,7 @@ async def commit(office, offset):
     told = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     while told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]:
         told.clear()
-        office.groups.commit(Commit("g", "", -1, None, {("orders", 0): Committed(offset)}), told.append)
+        office.groups.commit(Commit("g", "", -1, None, {("orders", 0): CommittedOffset(offset)}), told.append)
         await until(lambda: told)
         await asyncio.sleep(0.001)
     assert told == [ErrorCode.NONE]
@@ -127,7 +127,7 @@ def test_offsets_of_a_topic_deleted_before_a_reload_are_removed(broker, monkeypa
         office = new_office(broker)
         office.start()
         try:
-            await until(lambda: not office.groups.loading)
+            await until(lambda: not office.groups.shards.loading)
             await commit(office, 5)
             monkeypatch.setattr(slots, "append_built", failing)
             told = []
@@ -140,10 +140,10 @@ def test_offsets_of_a_topic_deleted_before_a_reload_are_removed(broker, monkeypa
                 told.append(answer.error)
 
             request = HeartbeatRequest("a", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset())
-            office.groups.beat("h", request, refused)
+            office.groups.members.beat("h", request, refused)
             await until(lambda: told)
             assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-            await until(lambda: not office.groups.loading)
+            await until(lambda: not office.groups.shards.loading)
             assert committed(office) is None
             if made_again:
                 await commit(office, 6)
@@ -160,7 +160,7 @@ async def committed_and_gone(broker):
     orders = broker.create("orders")
     before = new_office(broker)
     before.start()
-    await until(lambda: not before.groups.loading)
+    await until(lambda: not before.groups.shards.loading)
     await commit(before, 5)
     before.close()
     broker.table.delete(orders)
@@ -174,7 +174,7 @@ def test_a_coordinator_that_started_after_a_deletion_removes_the_topics_offsets(
         after.start()
         broker.create("orders")
         try:
-            await until(lambda: not after.groups.loading)
+            await until(lambda: not after.groups.shards.loading)
             assert committed(after) is None
             await commit(after, 6)
             assert committed(after) == 6
@@ -191,7 +191,7 @@ def test_a_topic_that_has_no_slot_keeps_its_offsets(broker, stored):
         after = new_office(broker, stored)
         after.start()
         try:
-            await until(lambda: not after.groups.loading)
+            await until(lambda: not after.groups.shards.loading)
             assert committed(after) == 5
         finally:
             after.close()
@@ -210,7 +210,7 @@ def test_groups_are_not_loaded_before_the_topics_are_known(broker):
             woken._on_wake()
             assert woken._groups.groups is None
             woken._groups.start()
-            await until(lambda: not woken._groups.groups.loading)
+            await until(lambda: not woken._groups.groups.shards.loading)
         finally:
             woken._groups.close()
 

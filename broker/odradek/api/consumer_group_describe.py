@@ -39,7 +39,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
     make = Response.DescribedGroup
     if not group_id:
         return make(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-    error, entry = call.view.groups.find(group_id)
+    error, entry = call.view.groups.shards.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
     if entry is None or entry.consumer is None:

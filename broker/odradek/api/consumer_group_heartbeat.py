@@ -19,7 +19,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if disabled is not None:
         return Response(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
     problem = _problem(request, call.version)
-    interval_ms = call.view.groups.consumer_settings.of(request.group_id).heartbeat_interval_ms
+    interval_ms = call.view.groups.shards.consumer_settings.of(request.group_id).heartbeat_interval_ms
     if problem is not None:
         return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
     owned = request.topic_partitions
@@ -38,9 +38,11 @@ async def handle(request: Any, call: GroupCall) -> Any:
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
     )
-    for pattern in call.view.groups.unresolved_patterns(request.group_id, heartbeat.pattern):
+    for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat.pattern):
         await _resolved(pattern, call)
-    result: HeartbeatResult = await answered(lambda then: call.view.groups.beat(request.group_id, heartbeat, then))
+    result: HeartbeatResult = await answered(
+        lambda then: call.view.groups.members.beat(request.group_id, heartbeat, then)
+    )
     response = Response(
         error_code=result.error,
         error_message=result.message,
@@ -65,7 +67,7 @@ async def _resolved(pattern: str, call: GroupCall) -> None:
 
     def verb(then: Any) -> None:
         try:
-            call.view.groups.patterns.resolve(pattern, lambda: then(None))
+            call.view.groups.shards.patterns.resolve(pattern, lambda: then(None))
         except ValueError:
             then(None)
 

@@ -31,7 +31,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 def _described(group_id: str, call: GroupCall) -> Any:
     make = Response.DescribedGroup
-    error, entry = call.view.groups.find(group_id)
+    error, entry = call.view.groups.shards.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
     if entry is None or entry.classic is None:
@@ -45,10 +45,10 @@ def _described(group_id: str, call: GroupCall) -> Any:
             )
         return make(group_id=group_id, group_state=State.DEAD.value)
     group = entry.classic
-    chosen = group.protocol_name if group.state is State.STABLE else None
+    chosen = group.roster.protocol_name if group.rebalance.state is State.STABLE else None
     return make(
         group_id=group_id,
-        group_state=group.state.value,
+        group_state=group.state_name,
         protocol_type=group.protocol_type or "",
         protocol_data=chosen or "",
         members=[

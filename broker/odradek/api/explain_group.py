@@ -14,7 +14,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     """Return the group's events, oldest first, that the coordinator has kept since it began to serve the group's partition."""
     if not request.group_id:
         return Response(error_code=ErrorCode.INVALID_GROUP_ID)
-    error, group = call.view.groups.find(request.group_id)
+    error, group = call.view.groups.shards.find(request.group_id)
     if error is ErrorCode.NONE and group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     if group is None:

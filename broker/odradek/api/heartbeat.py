@@ -13,14 +13,14 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     if read is None:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id = read
-    error = view.groups.heartbeat(group_id, member_id, generation_id, instance_id)
+    error = view.groups.members.heartbeat(group_id, member_id, generation_id, instance_id)
     request.answer(heartbeat_response(version, correlation_id, error))
     return True
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """Serve a request that `at_once` did not serve."""
-    error = call.view.groups.heartbeat(
+    error = call.view.groups.members.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id
     )
     return heartbeat.Response(error_code=error)

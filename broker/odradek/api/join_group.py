@@ -42,8 +42,8 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         reason or "",
     )
     request.park()
-    request.when_gone(lambda: view.groups.join_disconnected(group_id, joined))
-    view.groups.join(group_id, join, joined)
+    request.when_gone(lambda: view.groups.members.join_disconnected(group_id, joined))
+    view.groups.members.join(group_id, join, joined)
     return True
 
 
@@ -63,7 +63,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
         skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
         reason=request.reason or "",
     )
-    verbs = [partial(call.view.groups.join, request.group_id, join)]
+    verbs = [partial(call.view.groups.members.join, request.group_id, join)]
     del request, join  # a waiting request keeps nothing in memory that the group does not keep
     call.park()
     joined: JoinResult = await answered(verbs.pop())

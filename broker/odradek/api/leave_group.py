@@ -27,5 +27,5 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 
 async def _left(call: GroupCall, group_id: str, members: list[tuple[str, str | None, str]]) -> LeaveResult:
-    left: LeaveResult = await answered(lambda then: call.view.groups.leave(group_id, members, then))
+    left: LeaveResult = await answered(lambda then: call.view.groups.members.leave(group_id, members, then))
     return left

@@ -11,13 +11,13 @@ Response = list_groups.Response
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """List all groups, or those with the requested states and types; both are compared without regard to case."""
-    if call.view.groups.loading:
+    if call.view.groups.shards.loading:
         return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = Response()
     pause = Pause()
-    for group in list(call.view.groups.groups()):
+    for group in list(call.view.groups.shards.groups()):
         await pause.after()
         if (not states or group.state_name.lower() in states) and (not types or group.type_name in types):
             response.groups.append(

@@ -10,7 +10,7 @@ from odradek._ext.api.offset_commits import OffsetCommit, read
 from odradek._ext.shm.metering import count_failed_request
 from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
 from odradek.groups.commits import Commit
-from odradek.groups.offsets import NO_EXPIRY, Committed, Place
+from odradek.groups.offsets import NO_EXPIRY, CommittedOffset, Place
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_commit
@@ -24,7 +24,8 @@ LATEST_MS = (1 << 63) - 1
 def at_once(request: PlainRequest, view: GroupView) -> bool:
     """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
     groups = view.groups
-    max_metadata_bytes, max_elements = groups.settings.offset_metadata_max_bytes, view.limits[offset_commit.API_KEY]
+    max_metadata_bytes = groups.shards.settings.offset_metadata_max_bytes
+    max_elements = view.limits[offset_commit.API_KEY]
     commit = read(request.payload, view.topics, max_metadata_bytes, groups.wall_ms(), max_elements)
     if commit is None:
         return False
@@ -43,7 +44,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     """Check each partition independently, then store the offsets of all valid partitions together."""
     errors: dict[tuple[int, int], ErrorCode] = {}
     places: dict[tuple[int, int], Place] = {}
-    offsets: dict[Place, Committed] = {}
+    offsets: dict[Place, CommittedOffset] = {}
     now_ms = call.view.groups.wall_ms()
     pause = Pause()
     for t, topic in enumerate(request.topics):
@@ -97,15 +98,15 @@ def _refusal(partition: Any, known: Any, call: GroupCall) -> ErrorCode:
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= FIRST_BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= partition.partition_index < known.count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(partition.committed_metadata or "") > call.view.groups.settings.offset_metadata_max_bytes:
+    if len(partition.committed_metadata or "") > call.view.groups.shards.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def _committed(partition: Any, request: Any, now_ms: int) -> Committed:
+def _committed(partition: Any, request: Any, now_ms: int) -> CommittedOffset:
     time_ms = partition.commit_timestamp if partition.commit_timestamp != DEFAULT_TIME else now_ms
     kept_ms = request.retention_time_ms
-    return Committed(
+    return CommittedOffset(
         partition.committed_offset,
         partition.committed_leader_epoch,
         partition.committed_metadata or "",

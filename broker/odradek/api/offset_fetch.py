@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause
-from odradek.groups.offsets import Committed, Place
+from odradek.groups.offsets import CommittedOffset, Place
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch
@@ -15,7 +15,7 @@ from odradek.protocol.schemas import offset_fetch
 FIRST_WITH_GROUPS = 8
 FIRST_BY_ID = 10
 FIRST_WITH_ERROR = 2
-NOTHING = Committed(-1)
+NOTHING = CommittedOffset(-1)
 
 Response = offset_fetch.Response
 
@@ -45,7 +45,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     return response
 
 
-def _partition(make: Any, partition: int, committed: Committed | None, error: ErrorCode = ErrorCode.NONE) -> Any:
+def _partition(make: Any, partition: int, committed: CommittedOffset | None, error: ErrorCode = ErrorCode.NONE) -> Any:
     offset = committed or NOTHING
     return make(
         partition_index=partition,
@@ -56,7 +56,7 @@ def _partition(make: Any, partition: int, committed: Committed | None, error: Er
     )
 
 
-def _requested(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> list[tuple[str, list[int]]]:
+def _requested(topics: Any, offsets: Iterable[tuple[str, int, CommittedOffset]]) -> list[tuple[str, list[int]]]:
     """The requested topics and partitions; all with a committed offset if none are named."""
     if topics is not None:
         return [(topic.name, list(topic.partition_indexes)) for topic in topics]
@@ -112,7 +112,7 @@ async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
             exists = known is not None and 0 <= p < known.count
             offset = offsets.get((topic.name, p))
             error = ErrorCode.NONE if exists and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            committed = None if offset is None else Committed(offset)
+            committed = None if offset is None else CommittedOffset(offset)
             rows.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
         topics.append(make(name=topic.name, partitions=rows))
     return topics

@@ -31,7 +31,9 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         synced(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return True
     request.park()
-    view.groups.sync(group_id, SyncRequest(member_id, generation_id, assignments, instance_id, kind, name), synced)
+    view.groups.members.sync(
+        group_id, SyncRequest(member_id, generation_id, assignments, instance_id, kind, name), synced
+    )
     return True
 
 
@@ -47,7 +49,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
         request.protocol_type,
         request.protocol_name,
     )
-    verbs = [partial(call.view.groups.sync, request.group_id, sync)]
+    verbs = [partial(call.view.groups.members.sync, request.group_id, sync)]
     del request, sync  # a waiting request keeps nothing in memory that the group does not keep
     call.park()
     return _response(await answered(verbs.pop()))

@@ -291,7 +291,7 @@ def _move_group(cluster: Any, group_id: str, offsets: dict[tuple[str, int], int]
     """Commit the start offsets for the group, for --group with --from. Ends the command if the group has members."""
     from odradek.clients import groups
 
-    commits = {place: groups.Committed(offset) for place, offset in offsets.items()}
+    commits = {place: groups.CommittedOffset(offset) for place, offset in offsets.items()}
     refused = groups.commit_offsets(cluster, group_id, commits)
     if refused:
         fail(

@@ -225,7 +225,7 @@ def reset_offsets(
     except InvalidTargetError as error:
         fail(error)
     changes = {
-        (row["topic"], row["partition"]): groups.Committed(row["after"])
+        (row["topic"], row["partition"]): groups.CommittedOffset(row["after"])
         for row in rows
         if row["after"] is not None and row["after"] != row["before"]
     }

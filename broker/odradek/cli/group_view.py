@@ -14,7 +14,7 @@ from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError
-from odradek.clients.groups import Committed, GroupDescription, Member, Place
+from odradek.clients.groups import CommittedOffset, GroupDescription, Member, Place
 from odradek.protocol.errors import ErrorCode
 
 OFFSET_TITLES = ["topic", "partition", "committed", "end", "lag", "client", "host", "note"]
@@ -41,7 +41,7 @@ def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     described = described_or_none(cluster, group_id, bool(in_tree))
     if not with_offsets:
         return View(group_id, described, None, [])
-    tree = _progress(cluster, {place: Committed(offset) for place, offset in in_tree.items()}, {})
+    tree = _progress(cluster, {place: CommittedOffset(offset) for place, offset in in_tree.items()}, {})
     if described is None:
         return View(group_id, None, None, tree)
     owners = {place: member for member in described.members for place in member.assigned or ()}
@@ -121,7 +121,7 @@ def _members(described: GroupDescription | None) -> list[dict[str, Any]]:
 
 
 def _progress(
-    cluster: Cluster, committed: Mapping[Place, Committed], owners: Mapping[Place, Member]
+    cluster: Cluster, committed: Mapping[Place, CommittedOffset], owners: Mapping[Place, Member]
 ) -> list[dict[str, Any]]:
     """A row for each partition that has a committed offset or an owner."""
     places = sorted({*committed, *owners})

@@ -8,7 +8,7 @@ from odradek.cli.output import count
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import RefusedError
-from odradek.clients.groups import Committed, GroupDescription, Place
+from odradek.clients.groups import CommittedOffset, GroupDescription, Place
 from odradek.protocol.errors import ErrorCode
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -19,7 +19,7 @@ class GroupOffsets(NamedTuple):
 
     group_id: str
     state: str
-    committed: dict[Place, Committed]
+    committed: dict[Place, CommittedOffset]
 
 
 def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
@@ -104,7 +104,7 @@ def judge_members(group: GroupDescription) -> Iterator[Finding]:
 
 
 def judge_tree(
-    tree: Mapping[str, Mapping[Place, int]], log: Mapping[str, Mapping[Place, Committed]]
+    tree: Mapping[str, Mapping[Place, int]], log: Mapping[str, Mapping[Place, CommittedOffset]]
 ) -> Iterator[Finding]:
     """The finding that groups have newer offsets in the metadata tree than in `__consumer_offsets`."""
 

@@ -153,7 +153,7 @@ def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dr
         return rows
     refused: dict[tuple[str, Place], ErrorCode] = {}
     if to_log:
-        commits = {place: groups.Committed(offset) for place, offset in to_log.items()}
+        commits = {place: groups.CommittedOffset(offset) for place, offset in to_log.items()}
         refused |= {("log", place): code for place, code in groups.commit_offsets(cluster, group_id, commits).items()}
     if to_tree:
         refused |= {("tree", place): code for place, code in tree_offsets.commit(cluster, group_id, to_tree).items()}

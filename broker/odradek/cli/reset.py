@@ -11,7 +11,7 @@ from odradek import clock
 from odradek.cli.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
-from odradek.clients.groups import Committed, Place
+from odradek.clients.groups import CommittedOffset, Place
 
 _AGO = re.compile(r"(.+?)\s+ago")
 
@@ -51,7 +51,7 @@ def parse_partitions(cluster: Cluster, words: Sequence[str]) -> list[Place]:
 
 
 def plan(
-    cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, Committed], target: str
+    cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, CommittedOffset], target: str
 ) -> list[dict[str, Any]]:
     """A row for each partition: before, after (None if it cannot be determined), change.
 
@@ -88,7 +88,7 @@ def _offsets(results: Mapping[Place, topics.ListedOffset]) -> dict[Place, int]:
 def _targets(
     cluster: Cluster,
     partitions: Sequence[Any],
-    committed: Mapping[Place, Committed],
+    committed: Mapping[Place, CommittedOffset],
     target: str,
     starts: Mapping[Place, int],
     ends: Mapping[Place, int],

@@ -59,7 +59,7 @@ class GroupDescription:
     members: list[Member] = field(default_factory=list)
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A committed offset of a group. :param leader_epoch: -1 if unknown."""
 
     offset: int
@@ -233,7 +233,7 @@ def delete(cluster: Cluster, group_id: str) -> None:
         raise RefusedError(code, what=f"group '{group_id}'")
 
 
-def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
+def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, CommittedOffset]:
     """All committed offsets of a group. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import offset_fetch as api
 
@@ -255,7 +255,7 @@ def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
     if group.error_code:
         raise RefusedError(group.error_code, what=f"cannot read the offsets of group '{group_id}'")
     return {
-        (topic.name, part.partition_index): Committed(
+        (topic.name, part.partition_index): CommittedOffset(
             part.committed_offset, part.committed_leader_epoch, part.metadata or ""
         )
         for topic in group.topics
@@ -264,7 +264,7 @@ def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
     }
 
 
-def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, ErrorCode]:
+def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, ErrorCode]:
     """Commit offsets for a group without members; return the errors of failed partitions. Raises ClientError."""
     from odradek.protocol.schemas import offset_commit as api
 
@@ -329,7 +329,7 @@ def explain(cluster: Cluster, group_id: str) -> list[Event]:
     ]
 
 
-def lags(committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> dict[Place, int | None]:
+def lags(committed: Mapping[Place, CommittedOffset], ends: Mapping[Place, int]) -> dict[Place, int | None]:
     """The lag of each committed offset in records; None if the end offset is unknown."""
     return {
         place: max(0, ends[place] - offset.offset) if place in ends else None for place, offset in committed.items()

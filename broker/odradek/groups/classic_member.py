@@ -100,6 +100,10 @@ class Member:
         """The client id and the address, for events and logs."""
         return f"{self.client_id} at {self.client_host}"
 
+    def extend_session(self, now_ms: int) -> None:
+        """Restart the session timeout. :param now_ms: see `Timers.now_ms`."""
+        self.session.set(now_ms + self.session_timeout_ms)
+
     def metadata(self, name: str | None) -> bytes:
         """The subscription for the assignor `name`; b"" if the member does not support it."""
         for protocol, metadata in self.protocols:

@@ -1,6 +1,7 @@
 """The members of a classic group, its leader, and counts of supported assignors, so that a join need not scan all members.
 
-Base of the group's state machine (`classic.py`); used in the coordinator's loop.
+A member of the group (`classic.py`), which shares it with its rebalance. It has no timers and no state machine. Used in the
+coordinator's loop.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from odradek.groups.classic_member import JoinRequest, JoinResult, Member, Protocols
+from odradek.groups.environment import Deadline
 from odradek.groups.fencing import instance_error
 from odradek.protocol.errors import ErrorCode
 
@@ -16,8 +18,13 @@ from odradek.protocol.errors import ErrorCode
 class Roster:
     """The members of a group in the order in which they joined.
 
+    :ivar protocol_type: of the first member; None if the group never had members.
+    :ivar protocol_name: the assignor of the present generation; None without one.
+    :ivar leader: the member id of the group leader; None without members.
     :ivar static_members: member ids by instance id.
     :ivar unconfirmed: ids of static members that have sent no request since they were loaded from the log.
+    :ivar pending: deadlines by member id of new clients that received an id and have not joined with it yet.
+    :ivar joining: number of members with a pending JoinGroup.
     """
 
     def __init__(self) -> None:
@@ -27,7 +34,8 @@ class Roster:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.unconfirmed: set[str] = set()
-        self._joining = 0  # members with a pending JoinGroup
+        self.pending: dict[str, Deadline] = {}
+        self.joining = 0
         self._supporters: Counter[str] = Counter()  # number of members by assignor
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
@@ -41,7 +49,7 @@ class Roster:
             self.unconfirmed.discard(member_id)
         return None
 
-    def _can_join(self, join: JoinRequest) -> bool:
+    def can_join(self, join: JoinRequest) -> bool:
         """Whether the request supports an assignor that all present members support (including its own former subscription)."""
         if not self.members:
             return can_be_first(join)
@@ -54,7 +62,7 @@ class Roster:
     def _all_support(self, name: str) -> bool:
         return self._supporters[name] == len(self.members)
 
-    def _vote(self) -> str | None:
+    def vote(self) -> str | None:
         """The assignor with the most votes among those that all members support; each member votes for its first one."""
         candidates = [
             name
@@ -68,7 +76,8 @@ class Roster:
         )
         return max(candidates, key=lambda name: votes[name])
 
-    def _subscriptions(self) -> list[tuple[str, str | None, bytes]]:
+    def subscriptions(self) -> list[tuple[str, str | None, bytes]]:
+        """(member id, instance id, subscription for the present assignor) of all members, for the group leader."""
         return [
             (member.member_id, member.instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
@@ -85,7 +94,8 @@ class Roster:
 
     # -- changes ---------------------------------------------------------------------------------------------------------
 
-    def _admit(self, member: Member) -> None:
+    def admit(self, member: Member) -> None:
+        """Add a member; the first one becomes leader."""
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
@@ -95,7 +105,7 @@ class Roster:
         if self.leader is None:
             self.leader = member.member_id
 
-    def _remove_member(self, member: Member) -> None:
+    def remove(self, member: Member) -> None:
         """Remove a member; if it was the leader, the oldest member becomes leader."""
         del self.members[member.member_id]
         self.unconfirmed.discard(member.member_id)
@@ -105,7 +115,7 @@ class Roster:
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
-    def _rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: Member, member_id: str) -> None:
         """Give a member another id; it keeps its position."""
         old_id = member.member_id
         self.unconfirmed.discard(old_id)
@@ -116,7 +126,7 @@ class Roster:
         if self.leader == old_id:
             self.leader = member_id
 
-    def _set_protocols(self, member: Member, protocols: Protocols) -> None:
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """Replace the protocols of a member of the group."""
         before, after = names_of(member.protocols), names_of(protocols)
         member.protocols = protocols
@@ -130,16 +140,22 @@ class Roster:
             if not self._supporters[name]:
                 del self._supporters[name]
 
-    def _set_joining(self, member: Member, then: Callable[[JoinResult], None]) -> None:
+    def set_joining(self, member: Member, then: Callable[[JoinResult], None]) -> None:
         """Register the pending JoinGroup of a member that has none."""
         member.joining = then
-        self._joining += 1
+        self.joining += 1
 
-    def _answer_join(self, member: Member, answer: JoinResult) -> None:
+    def forget_pending(self, member_id: str) -> None:
+        """Remove a pending member id, if it exists."""
+        deadline = self.pending.pop(member_id, None)
+        if deadline is not None:
+            deadline.clear()
+
+    def answer_join(self, member: Member, answer: JoinResult) -> None:
         """Answer the pending JoinGroup of a member, if any."""
         then, member.joining = member.joining, None
         if then is not None:
-            self._joining -= 1
+            self.joining -= 1
             then(answer)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek._ext.api.offset_commits import Committed
+from odradek._ext.api.offset_commits import CommittedOffset
 from odradek.groups.environment import Record
 from odradek.groups.offsets import CommitRequest, Place, offset_record
 from odradek.protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ class Commit:
     member_id: str
     generation_id: int
     instance_id: str | None
-    offsets: Mapping[Place, Committed]
+    offsets: Mapping[Place, CommittedOffset]
     knows_epochs: bool = True
 
     def __len__(self) -> int:
@@ -39,12 +39,12 @@ class Commit:
         for (topic, partition), committed in self.offsets.items():
             yield offset_record(self.group_id, topic, partition, committed)
 
-    def items(self) -> ItemsView[Place, Committed]:
-        """Each partition with the commit for it."""
+    def items(self) -> ItemsView[Place, CommittedOffset]:
+        """Each partition with the offset to commit."""
         return self.offsets.items()
 
-    def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:
-        """Store it in memory: {topic: {partition: Committed}}."""
+    def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
+        """Store the offsets in memory: {topic: {partition: CommittedOffset}}."""
         for (topic, partition), committed in self.offsets.items():
             offsets.setdefault(topic, {})[partition] = committed
 
@@ -65,7 +65,7 @@ class UnacknowledgedCommit:
         group.under_way[self] = commit
 
     def appended(self, error: ErrorCode) -> None:
-        """The append has ended; without an error the offsets are committed."""
+        """Commit the offsets if the append succeeded, and answer the client."""
         group, answer, self._answer = self._group, self._answer, None
         del group.under_way[self]
         if error is ErrorCode.NONE:
@@ -74,7 +74,7 @@ class UnacknowledgedCommit:
             answer(error)
 
     def late(self) -> None:
-        """The append takes too long: the client is answered now, and the outcome matters to the group alone."""
+        """Answer the client now, because the append takes too long; its outcome then matters only to the group."""
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -25,14 +25,25 @@ States of a member (`ConsumerMember.reconcile` makes the steps, at the member's 
     UNRELEASED_PARTITIONS  has the assignment epoch and waits for partitions that other members still hold; each heartbeat
                            adds partitions that became free -> STABLE when it has all. A newer target: see STABLE
 
-A partition has at most one holder (`_holders`: assigned or still being revoked), so two members never own it at once.
+A partition has at most one holder (`Holdings`: the member that it is assigned to, or that must still release it), so two
+members never own it at once.
 
 Events: a heartbeat with epoch 0 joins; -1 leaves; -2 is a static member that leaves for a while and keeps its assignment
 for the next member with its instance id; any other epoch keeps the member alive. A session or revocation deadline removes
 the member. Members of the classic protocol send JoinGroup, SyncGroup and Heartbeat, which `migration.py` translates.
 
-State machine without I/O; runs in the coordinator's loop, its only protection. Every change is durable, as records, before
-the member receives it.
+What is stored when: each event appends the records of what it changed, as one batch, and the member receives its response
+when they are durable. The kinds of records: group epoch; a member and its subscription; assignment epoch; a member's target;
+a member's assignment, epoch and state (`consumer_records.py`). An event without changes waits for the appends before it,
+because its response may depend on them. If an append fails, the group in memory is ahead of its log, so its partition is
+loaded again.
+
+What survives the death of the coordinator: all of these, thus every epoch, target and assignment; members continue with
+their next heartbeat. Sessions and revocation deadlines start in full when the log is loaded (`loaded`). Lost are the history
+and the time of the last assignment: the next due target is computed without waiting for the interval. Until its first
+request a member is not `confirmed`, see `fencing.py`.
+
+State machine without I/O; runs in the coordinator's loop, its only protection.
 """
 
 from __future__ import annotations
@@ -56,6 +67,7 @@ from odradek.groups.consumer_refusals import identity_refusal, refusal
 from odradek.groups.environment import AppendCallback, Deadline, Record, Timers, Topics
 from odradek.groups.fencing import instance_error
 from odradek.groups.history import Event, History
+from odradek.groups.holdings import Holdings
 from odradek.groups.patterns import TopicPatterns
 from odradek.groups.settings import ConsumerSettings, SettingsSource
 from odradek.groups.subscriptions import Subscriptions, subscription_of
@@ -97,8 +109,7 @@ class ConsumerGroup:
         self.history = History()
         self.dead = False
         self.state_since_ms = timers.wall_ms()
-        self._holders: dict[Place, str] = {}
-        self._held: dict[str, frozenset[Place]] = {}
+        self._holdings = Holdings()
         self._assigned_at_ms: int | None = None
         self._subscriptions = Subscriptions(topics, patterns or TopicPatterns(topics))
 
@@ -170,7 +181,10 @@ class ConsumerGroup:
         self._assign(changes)
         joins = request.member_epoch == JOINING
         if member.reconcile(
-            self.target.get(member.member_id, frozenset()), self.assignment_epoch, request.owned, self._holders.get
+            self.target.get(member.member_id, frozenset()),
+            self.assignment_epoch,
+            request.owned,
+            self._holdings.holder_of,
         ):
             self.hold(member)
             changes.append(written.current_record(self, member))
@@ -343,20 +357,12 @@ class ConsumerGroup:
 
     def hold(self, member: ConsumerMember) -> None:
         """Register the partitions that a member holds, after its assignment changed."""
-        self._release_holdings(member.member_id)
-        held = self._held[member.member_id] = member.assigned | member.revoking
-        for place in held:
-            self._holders[place] = member.member_id
-
-    def _release_holdings(self, member_id: str) -> None:
-        for place in self._held.pop(member_id, ()):
-            if self._holders.get(place) == member_id:
-                del self._holders[place]
+        self._holdings.register(member.member_id, member.assigned | member.revoking)
 
     def has_free_partitions(self, member: ConsumerMember) -> bool:
         """Whether a partition of the target that the member waits for is free."""
         missing = self.target.get(member.member_id, frozenset()) - member.assigned
-        return any(self._holders.get(place) in (None, member.member_id) for place in missing)
+        return self._holdings.any_free_for(member.member_id, missing)
 
     # -- members of the classic protocol, see migration.py ---------------------------------------------------------------
 
@@ -437,9 +443,8 @@ class ConsumerGroup:
             return
         changes = self._remove(member)
         self._record_event("expelled", member, why)
-        self._persist(
-            self, changes, lambda _: None
-        )  # if the append is lost, the sessions of the next coordinator repeat this
+        # If the append is lost, the session of the member expires again at the next coordinator.
+        self._persist(self, changes, lambda _: None)
 
     def _remove(self, member: ConsumerMember) -> list[Record]:
         changes = self.forget(member)
@@ -458,7 +463,7 @@ class ConsumerGroup:
         del self.members[member_id]
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
-        self._release_holdings(member_id)
+        self._holdings.release(member_id)
         self._subscriptions.changed()
         return written.tombstones_of_member(self.group_id, member_id)
 

@@ -1,7 +1,9 @@
 """The group coordinator: commits, fetches, deletes and expires offsets, and deletes groups.
 
-Its base classes: `membership.py` serves the members, `shards.py` holds the groups. Runs in the coordinator process's loop,
-which is its only protection. Results for clients are Kafka error codes; requests of clients raise no exceptions.
+It has two members: `Shards` (`shards.py`) owns the groups and writes them to the log, `Membership` (`membership.py`) serves
+the requests of group members. Callers use them directly, e.g. `coordinator.members.join`. Runs in the coordinator
+process's loop, which is its only protection. Results for clients are Kafka error codes; requests of clients raise no
+exceptions.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from itertools import chain
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.commits import UnacknowledgedCommit
 from odradek.groups.consumer_metadata import CONSUMER
-from odradek.groups.environment import AppendCallback, LateCallback, Record, Waiter
+from odradek.groups.environment import AppendCallback, LateCallback, Record, Timers, Topics, Waiter
 from odradek.groups.group import Group
 from odradek.groups.membership import Membership
 from odradek.groups.migration import batch_bytes
 from odradek.groups.offsets import CommitRequest, Offsets, Place, offset_record
-from odradek.groups.shards import NONE, Shard, log_failed_append
+from odradek.groups.patterns import Slices
+from odradek.groups.settings import GroupSettings, SettingsSource
+from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.groups")
@@ -29,25 +33,49 @@ MAX_RECORDS_AT_ONCE = 1000
 """Largest number of tombstones in one append, which keeps batches small."""
 
 
-class GroupCoordinator(Membership):
-    """All requests about groups."""
+class GroupCoordinator:
+    """The offsets of groups, and the end of groups.
+
+    :param partitions, diverged, slices: see `Shards`.
+    :ivar shards: the groups, by partition of `__consumer_offsets`.
+    :ivar members: serves the requests of group members.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        settings: GroupSettings,
+        partitions: int,
+        topics: Topics,
+        consumer_settings: SettingsSource,
+        diverged: Callable[[int], None],
+        slices: Slices | None = None,
+    ) -> None:
+        self._timers = timers
+        self.shards = Shards(timers, settings, partitions, topics, consumer_settings, diverged, slices)
+        self.members = Membership(self.shards, topics)
+
+    def wall_ms(self) -> int:
+        """The wall clock, ms since 1970, for the timestamps of commits."""
+        return self._timers.wall_ms()
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
     def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None]) -> None:
         """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long."""
         group_id = commit.group_id
-        error, shard = self.shard_of(group_id)
+        error, shard = self.shards.shard_of(group_id)
         if shard is None:
             then(error)
             return
         group = shard.groups.get(group_id)
         if group is None:
             if commit.generation_id >= 0:
-                # From version 9 on Kafka returns GROUP_ID_NOT_FOUND, which clients treat as an unexpected error; see `beat`.
+                # From version 9 on Kafka returns GROUP_ID_NOT_FOUND, which clients treat as an unexpected error; see
+                # `Membership.beat`.
                 then(ErrorCode.UNKNOWN_MEMBER_ID if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
                 return
-            group = self._new_group(group_id)
+            group = self.shards.new_group(group_id)
         protocol = group.protocol
         if isinstance(protocol, ClassicGroup):
             error = protocol.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
@@ -69,7 +97,7 @@ class GroupCoordinator(Membership):
 
         :param member_id: with `member_epoch`, the requesting member of a consumer group; checked if either is given.
         """
-        error, shard = self.shard_of(group_id)
+        error, shard = self.shards.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
         if group is None or shard is None:
             return error, Offsets()
@@ -83,7 +111,7 @@ class GroupCoordinator(Membership):
         """Delete offsets of topics that no member subscribes to; `then` receives the error of the request and one
         for each place.
         """
-        error, shard = self.shard_of(group_id)
+        error, shard = self.shards.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
         if not group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -154,7 +182,7 @@ class GroupCoordinator(Membership):
         for place in places:
             tombstone = offset_record(group_id, *place, None)
             size += batch_bytes([tombstone])
-            if not parts or len(parts[-1]) == MAX_RECORDS_AT_ONCE or size > self.settings.max_member_bytes:
+            if not parts or len(parts[-1]) == MAX_RECORDS_AT_ONCE or size > self.shards.settings.max_member_bytes:
                 parts.append({})
                 size = batch_bytes([tombstone])
             parts[-1][place] = tombstone
@@ -164,7 +192,7 @@ class GroupCoordinator(Membership):
 
     def delete(self, group_id: str, then: AppendCallback) -> None:
         """Delete a group without members and its offsets."""
-        error, shard = self.shard_of(group_id)
+        error, shard = self.shards.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
         if shard is not None and group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -188,12 +216,12 @@ class GroupCoordinator(Membership):
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
-        self._append_changes(shard, group.tombstones(), then)
+        self.shards.append_changes(shard, group.tombstones(), then)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """Delete the offsets of deleted topics in all groups, including pending commits."""
         names = set(topics)
-        for shard in self._shards.values():
+        for shard in self.shards.by_partition.values():
             new = names - shard.deleted_topics  # commits to the other names are refused since their deletion began
             shard.deleted_topics |= new
             if not shard.loading:
@@ -201,8 +229,8 @@ class GroupCoordinator(Membership):
 
     def loaded(self, partition: int) -> None:
         """Serve a loaded partition, see `Shards.loaded`, and delete offsets of topics that no longer exist."""
-        super().loaded(partition)
-        shard = self._shards[partition]
+        self.shards.loaded(partition)
+        shard = self.shards.by_partition[partition]
         if shard.topics is not None:  # `topics_deleted` reports later deletions
             loaded_topics = {
                 topic
@@ -232,7 +260,9 @@ class GroupCoordinator(Membership):
                 return
             if failed is NONE:
                 shard.deleted_topics -= names
-            elif self._shards.get(shard.partition) is shard:  # otherwise the load of the next coordinator deletes them
+            elif (
+                self.shards.by_partition.get(shard.partition) is shard
+            ):  # otherwise the load of the next coordinator deletes them
                 log.warning(
                     "__consumer_offsets-%d: cannot delete the offsets of deleted topics: %s; retrying in %d ms",
                     shard.partition,
@@ -242,7 +272,7 @@ class GroupCoordinator(Membership):
                 self._timers.call_at(self._timers.now_ms() + RETRY_MS, retry)
 
         def retry() -> None:
-            if self._shards.get(shard.partition) is shard and not shard.loading:
+            if self.shards.by_partition.get(shard.partition) is shard and not shard.loading:
                 self._delete_offsets_of_topics(shard, names)
 
         if not places_by_group:
@@ -254,11 +284,11 @@ class GroupCoordinator(Membership):
     def expire(self) -> int:
         """Delete expired offsets, and groups without members and offsets; return the number of offsets."""
         now_ms, count = self._timers.wall_ms(), 0
-        for shard in self._shards.values():
+        for shard in self.shards.by_partition.values():
             if shard.loading:
                 continue
             for group in list(shard.groups.values()):
-                places = group.expired(now_ms, self.settings.offsets_retention_ms)
+                places = group.expired(now_ms, self.shards.settings.offsets_retention_ms)
                 count += len(places)
                 self._expire_group(shard, group, places)
         return count

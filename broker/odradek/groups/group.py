@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import JoinRequest
-from odradek.groups.classic_rebalance import Rebalance, State
+from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_metadata import CONSUMER, topics_of
 from odradek.groups.environment import Record
@@ -48,9 +48,7 @@ class Group:
     @property
     def empty(self) -> bool:
         """Whether the group has no members and no pending member ids."""
-        if isinstance(self.protocol, ConsumerGroup):
-            return self.protocol.empty
-        return self.protocol.state is State.EMPTY and not self.protocol.pending
+        return self.protocol.empty
 
     @property
     def disposable(self) -> bool:
@@ -65,8 +63,8 @@ class Group:
         """All places in these topics with committed offsets or pending commits."""
         places = self.offsets.of_topics(topics)
         if self.under_way or self.pending:
-            others = self.places_under_way().union(self.pending.of_topics(topics)).difference(places)
-            places += sorted(place for place in others if place[0] in topics)
+            uncommitted = self.places_under_way().union(self.pending.of_topics(topics)).difference(places)
+            places += sorted(place for place in uncommitted if place[0] in topics)
         return places
 
     def forget(self, topic: str, partition: int) -> None:
@@ -124,14 +122,14 @@ class Group:
         had, members.
         """
         protocol = self.protocol
-        empty = protocol.empty if isinstance(protocol, ConsumerGroup) else protocol.state is State.EMPTY
+        empty = protocol.empty if isinstance(protocol, ConsumerGroup) else protocol.rebalance.state is State.EMPTY
         return protocol.state_since_ms if protocol.protocol_type is not None and empty else None
 
     @property
     def needed(self) -> set[str] | None:
         """Topics whose offsets do not expire; None: no offsets expire, also during a classic rebalance, as in Kafka."""
         classic = self.classic
-        if classic is not None and classic.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE):
+        if classic is not None and classic.rebalance.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE):
             return None
         return self.subscribed()
 
@@ -142,14 +140,14 @@ class Group:
         return [classic_tombstone(self.group_id)]
 
 
-def classic_record(group: Rebalance, assignments: Mapping[str, bytes]) -> Record:
+def classic_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Record:
     """The record of a classic group's generation, with these assignments by member id."""
     make_member = GROUP_METADATA.value.MemberMetadata
     value = GROUP_METADATA.value(
         protocol_type=group.protocol_type or "",
-        generation=group.generation_id,
-        protocol=group.protocol_name,
-        leader=group.leader,
+        generation=group.rebalance.generation_id,
+        protocol=group.roster.protocol_name,
+        leader=group.roster.leader,
         current_state_timestamp=group.state_since_ms,
         members=[
             make_member(
@@ -159,7 +157,7 @@ def classic_record(group: Rebalance, assignments: Mapping[str, bytes]) -> Record
                 client_host=member.client_host,
                 rebalance_timeout=member.rebalance_timeout_ms,
                 session_timeout=member.session_timeout_ms,
-                subscription=member.metadata(group.protocol_name),
+                subscription=member.metadata(group.roster.protocol_name),
                 assignment=assignments.get(member.member_id, b""),
             )
             for member in group.members.values()

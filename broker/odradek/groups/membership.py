@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from odradek._ext.api.offset_commits import partition_for
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import JoinRequest, JoinResult, SyncRequest, SyncResult
@@ -17,6 +16,7 @@ from odradek.groups.classic_roster import can_be_first
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import JOINING, HeartbeatRequest, HeartbeatResult, size_of
 from odradek.groups.consumer_refusals import join_refusal, request_error
+from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.protocol.errors import ErrorCode
@@ -27,20 +27,28 @@ LeaveResult = tuple[ErrorCode, list[ErrorCode]]
 """The result of a LeaveGroup: the error of the request, and one error per member; no member errors if the request has one."""
 
 
-class Membership(Shards):
-    """The requests of members."""
+class Membership:
+    """The requests of members. It keeps no state: `shards` owns the groups.
+
+    :param topics: the existing topics, for the translation between the names and the ids of topics.
+    """
+
+    def __init__(self, shards: Shards, topics: Topics) -> None:
+        self._shards = shards
+        self._topics = topics
 
     # -- the classic protocol --------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         """Handle a JoinGroup."""
-        error, shard = self.shard_of(group_id)
+        error, shard = self._shards.shard_of(group_id)
         if not group_id:
             error, shard = ErrorCode.INVALID_GROUP_ID, None
-        shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
+        settings = self._shards.settings
+        shortest, longest = settings.min_session_timeout_ms, settings.max_session_timeout_ms
         if shard is not None and not shortest <= join.session_timeout_ms <= longest:
             error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
-        size, limit = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
+        size, limit = sum(len(name) + len(data) for name, data in join.protocols), settings.max_member_bytes
         if shard is not None and size > limit:
             log.warning(
                 "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
@@ -56,25 +64,25 @@ class Membership(Shards):
             if join.member_id:
                 then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
-            group = self._new_group(group_id)
+            group = self._shards.new_group(group_id)
             if can_be_first(join):
                 shard.groups[group_id] = group
         if group.consumer is not None:
             if not group.empty:
-                migration.join(group.consumer, self._topics, self.settings.max_member_bytes, join, then)
+                migration.join(group.consumer, self._topics, limit, join, then)
                 self._maybe_downgrade(shard, group)
                 return
             if join.member_id or not can_be_first(join):  # refuse without changing the protocol of the group
                 error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
                 then(JoinResult(error, join.member_id))
                 return
-            self._change_protocol(shard, group, self._new_classic(group_id))
+            self._change_protocol(shard, group, self._shards.new_classic(group_id))
         assert group.classic is not None
         group.classic.join(join, then)
 
     def join_disconnected(self, group_id: str, then: Callable[[JoinResult], None]) -> None:
         """Handle the loss of the connection of a pending JoinGroup. :param then: the callback of `join`, not called yet."""
-        group = self.find(group_id)[1]
+        group = self._shards.find(group_id)[1]
         if group is not None and group.classic is not None:
             group.classic.client_disconnected(then)
 
@@ -90,9 +98,9 @@ class Membership(Shards):
             self._downgrade_if_due(group)
         if group.consumer is not None:
             answer = migration.sync(group.consumer, sync, self._topics.name_of)
-            self._persist_records(group.consumer, (), lambda error: then(SyncResult(error) if error else answer))
+            self._shards.persist_records(group.consumer, (), lambda error: then(SyncResult(error) if error else answer))
         elif group.classic is not None:
-            group.classic.sync(sync, then)
+            group.classic.rebalance.sync(sync, then)
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
         """Handle a Heartbeat. While the group is loading it succeeds: members must not fail because of a load."""
@@ -119,31 +127,33 @@ class Membership(Shards):
             then((NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]))
         elif group.consumer is not None:
             errors = [group.consumer.leave_classic(*member) for member in members]
-            self._persist_records(group.consumer, (), lambda error: then((error, [] if error else errors)))
+            self._shards.persist_records(group.consumer, (), lambda error: then((error, [] if error else errors)))
         elif group.classic is not None:
             then((NONE, group.classic.leave(members)))
 
     def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, None
-        error, group = self.find(group_id)
+        error, group = self._shards.find(group_id)
         return (ErrorCode.UNKNOWN_MEMBER_ID if error is NONE and group is None else error), group
 
     # -- KIP-848 ---------------------------------------------------------------------------------------------------------
 
     def unresolved_patterns(self, group_id: str, pattern: str | None) -> list[str]:
         """Patterns that must be resolved before a heartbeat with `pattern` is handled; see `TopicPatterns`."""
-        error, group = self.find(group_id)
+        error, group = self._shards.find(group_id)
         known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
-        return [candidate for candidate in {*known, pattern} if candidate and not self.patterns.resolved(candidate)]
+        return [
+            candidate for candidate in {*known, pattern} if candidate and not self._shards.patterns.resolved(candidate)
+        ]
 
     def beat(self, group_id: str, request: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
         """Handle a ConsumerGroupHeartbeat."""
-        error, shard = self.shard_of(group_id)
+        error, shard = self._shards.shard_of(group_id)
         if shard is None:
             then(HeartbeatResult(error))
             return
-        size, limit = size_of(request), self.settings.max_member_bytes
+        size, limit = size_of(request), self._shards.settings.max_member_bytes
         if size > limit:
             why = f"The subscription takes {size} bytes, more than message.max.bytes ({limit}) of this broker."
             then(HeartbeatResult(ErrorCode.UNKNOWN_SERVER_ERROR, why))
@@ -158,7 +168,7 @@ class Membership(Shards):
             if group is not None and not self._may_upgrade(group, request):
                 then(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
-            settings = self.consumer_settings.of(group_id)
+            settings = self._shards.consumer_settings.of(group_id)
             refusal = request_error(request, settings)
             if refusal is None and group is not None and group.classic is not None:
                 refusal = join_refusal(group.classic, settings, request)
@@ -166,7 +176,7 @@ class Membership(Shards):
                 then(refusal)
                 return
         if group is None:
-            group = shard.groups[group_id] = Group(group_id, self._new_consumer(group_id))
+            group = shard.groups[group_id] = Group(group_id, self._shards.new_consumer(group_id))
         elif group.classic is not None:
             self._upgrade(shard, group)
         assert group.consumer is not None
@@ -182,8 +192,8 @@ class Membership(Shards):
             return False
         if not group.classic.members:  # pending ids may join a group of either protocol
             return True
-        settings = self.consumer_settings.of(group.group_id)
-        obstacle = migration.upgrade_obstacle(group.classic, settings.max_size, self.settings.max_member_bytes)
+        settings = self._shards.consumer_settings.of(group.group_id)
+        obstacle = migration.upgrade_obstacle(group.classic, settings.max_size, self._shards.settings.max_member_bytes)
         if obstacle is not None or not settings.upgrade:
             why = obstacle or "group.consumer.migration.policy does not allow upgrades"
             log.info(
@@ -195,7 +205,7 @@ class Membership(Shards):
         return True
 
     def _upgrade(self, shard: Shard, group: Group) -> None:
-        consumer = self._new_consumer(group.group_id)
+        consumer = self._shards.new_consumer(group.group_id)
         if group.classic is None or not group.classic.members:
             self._change_protocol(shard, group, consumer)
             return
@@ -203,43 +213,47 @@ class Membership(Shards):
         tombstones = group.tombstones()
         records = migration.upgrade(group.classic, consumer, self._topics)
         group.protocol = consumer
-        self._append_changes(shard, [*tombstones, *records], log_failed_append)
+        self._shards.append_changes(shard, [*tombstones, *records], log_failed_append)
 
     def _downgrade_if_due(self, group: Group) -> None:
         """Downgrade a group if its last member of the consumer protocol was removed meanwhile."""
-        shard = self._shards.get(partition_for(group.group_id, self._partitions))
+        shard = self._shards.shard_of(group.group_id)[1]
         if shard is not None:
             self._maybe_downgrade(shard, group)
 
     def _maybe_downgrade(self, shard: Shard, group: Group) -> None:
         """Downgrade a consumer group to a classic group if only classic members are left."""
         consumer = group.consumer
-        if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
+        if (
+            consumer is None
+            or not consumer.all_classic
+            or not self._shards.consumer_settings.of(group.group_id).downgrade
+        ):
             return
-        if len(consumer.members) > self.settings.max_size or group.downgrade_refused_at == consumer.epoch:
+        if len(consumer.members) > self._shards.settings.max_size or group.downgrade_refused_at == consumer.epoch:
             return  # it stays a consumer group whose classic members are translated
-        classic = self._new_classic(group.group_id)
+        classic = self._shards.new_classic(group.group_id)
         migration.downgrade(consumer, classic, self._topics.name_of)
-        records = [*consumer.tombstones(), classic_record(classic, classic.assignments())]
+        records = [*consumer.tombstones(), classic_record(classic, classic.roster.assignments())]
         size = migration.batch_bytes(records)
-        if size > self.settings.max_member_bytes:  # such a batch can never be stored
+        if size > self._shards.settings.max_member_bytes:  # such a batch can never be stored
             group.downgrade_refused_at = consumer.epoch
             log.warning(
                 "consumer group %s stays a consumer group although all its %d members use the classic "
                 "protocol: as a classic group it needs a batch of %d bytes, more than message.max.bytes (%d)",
-                group.group_id, len(consumer.members), size, self.settings.max_member_bytes,
+                group.group_id, len(consumer.members), size, self._shards.settings.max_member_bytes,
             )  # fmt: skip
             return
         log.info("downgrading consumer group %s to a classic group", group.group_id)
         consumer.die(ErrorCode.REBALANCE_IN_PROGRESS)
         classic.begin_sessions()
         group.protocol = classic
-        self._append_changes(shard, records, log_failed_append)
-        classic.rebalance("the last member of the consumer protocol left")
+        self._shards.append_changes(shard, records, log_failed_append)
+        classic.rebalance.begin("the last member of the consumer protocol left")
 
     def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
         """Give a group without members the other protocol."""
         if group.protocol.protocol_type is not None:
-            self._append_changes(shard, group.tombstones(), log_failed_append)
+            self._shards.append_changes(shard, group.tombstones(), log_failed_append)
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.protocol = protocol

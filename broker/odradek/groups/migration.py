@@ -87,11 +87,11 @@ def upgrade(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Re
     During a rebalance the members own no partitions afterwards; pending requests get REBALANCE_IN_PROGRESS, and the members
     rejoin. The classic group is dead afterwards.
     """
-    rebalancing = group.state is not State.STABLE
-    into.epoch = into.assignment_epoch = max(group.generation_id, 1)
+    rebalancing = group.rebalance.state is not State.STABLE
+    into.epoch = into.assignment_epoch = max(group.rebalance.generation_id, 1)
     for old in group.members.values():
         member = _as_consumer(old, topics, rebalancing)
-        member.confirmed = old.member_id not in group.unconfirmed
+        member.confirmed = old.member_id not in group.roster.unconfirmed
         member.epoch = member.previous_epoch = into.epoch
         member.since = dict.fromkeys(member.assigned, into.epoch)
         into.add_migrated_member(member, member.assigned)
@@ -220,11 +220,11 @@ def join(
 
 def shares_protocol(group: ConsumerGroup, request: JoinRequest) -> bool:
     """Whether the request has an assignor that all other classic members support, which a downgrade needs."""
-    others = [
+    classic_members = [
         member.classic for member in group.members.values() if member.classic and member.member_id != request.member_id
     ]
     return any(
-        all(any(name == other_name for other_name, _ in other.protocols) for other in others)
+        all(any(name == other_name for other_name, _ in member.protocols) for member in classic_members)
         for name, _ in request.protocols
     )
 

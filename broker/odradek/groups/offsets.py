@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, ItemsView, Iterable, Iterator, MutableMapping
 from typing import Any, Protocol
 
-from odradek._ext.api.offset_commits import Committed
+from odradek._ext.api.offset_commits import CommittedOffset
 from odradek.groups.environment import Record
 from odradek.protocol.schemas import group_records
 
@@ -40,23 +40,23 @@ class CommitRequest(Protocol):
     def knows_epochs(self) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
-    def items(self) -> ItemsView[Place, Committed] | list[tuple[Place, Committed]]:
-        """Each partition with the commit for it."""
+    def items(self) -> ItemsView[Place, CommittedOffset] | list[tuple[Place, CommittedOffset]]:
+        """Each partition with the offset to commit."""
 
-    def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:
-        """Store it in memory: {topic: {partition: Committed}}."""
+    def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
+        """Store the offsets in memory: {topic: {partition: CommittedOffset}}."""
 
 
 class Offsets:
     """Committed offsets by topic and partition."""
 
     def __init__(self) -> None:
-        self._of_topic: dict[str, dict[int, Committed]] = {}
+        self._of_topic: dict[str, dict[int, CommittedOffset]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of_topic)
 
-    def __iter__(self) -> Iterator[tuple[str, int, Committed]]:
+    def __iter__(self) -> Iterator[tuple[str, int, CommittedOffset]]:
         for topic, partitions in self._of_topic.items():
             for partition, committed in partitions.items():
                 yield topic, partition, committed
@@ -64,11 +64,11 @@ class Offsets:
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self._of_topic.values())
 
-    def get(self, topic: str, partition: int) -> Committed | None:
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
         """The committed offset of a partition; None without one."""
         return self._of_topic.get(topic, {}).get(partition)
 
-    def put(self, topic: str, partition: int, committed: Committed) -> None:
+    def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Store a committed offset."""
         self._of_topic.setdefault(topic, {})[partition] = committed
 
@@ -84,15 +84,15 @@ class Offsets:
             if not partitions:
                 del self._of_topic[topic]
 
-    def topics(self) -> list[tuple[str, dict[int, Committed]]]:
+    def topics(self) -> list[tuple[str, dict[int, CommittedOffset]]]:
         """A list of the topics with their committed offsets by partition; the dicts are live."""
         return list(self._of_topic.items())
 
     def without(self, topics: Collection[str]) -> Offsets:
         """The offsets of all other topics; the data per topic is live."""
-        others = Offsets()
-        others._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
-        return others
+        remaining = Offsets()
+        remaining._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
+        return remaining
 
     def of_topics(self, topics: Iterable[str]) -> list[Place]:
         """All places with committed offsets in these topics."""
@@ -121,7 +121,7 @@ class Offsets:
         return places
 
 
-def offset_record(group_id: str, topic: str, partition: int, committed: Committed | None) -> Record:
+def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> Record:
     """The record of one committed offset; None makes the tombstone."""
     kind = group_records.OFFSET_COMMIT
     value = None
@@ -138,6 +138,8 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
     return group_records.record(kind, value, group=group_id, topic=topic, partition=partition)
 
 
-def committed_of(value: Any) -> Committed:
+def committed_of(value: Any) -> CommittedOffset:
     """The committed offset in the value of a record."""
-    return Committed(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+    )

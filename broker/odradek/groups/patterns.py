@@ -59,12 +59,14 @@ class Pattern:
 class TopicPatterns:
     """The patterns of all groups.
 
+    :param live: returns the patterns that members have; others may be dropped. None: no pattern is dropped.
     :param slices: (step): calls `step()` in later turns of the loop until it returns False; None: match at once.
     :ivar version: changes whenever the matches of a pattern change.
-    :ivar live: returns the patterns that members have; the owner sets it.
     """
 
-    def __init__(self, topics: Topics, slices: Slices | None = None) -> None:
+    def __init__(
+        self, topics: Topics, slices: Slices | None = None, live: Callable[[], set[str]] | None = None
+    ) -> None:
         self._topics = topics
         self._slices = slices
         self._patterns: dict[str, Pattern] = {}
@@ -72,7 +74,7 @@ class TopicPatterns:
         self._seen: int | None = None
         self._most = KEPT
         self.version = 0
-        self.live: Callable[[], set[str]] = lambda: set(self._patterns)
+        self._live = live
 
     def __len__(self) -> int:
         return len(self._patterns)
@@ -136,7 +138,7 @@ class TopicPatterns:
     def _forget_unused(self) -> None:
         if not self._patterns:
             return
-        live = self.live()
+        live = self._patterns.keys() if self._live is None else self._live()
         self._patterns = {
             pattern: known for pattern, known in self._patterns.items() if pattern in live or known.waiting
         }

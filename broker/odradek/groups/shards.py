@@ -13,7 +13,6 @@ from typing import Any
 from odradek._ext.api.offset_commits import partition_for
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_rebalance import Rebalance
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.environment import NO_PRODUCER, AppendCallback, GroupLog, LogBatch, Record, Timers, Topics, Waiter
 from odradek.groups.group import Group, classic_record, restore_classic
@@ -58,12 +57,15 @@ class Shard:
 
 
 class Shards:
-    """The shards of all led partitions.
+    """The shards of all led partitions: the only owner of groups, and the only writer of their state to the log.
+
+    `Membership` and `GroupCoordinator` look groups up here for each request and keep none.
 
     :param partitions: number of partitions of `__consumer_offsets`.
     :param diverged: called with a partition that must be loaded again, because an append failed and its groups are ahead of
         its log.
     :param slices: see `TopicPatterns`.
+    :ivar by_partition: the shards by partition of `__consumer_offsets`; only `Shards` changes it.
     """
 
     def __init__(
@@ -82,15 +84,10 @@ class Shards:
         self._partitions = partitions
         self._topics = topics
         self._diverged = diverged
-        self.patterns = TopicPatterns(topics, slices)
-        self.patterns.live = self._live_patterns
-        self._shards: dict[int, Shard] = {}
+        self.patterns = TopicPatterns(topics, slices, self._live_patterns)
+        self.by_partition: dict[int, Shard] = {}
         # Version of the topics, names in the store, names in the store or served.
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
-
-    def wall_ms(self) -> int:
-        """The wall clock for the timestamps of commits."""
-        return self._timers.wall_ms()
 
     # -- leadership ------------------------------------------------------------------------------------------------------
 
@@ -99,9 +96,9 @@ class Shards:
 
         Also begins a repeated load. Then the pending deletions of topics stay valid, because commits to them were refused.
         """
-        before = self._shards.get(partition)
+        before = self.by_partition.get(partition)
         self.resign(partition)
-        shard = self._shards[partition] = Shard(partition, group_log, self._topics_now())
+        shard = self.by_partition[partition] = Shard(partition, group_log, self._topics_now())
         if before is not None:
             shard.deleted_topics |= before.deleted_topics
             if before.loading:
@@ -119,7 +116,7 @@ class Shards:
 
     def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
         """Apply batches of the log, in order."""
-        shard = self._shards[partition]
+        shard = self.by_partition[partition]
         for batch in batches:
             if batch.commits is not None:
                 for group_id, place, committed in shard.pending.end(batch.producer_id, batch.commits):
@@ -134,7 +131,7 @@ class Shards:
 
         :param producer_id: of the records' transaction. :param offsets: of the records, if they belong to a transaction.
         """
-        shard = self._shards[partition]
+        shard = self.by_partition[partition]
         unknown = 0
         for number, (key, value) in enumerate(records):
             try:
@@ -153,11 +150,11 @@ class Shards:
         return unknown
 
     def _replay_classic(self, shard: Shard, group_id: str, value: Any) -> None:
-        group = shard.groups.setdefault(group_id, self._new_group(group_id))
+        group = shard.groups.setdefault(group_id, self.new_group(group_id))
         if value is None and group.consumer is not None:
             return  # the tombstone of its former classic protocol
         group.protocol.die(ErrorCode.NOT_COORDINATOR)
-        group.protocol = protocol = self._new_classic(group_id)
+        group.protocol = protocol = self.new_classic(group_id)
         if value is not None:
             restore_classic(protocol, value)
 
@@ -167,12 +164,12 @@ class Shards:
             if value is None:
                 return  # the group is deleted, or has the classic protocol now
             if group is None:
-                group = shard.groups[key.group_id] = self._new_group(key.group_id)
+                group = shard.groups[key.group_id] = self.new_group(key.group_id)
             group.protocol.die(ErrorCode.NOT_COORDINATOR)
-            group.protocol = self._new_consumer(key.group_id)
+            group.protocol = self.new_consumer(key.group_id)
         if value is None and kind is CONSUMER_GROUP_METADATA:
             group.protocol.die(ErrorCode.NOT_COORDINATOR)
-            group.protocol = self._new_classic(key.group_id)
+            group.protocol = self.new_classic(key.group_id)
             return
         assert group.consumer is not None
         consumer_records.replay(group.consumer, kind, key, value)
@@ -192,13 +189,13 @@ class Shards:
                 group.offsets.remove(topic, partition)
             return
         if group is None:
-            group = shard.groups[group_id] = self._new_group(group_id)
+            group = shard.groups[group_id] = self.new_group(group_id)
         group.offsets.put(topic, partition, committed_of(value))
 
     def _group_of(self, shard: Shard, group_id: str) -> Group:
         group = shard.groups.get(group_id)
         if group is None:
-            group = shard.groups[group_id] = self._new_group(group_id)
+            group = shard.groups[group_id] = self.new_group(group_id)
         return group
 
     def _set_aside_open_transactions(self, shard: Shard) -> None:
@@ -223,7 +220,7 @@ class Shards:
 
     def loaded(self, partition: int) -> None:
         """Serve a partition whose records are all applied. Groups without members, offsets and protocol are dropped."""
-        shard = self._shards[partition]
+        shard = self.by_partition[partition]
         self._set_aside_open_transactions(shard)
         for group in list(shard.groups.values()):
             if group.consumer is not None:
@@ -237,7 +234,7 @@ class Shards:
 
     def resign(self, partition: int) -> None:
         """Drop a partition that another broker leads; pending requests get NOT_COORDINATOR."""
-        shard = self._shards.pop(partition, None)
+        shard = self.by_partition.pop(partition, None)
         if shard is not None:
             for group in shard.groups.values():
                 group.protocol.die(ErrorCode.NOT_COORDINATOR)
@@ -246,7 +243,7 @@ class Shards:
 
     def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
         """The shard that serves a group, or the error if none does."""
-        shard = self._shards.get(partition_for(group_id, self._partitions))
+        shard = self.by_partition.get(partition_for(group_id, self._partitions))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR, None
         if shard.loading:
@@ -260,33 +257,36 @@ class Shards:
 
     def groups(self) -> Iterator[Group]:
         """All groups of loaded partitions."""
-        for shard in self._shards.values():
+        for shard in self.by_partition.values():
             if not shard.loading:
                 yield from shard.groups.values()
 
     @property
     def loading(self) -> bool:
         """Whether any partition is loading."""
-        return any(shard.loading for shard in self._shards.values())
+        return any(shard.loading for shard in self.by_partition.values())
 
     # -- creating and writing groups -------------------------------------------------------------------------------------
 
-    def _new_classic(self, group_id: str) -> ClassicGroup:
+    def new_classic(self, group_id: str) -> ClassicGroup:
+        """A classic group without members, not stored in a shard."""
         return ClassicGroup(group_id, self._timers, self.settings, self._persist)
 
-    def _new_group(self, group_id: str) -> Group:
-        return Group(group_id, self._new_classic(group_id))
+    def new_group(self, group_id: str) -> Group:
+        """A group with a classic protocol without members, not stored in a shard."""
+        return Group(group_id, self.new_classic(group_id))
 
-    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+    def new_consumer(self, group_id: str) -> ConsumerGroup:
+        """A consumer group without members, not stored in a shard."""
         return ConsumerGroup(
-            group_id, self._timers, self.consumer_settings, self._topics, self._persist_records, self.patterns
+            group_id, self._timers, self.consumer_settings, self._topics, self.persist_records, self.patterns
         )
 
     def _live_patterns(self) -> set[str]:
-        groups = (group for shard in self._shards.values() for group in shard.groups.values())
+        groups = (group for shard in self.by_partition.values() for group in shard.groups.values())
         return {pattern for group in groups if group.consumer is not None for pattern in group.consumer.patterns}
 
-    def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: AppendCallback) -> None:
+    def _persist(self, group: ClassicGroup, assignments: Mapping[str, bytes], then: AppendCallback) -> None:
         error, shard = self.shard_of(group.group_id)
         if shard is None:
             then(error)
@@ -300,21 +300,21 @@ class Shards:
 
         shard.log.append([classic_record(group, assignments)], appended, waiter.late)
 
-    def _persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: AppendCallback) -> None:
+    def persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: AppendCallback) -> None:
+        """Append changes of a consumer group; without records, wait until all earlier appends are acknowledged."""
         error, shard = self.shard_of(group.group_id)
         if shard is None:
             then(error)
         else:
-            self._append_changes(shard, records, then)
+            self.append_changes(shard, records, then)
 
-    def _append_changes(self, shard: Shard, records: Sequence[Record], then: AppendCallback) -> None:
-        """Append changes that groups in memory already have."""
+    def append_changes(self, shard: Shard, records: Sequence[Record], then: AppendCallback) -> None:
+        """Append changes that groups in memory already have; if the append fails, load the shard again from its log."""
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
-            if (
-                error is not NONE and records
-            ):  # without records it only waited; the failed append itself has its own callback
+            # Without records it only waited: the append that failed has its own callback, which reloads the shard.
+            if error is not NONE and records:
                 self._reload(shard)  # a group is ahead of its log: the log counts
             waiter(error)
 
@@ -322,7 +322,7 @@ class Shards:
 
     def _reload(self, shard: Shard) -> None:
         """Stop serving a shard whose groups differ from its log, until it is loaded again."""
-        if self._shards.get(shard.partition) is shard:
+        if self.by_partition.get(shard.partition) is shard:
             if not shard.loading:
                 shard.loading, shard.topics = True, self._topics_now()
             self._diverged(shard.partition)

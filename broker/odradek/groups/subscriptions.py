@@ -27,9 +27,8 @@ class Subscriptions:
         self._topics = topics
         self._topic_patterns = patterns
         self._hash = 0
-        self._hashed_at: tuple[int, int] | None = (
-            None  # versions of topics and patterns; None: a subscription has changed
-        )
+        # Versions of topics and patterns at the last hash; None: a subscription has changed.
+        self._hashed_at: tuple[int, int] | None = None
         self._patterns: frozenset[str] | None = None
         self._names: frozenset[str] = frozenset()
         self._existing: dict[tuple[str, ...], frozenset[str]] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek.groups.offsets import Committed, Place
+from odradek.groups.offsets import CommittedOffset, Place
 
 GroupPlace = tuple[str, Place]
 """Group id; topic and partition."""
@@ -19,7 +19,7 @@ class PendingOffset(NamedTuple):
     """An offset of an open transaction. :param record_offset: of its record in `__consumer_offsets`."""
 
     record_offset: int
-    committed: Committed
+    committed: CommittedOffset
 
 
 class PendingOffsets:
@@ -34,12 +34,14 @@ class PendingOffsets:
     def __bool__(self) -> bool:
         return bool(self._of_producer)
 
-    def __iter__(self) -> Iterator[tuple[str, Place, Committed]]:
+    def __iter__(self) -> Iterator[tuple[str, Place, CommittedOffset]]:
         for places in self._of_producer.values():
             for (group_id, place), pending in places.items():
                 yield group_id, place, pending.committed
 
-    def put(self, producer_id: int, group_id: str, place: Place, record_offset: int, committed: Committed) -> None:
+    def put(
+        self, producer_id: int, group_id: str, place: Place, record_offset: int, committed: CommittedOffset
+    ) -> None:
         """Add the offset of a transactional record."""
         self._of_producer.setdefault(producer_id, {})[group_id, place] = PendingOffset(record_offset, committed)
 
@@ -52,7 +54,7 @@ class PendingOffsets:
                 if not places:
                     del self._of_producer[producer_id]
 
-    def end(self, producer_id: int, committed: bool) -> list[tuple[str, Place, Committed]]:
+    def end(self, producer_id: int, committed: bool) -> list[tuple[str, Place, CommittedOffset]]:
         """Apply an end marker; return the offsets that it commits."""
         places = self._of_producer.pop(producer_id, {})
         if not committed:

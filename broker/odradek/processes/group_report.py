@@ -15,7 +15,7 @@ async def encode_report(groups: GroupCoordinator) -> bytes:
     different topics may be of different moments."""
     parts = []
     began = time.monotonic()
-    for group in list(groups.groups()):
+    for group in list(groups.shards.groups()):
         topics = group.offsets.topics()
         parts.append(encode_group(group.group_id, group.state_name, len(group.protocol.members), len(topics)))
         for topic, committed in topics:

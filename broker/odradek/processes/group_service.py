@@ -267,7 +267,7 @@ class GroupService:
         assert self.groups is not None
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         group_log = OffsetsLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher)
-        self.groups.begin(partition, group_log)
+        self.groups.shards.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))
         self._led[partition] = group_log, task
@@ -291,7 +291,7 @@ class GroupService:
         group_log, task = self._led.pop(partition)
         task.cancel()
         group_log.close()
-        self.groups.resign(partition)
+        self.groups.shards.resign(partition)
 
     async def _load(self, partition: int, group_log: OffsetsLog) -> None:
         """Read the partition's log and replay it; restart from the log start if the log's files changed while they were read.
@@ -307,7 +307,7 @@ class GroupService:
                 pieces = read_records(group_log.place[0], self._log_dirs)
                 records = 0
                 while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
-                    self.groups.replay_batches(partition, piece)
+                    self.groups.shards.replay_batches(partition, piece)
                     records += sum(len(batch.records) for batch in piece)
                 break
             except LogMoved as error:
@@ -315,7 +315,7 @@ class GroupService:
             except OSError as error:
                 log.error("cannot read %s-%d: %s; retrying in %g s", CONSUMER_OFFSETS, partition, error, LOAD_RETRY_S)
                 await asyncio.sleep(LOAD_RETRY_S)
-            self.groups.begin(partition, group_log)
+            self.groups.shards.begin(partition, group_log)
         committed: asyncio.Future[ErrorCode] = self._loop.create_future()
         group_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
         if await committed is not ErrorCode.NONE:
@@ -374,7 +374,7 @@ class GroupService:
         groups for all of them."""
         if self.groups is None:
             return ForwardReply(Status.OK, 0)
-        if self.groups.loading:
+        if self.groups.shards.loading:
             return ForwardReply(Status.FAILED, 0)
         return ForwardReply(Status.OK, 0, await encode_report(self.groups))
 
@@ -425,9 +425,8 @@ class GroupService:
             _, task = self._led[partition]
             task.cancel()
             group_log.close()
-            self._begin(
-                partition, group_log.place
-            )  # it takes over the deleted topics that the replaced groups still note
+            # The new load takes over the deleted topics whose offsets the replaced shard has not deleted yet.
+            self._begin(partition, group_log.place)
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

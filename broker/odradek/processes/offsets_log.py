@@ -130,9 +130,8 @@ class OffsetsLog:
         self._turn = turn
         self._codec = codec
         self._max_bytes = max_bytes
-        self._joined_bytes = min(
-            MAX_BYTES, max_bytes // 2
-        )  # of the appends in one batch, with room for the batch's overhead
+        # Largest size of the appends in one batch, which leaves room for the batch's overhead.
+        self._joined_bytes = min(MAX_BYTES, max_bytes // 2)
         self._timeout_s = timeout_ms / 1000
         self._queue: list[tuple[Records, AppendCallback, LateCallback]] = []
         self._due = False
