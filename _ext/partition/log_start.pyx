@@ -24,7 +24,6 @@ from odradek._ext.partition.slot_access cimport (
     note_failure,
     take_slot,
 )
-from odradek._ext.partition.slots cimport topic_of
 from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
@@ -255,41 +254,6 @@ def generations():
     cdef uint64_t i
     return [<int64_t>slot_at(<uint32_t>i).generation if slot_at(<uint32_t>i).state == SLOT_ONLINE else -1
             for i in range(region().header.slots_used)]
-
-
-def facts(uint32_t index):
-    """The state that retention needs, as a dict that is consistent in time; None if the slot has no open log."""
-    cdef Slot* slot = slot_at(index)
-    cdef Commit commit
-    cdef uint64_t generation = slot.generation      # read before the rest: a file list made for this generation is not older
-    if slot.state != SLOT_ONLINE:
-        return None
-    read_commit(slot, &commit)
-    return {
-        "topic": topic_of(slot),
-        "partition": slot.partition,
-        "log_dir": slot.log_dir,
-        "incarnation": slot.incarnation,
-        "generation": generation,
-        "log_start_offset": slot.log_start_offset,
-        "high_watermark": commit.high_watermark,
-        "log_end_offset": commit.log_end_offset,
-        "segment_base": commit.segment_base,
-        "epoch_count": slot.epoch_count,
-        "size": commit.size,
-        "index_entries": commit.index_entries,
-        "timeindex_entries": commit.timeindex_entries,
-        "max_timestamp": commit.max_timestamp,
-        "retention_ms": slot.settings.retention_ms,
-        "retention_bytes": slot.settings.retention_bytes,
-        "file_delete_delay_ms": slot.settings.file_delete_delay_ms,
-        "delete": bool(slot.settings.delete_),
-        "compact": bool(slot.settings.compact),
-        "exact": bool(slot.settings.exact_retention),
-        "segment_bytes": slot.settings.segment_bytes,
-        "segment_ms": slot.settings.segment_ms,
-        "delete_retention_ms": slot.settings.delete_retention_ms,
-    }
 
 
 def meet_fault(int point):

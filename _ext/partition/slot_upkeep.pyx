@@ -183,38 +183,6 @@ def set_recovery_point(uint32_t index, int64_t offset):
 
 # -- compaction -------------------------------------------------------------------------------------------------------
 
-def compaction_facts(uint32_t index):
-    """The state that compaction needs, as a dict that is consistent in time; None if the slot has no open log."""
-    cdef Slot* slot = slot_at(index)
-    cdef Commit commit
-    cdef uint64_t generation = slot.generation      # read before the rest: a file list made for this generation is not older
-    if slot.state != SLOT_ONLINE:
-        return None
-    read_commit(slot, &commit)
-    return {
-        "topic": topic_of(slot),
-        "partition": slot.partition,
-        "log_dir": slot.log_dir,
-        "incarnation": slot.incarnation,
-        "generation": generation,
-        "log_start_offset": slot.log_start_offset,
-        "last_stable_offset": min(slot.last_stable_offset, commit.high_watermark),
-        "log_end_offset": commit.log_end_offset,
-        "segment_base": commit.segment_base,
-        "size": commit.size,
-        "first_timestamp": commit.first_timestamp,
-        "created_ms": commit.created_ms,
-        "truncations": slot.truncations,
-        "gap_limit": slot.gap_limit,
-        "synced_base": slot.synced_base,
-        "min_compaction_lag_ms": slot.settings.min_compaction_lag_ms,
-        "max_compaction_lag_ms": slot.settings.max_compaction_lag_ms,
-        "min_cleanable_dirty_millionths": slot.settings.min_cleanable_dirty_millionths,
-        "compact": bool(slot.settings.compact),
-        "delete": bool(slot.settings.delete_),
-    }
-
-
 def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations, turn=None):
     """Allow offsets to be missing below `limit`, before compaction makes gaps there. The device has the limit when this
     returns.

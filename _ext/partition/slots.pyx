@@ -22,7 +22,6 @@ from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, check_batch
 from odradek._ext.shm.atomics cimport fence, fetch_or_64
 from odradek._ext.shm.layout cimport (
-    EPOCHS_KEPT,
     SLOT_DELETED,
     SLOT_FREE,
     SLOT_LOADING,
@@ -69,30 +68,6 @@ cdef str topic_of(Slot* slot):
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-
-def describe(uint32_t index):
-    """A slot's state as a dict, for the control path, the status and tests."""
-    cdef Slot* slot = slot_at(index)
-    cdef Commit commit
-    read_commit(slot, &commit)
-    values = dict(commit)
-    values.update(
-        topic=topic_of(slot), partition=slot.partition, topic_id=bytes(slot.topic_id[:16]), state=state_now(slot), role=slot.role,
-        incarnation=slot.incarnation, generation=slot.generation, leader_epoch=slot.leader_epoch, leader_id=slot.leader_id,
-        partition_epoch=slot.partition_epoch, log_start_offset=slot.log_start_offset,
-        last_stable_offset=slot.last_stable_offset, flushed_offset=slot.flushed_offset, recovery_point=slot.recovery_point,
-        synced_base=slot.synced_base, synced_end=slot.synced_end, flushes=slot.flushes,
-        producer_count=slot.producer_count, log_dir=slot.log_dir, lock_recoveries=slot.lock_recoveries,
-        lock_busy=slot.lock_busy, applied_position=slot.applied_position, first_unstable_offset=slot.first_unstable_offset,
-        internal=bool(slot.internal), intent=slot.intent, truncations=slot.truncations, gap_limit=slot.gap_limit,
-        begun_epoch=slot.begun_epoch, compact=bool(slot.settings.compact),
-        epochs=[(slot.epochs[i % EPOCHS_KEPT].epoch, slot.epochs[i % EPOCHS_KEPT].start_offset)
-                for i in range(max(0, slot.epoch_count - EPOCHS_KEPT), slot.epoch_count)],
-        replicas=[slot.replicas[i] for i in range(slot.replica_count)],
-        in_sync=[slot.in_sync[i] for i in range(slot.in_sync_count)],
-    )
-    return values
-
 
 cdef class ProducerCopies:
     """Copies of all producers of a slot at one moment: copied under the slot's lock, converted to objects after it [R 5.2]."""

@@ -1,5 +1,6 @@
 """Fetches with a replica id, executed step by step: which records they read, and which replicas are refused."""
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slots
@@ -25,7 +26,7 @@ def lagging(worker):
     """A partition with a record that the follower does not have yet, so that consumers do not see it; its slot and topic id."""
     slot = worker.create("t", alone=False)
     assert slots.append(slot, [batch(b"x")])[0][0] == 0
-    return slot, slots.describe(slot)["topic_id"]
+    return slot, slot_facts.describe(slot).topic_id
 
 
 def ask(wire, topic_id, version, replica_id, offset=0, **options):

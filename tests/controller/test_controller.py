@@ -4,6 +4,7 @@ import json
 import random
 import uuid
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
@@ -156,8 +157,8 @@ def test_a_created_topic_is_in_store_table_and_directory(cluster):
         "controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1],
     }  # fmt: skip
     assert json.loads(cluster.store.get("/config/topics/t")[0])["config"] == {"retention.ms": "77"}
-    slot = slots.describe(cluster.table.find("t", 0))
-    assert (slot["leader_id"], slot["in_sync"], slot["topic_id"]) == (1, [1], topic_id.bytes)
+    slot = slot_facts.describe(cluster.table.find("t", 0))
+    assert (slot.leader_id, slot.in_sync, slot.topic_id) == (1, [1], topic_id.bytes)
     assert cluster.controller.metadata_version == cluster.shm.metadata_version
 
 
@@ -356,7 +357,7 @@ def consistent(cluster, worker):
     for name, topic in image.topics.items():
         for partition in topic.assignment.partitions:
             assert cluster.store.exists(znodes.state_path(name, partition)) is not None
-            assert slots.describe(cluster.table.find(name, partition))["topic_id"] == topic.topic_id.bytes
+            assert slot_facts.describe(cluster.table.find(name, partition)).topic_id == topic.topic_id.bytes
     return image
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import os
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 import odradek.shm.checkpoints as checkpoints
@@ -47,8 +48,8 @@ def test_a_later_topic_of_that_name_uses_no_checkpoint_of_the_former(cluster):
     slots.append(cluster.table.find("a", 0), [batch(5)])
     load(cluster, clean=False)
     begin(cluster)
-    state = slots.describe(cluster.table.find("a", 0))
-    assert (state["log_start_offset"], state["log_end_offset"], state["flushed_offset"]) == (0, 5, 0)
+    state = slot_facts.describe(cluster.table.find("a", 0))
+    assert (state.log_start_offset, state.log_end_offset, state.flushed_offset) == (0, 5, 0)
 
 
 def test_lines_cannot_come_back_while_the_topic_is_deleted(cluster, monkeypatch):
@@ -140,7 +141,7 @@ def test_a_deletion_that_a_start_finishes_keeps_the_lines_of_other_topics(cluste
     load(cluster, clean=False)
     begin(cluster)
     assert cluster.served() == {name: [0] for name in names}
-    assert {slots.describe(cluster.table.find(name, 0))["log_start_offset"] for name in names} == {3}
+    assert {slot_facts.describe(cluster.table.find(name, 0)).log_start_offset for name in names} == {3}
     assert not [log for log in stated(cluster) if log[0] == "middle"]
     assert [
         stray for stray in cluster.directories() if stray.startswith("middle") and not stray.endswith("-delete")
@@ -155,5 +156,5 @@ def test_a_directory_of_a_former_topic_is_renamed_and_its_checkpoint_lines_are_i
     for name in ALL_FILES:
         write_offset_checkpoint(data / name, {("a", 0): 700})
     load(cluster, clean=True)
-    state = slots.describe(cluster.table.find("a", 0))
-    assert (state["log_start_offset"], state["log_end_offset"], state["gap_limit"]) == (0, 0, 0)
+    state = slot_facts.describe(cluster.table.find("a", 0))
+    assert (state.log_start_offset, state.log_end_offset, state.gap_limit) == (0, 0, 0)

@@ -7,6 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
+
 from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek.storage.checkpoints import read_gap_limit
 from tests.durability.conftest import Syncs
@@ -21,8 +23,8 @@ def main(data: Path, home: Path) -> None:
         slots.append(slot, [batch(2)])
         flushing.flush(slot, whole=True)
         broker.obey(slot, 1)
-        facts = slot_upkeep.compaction_facts(slot)
-        known = {"incarnation": facts["incarnation"], "truncations": facts["truncations"]}
+        facts = slot_facts.of_open_log(slot)
+        known = {"incarnation": facts.incarnation, "truncations": facts.truncations}
         syncs.hold(".prepared")
         thread = threading.Thread(target=slot_upkeep.raise_gap_limit, args=(slot, 1), kwargs=known)
         thread.start()
@@ -33,7 +35,7 @@ def main(data: Path, home: Path) -> None:
         slots.follow(slot, batch(1, base_offset=12), 0)  # behind a gap of its leader
         syncs.release()
         thread.join()
-        limits = slots.describe(slot)["gap_limit"], read_gap_limit(data / "t-0")
+        limits = slot_facts.describe(slot).gap_limit, read_gap_limit(data / "t-0")
         assert limits == (12, 12), limits
         assert not list((data / "t-0").glob("*.prepared"))
 

@@ -6,6 +6,8 @@ Arguments: a directory for the logs, the directory of the `Syncs` in whose envir
 import sys
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
+
 from odradek._ext.partition import flushing, slots
 from tests.durability.conftest import Syncs
 from tests.shm.one_broker import OneBroker, batch
@@ -29,7 +31,7 @@ def main(data: Path, home: Path, count: int) -> None:
         syncs.hold(str(data))
         assert flushing.flush_many(made, beat=beat) == []
         assert beats >= BEATS
-        assert {slots.describe(slot)["flushed_offset"] for slot in made} == {1}
+        assert {slot_facts.describe(slot).flushed_offset for slot in made} == {1}
 
 
 if __name__ == "__main__":

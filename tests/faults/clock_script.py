@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import odradek._ext.partition.log_start as log_start
+import odradek._ext.partition.slot_facts as slot_facts
 
 from odradek._ext.partition import slots
 from tests.faults.shifted_clock import HOUR_S, ShiftedClock
@@ -47,15 +48,15 @@ def main(data: Path, what: str) -> None:
         for shift, ms, outcome in ((10 * HOUR_S, 60_000, "ok"), (-10 * HOUR_S, 300, "busy")):
             clock.set(0)
             pid, release = held_in_a_child(broker, slot, data)
-            busy = slots.describe(slot)["lock_busy"]
+            busy = slot_facts.describe(slot).lock_busy
             got: list[object] = []
             waiting = threading.Thread(target=lambda ms=ms, got=got: got.append(WAITS[what](slot, ms)))
             waiting.start()
-            until(lambda busy=busy: slots.describe(slot)["lock_busy"] > busy + 3, "it waits for the lock")
+            until(lambda busy=busy: slot_facts.describe(slot).lock_busy > busy + 3, "it waits for the lock")
             clock.set(shift)
             if outcome == "ok":
-                seen = slots.describe(slot)["lock_busy"]
-                until(lambda seen=seen, got=got: got or slots.describe(slot)["lock_busy"] > seen + 3, "it waits on")
+                seen = slot_facts.describe(slot).lock_busy
+                until(lambda seen=seen, got=got: got or slot_facts.describe(slot).lock_busy > seen + 3, "it waits on")
                 assert not got, "the step ended the wait"
                 os.close(release)
             waiting.join()

@@ -4,6 +4,7 @@
 
 import json
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import BegunEpoch, SlotState
 
@@ -42,8 +43,8 @@ def stored(cluster, topic, partition=0):
 
 def in_slot(cluster, topic, partition=0):
     """(leader epoch, partition epoch, whether the store has it) of a partition that this process finds in its table."""
-    state = slots.describe(cluster.table.find(topic, partition))
-    return state["leader_epoch"], state["partition_epoch"], state["begun_epoch"] != BegunEpoch.EPOCH_UNSTORED
+    state = slot_facts.describe(cluster.table.find(topic, partition))
+    return state.leader_epoch, state.partition_epoch, state.begun_epoch != BegunEpoch.EPOCH_UNSTORED
 
 
 def place(cluster, topic, partition=0):
@@ -124,8 +125,8 @@ def test_a_cleanly_closed_log_that_ends_before_its_recovery_point_gets_a_new_epo
     begin(cluster)
     assert (in_slot(cluster, "a", 0), stored(cluster, "a", 0)) == ((1, 1, True), (1, 1))
     assert (in_slot(cluster, "a", 1), stored(cluster, "a", 1)) == ((0, 0, True), (0, 0))
-    state = slots.describe(cluster.table.find("a", 0))
-    assert (state["log_end_offset"], state["flushed_offset"]) == (3, 0), "nothing of it is known to be on the device"
+    state = slot_facts.describe(cluster.table.find("a", 0))
+    assert (state.log_end_offset, state.flushed_offset) == (3, 0), "nothing of it is known to be on the device"
 
 
 def test_a_partition_without_its_directory_gets_a_new_epoch(cluster):
@@ -161,7 +162,7 @@ def test_the_epoch_is_written_to_its_file_by_the_first_append(cluster):
     load(cluster, clean=False)
     begin(cluster)
     assert in_slot(cluster, "a", 1)[0] == 2
-    assert slots.describe(cluster.table.find("a", 1))["epochs"] == [(0, 0), (1, 3)]
+    assert slot_facts.describe(cluster.table.find("a", 1)).epochs == [(0, 0), (1, 3)]
 
 
 def test_logs_that_wait_for_disk_space_are_opened_in_a_new_epoch_if_they_may_have_lost_records(cluster, monkeypatch):
@@ -188,8 +189,8 @@ def test_logs_that_wait_for_disk_space_are_opened_in_a_new_epoch_if_they_may_hav
     log_dir = cluster.data.index(path.parent)
     cluster.shm.set_disk(log_dir, 0, 1 << 30, 1 << 31)
     cluster.controller.open_waiting()
-    state = slots.describe(slot)
-    assert (state["state"], state["log_end_offset"]) == (SlotState.SLOT_ONLINE, 250)
+    state = slot_facts.describe(slot)
+    assert (state.state, state.log_end_offset) == (SlotState.SLOT_ONLINE, 250)
     assert in_slot(cluster, "a") == (1, 1, True)
     assert stored(cluster, "a") == (1, 1)
 

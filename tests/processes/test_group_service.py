@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slots
@@ -85,7 +86,7 @@ def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_
             await until(lambda: not office.groups.shards.loading)
             assert len(begun) == 2
             assert list(office.groups.shards.groups()) == []
-            assert slots.describe(slot)["log_end_offset"] == 0
+            assert slot_facts.describe(slot).log_end_offset == 0
             beat("d", "g")
             await until(lambda: "d" in told)
             assert told["d"] is ErrorCode.NONE

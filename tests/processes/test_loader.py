@@ -4,6 +4,7 @@ import json
 import uuid
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import ProcessKind, SlotState
 
@@ -71,8 +72,8 @@ def test_every_partition_is_online_in_its_directory_again(cluster, clean):
     assert after == before
     assert len(before) == 6
     assert begin(cluster) == {"a": [0, 1, 2, 3, 4], "b": [0]}
-    state = slots.describe(cluster.table.find("a", 4))
-    assert (state["leader_id"], state["topic_id"]) == (1, cluster.controller.image.topics["a"].topic_id.bytes)
+    state = slot_facts.describe(cluster.table.find("a", 4))
+    assert (state.leader_id, state.topic_id) == (1, cluster.controller.image.topics["a"].topic_id.bytes)
 
 
 def test_directories_of_unknown_topics_stay_and_are_logged(cluster, caplog):
@@ -157,7 +158,7 @@ def test_a_topic_without_id_gets_one(cluster):
     (path,) = [path for data in cluster.data for path in data.glob("old-0")]
     assert read_partition_metadata(path) == topic_id
     begin(cluster)
-    assert slots.describe(cluster.table.find("old", 0))["leader_epoch"] == 5, "its log was not there"
+    assert slot_facts.describe(cluster.table.find("old", 0)).leader_epoch == 5, "its log was not there"
 
 
 def test_a_damaged_checkpoint_means_recovery_not_failure(cluster, caplog):

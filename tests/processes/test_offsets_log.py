@@ -2,6 +2,7 @@
 
 import asyncio
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.partition.flusher import Flusher
 
@@ -36,8 +37,8 @@ class Bench:
 
     def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True):
         slot = self.broker.create(topic, alone=alone)
-        state = slots.describe(slot)
-        place = slot, state["incarnation"] if incarnation is None else incarnation, state["leader_epoch"]
+        state = slot_facts.describe(slot)
+        place = slot, state.incarnation if incarnation is None else incarnation, state.leader_epoch
         return OffsetsLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher)
 
     def then(self, name):
@@ -156,7 +157,7 @@ def test_appends_beyond_one_batch_become_several_in_their_order(bench):
     bench.turn.run()
     assert bench.told == [(number, NONE) for number in range(20)]
     assert [key for key, _ in bench.stored(log)] == [b"%d" % number for number in range(20)]
-    assert slots.describe(log.place[0])["log_end_offset"] == 20
+    assert slot_facts.describe(log.place[0]).log_end_offset == 20
 
 
 def test_a_slot_of_another_partition_refuses_the_append(bench):

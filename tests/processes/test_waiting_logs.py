@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import SlotState
 
@@ -75,7 +76,7 @@ def test_several_failed_attempts_to_open_a_log_begin_one_leader_epoch(cluster, m
             assert stored(cluster, "a") == (1, 1)
     try_to_open(cluster)
     assert slots.state_of(slot) == SlotState.SLOT_ONLINE
-    assert slots.describe(slot)["log_end_offset"] == 3
+    assert slot_facts.describe(slot).log_end_offset == 3
     assert in_slot(cluster, "a") == (1, 1, True)
     assert stored(cluster, "a") == (1, 1)
 

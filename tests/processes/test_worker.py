@@ -5,6 +5,7 @@ import socket
 import stat
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 import uvloop
 from odradek._ext.shm.layout import ProcessKind
@@ -193,7 +194,7 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
         held.worker.delayed_appends._retries[0] = Failing()
         held.worker.delayed_appends.handle_retries()
         assert wire.closed_by_broker()
-        assert slots.describe(slot)["log_end_offset"] == 0
+        assert slot_facts.describe(slot).log_end_offset == 0
         wire.socket.close()
 
     run(test)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
 from odradek._ext.compaction.compactor import Compactor, PassResult
@@ -121,8 +122,8 @@ class CompactedLog:
 
     def border(self) -> int:
         """Up to where a pass may go: whole segments below the last stable offset, not the active one."""
-        facts = slot_upkeep.compaction_facts(self.slot)
-        limit = min(facts["segment_base"], facts["last_stable_offset"])
+        facts = slot_facts.of_open_log(self.slot)
+        limit = min(facts.segment_base, facts.last_stable_offset, facts.high_watermark)
         return max(base for base in self.bases() if base <= limit)
 
     def bases(self) -> list[int]:
@@ -143,14 +144,14 @@ class CompactedLog:
 
     def allow_gaps(self, limit: int | None = None) -> None:
         """What comes before a pass: the log is on the device, and offsets may be missing below `limit`, its border if None."""
-        if slots.describe(self.slot)["synced_base"] < self.border():
+        if slot_facts.describe(self.slot).synced_base < self.border():
             flushing.flush(self.slot, whole=True)
-        state = slots.describe(self.slot)
+        state = slot_facts.describe(self.slot)
         slot_upkeep.raise_gap_limit(
             self.slot,
             self.border() if limit is None else limit,
-            incarnation=state["incarnation"],
-            truncations=state["truncations"],
+            incarnation=state.incarnation,
+            truncations=state.truncations,
         )
 
     def clean(self, now_ms: int = 5000, using: Compactor | None = None) -> PassResult:

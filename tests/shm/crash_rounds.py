@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.storage.lookup import position_of, time_of
 from odradek._ext.storage.segments import LoadedLog, load_log
 
@@ -100,7 +101,7 @@ class CrashRound:
         table.open(self.slot, recovery_point=point, clean=not self.directory.exists())
         self.flushed = point
         self.synced = {path.name: path.read_bytes() for path in self.directory.iterdir()}
-        assert slots.describe(self.slot)["log_end_offset"] == self.model.log_end
+        assert slot_facts.describe(self.slot).log_end_offset == self.model.log_end
         self.model.note_epoch(self.epoch, self.model.log_end)
         self.model.leader_epoch = self.epoch
         # The producers' retries of what they have no answer to: what is there is told as a duplicate, at its offset.
@@ -179,8 +180,8 @@ class CrashRound:
 
     def _flush(self) -> None:
         flushing.flush(self.slot)
-        state = slots.describe(self.slot)
-        assert state["flushed_offset"] == state["log_end_offset"] == self.model.log_end
+        state = slot_facts.describe(self.slot)
+        assert state.flushed_offset == state.log_end_offset == self.model.log_end
         self.flushed = self.model.log_end
         self.synced = {path.name: path.read_bytes() for path in self.directory.iterdir()}
         self.recovery_points.append(self.flushed)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ def check_files(log: CompactedLog, scratch: Path) -> None:
     assert not list(log.path.glob("*.cleaned")) + list(log.path.glob("*.swap"))
     before = slots.producers(log.slot)
     loaded = log.broker.reload(log.slot, scratch / "copy", index_interval_bytes=1)
-    assert loaded.log_end_offset == slots.describe(log.slot)["log_end_offset"]
+    assert loaded.log_end_offset == slot_facts.describe(log.slot).log_end_offset
     assert {
         one.producer_id: (one.producer_epoch, [one.batches[-1][1:4:2]] if one.batches else [])
         for one in loaded.producers
@@ -229,7 +230,7 @@ def test_truncation_while_a_pass_runs_ends_it(broker: OneBroker) -> None:
 
     class Truncating:
         def __call__(self, count: int, look: Callable[[], None]) -> None:
-            if not slots.describe(log.slot)["leader_epoch"]:
+            if not slot_facts.describe(log.slot).leader_epoch:
                 broker.obey(log.slot, 1)
                 slots.truncate(log.slot, 2)
 

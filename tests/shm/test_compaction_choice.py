@@ -6,9 +6,10 @@ import threading
 import time
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
-from odradek._ext.partition import slot_upkeep, slots
+from odradek._ext.partition import slot_upkeep
 from odradek.cleaner.compaction import Throttle
 from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
@@ -77,7 +78,7 @@ def test_a_log_is_let_be_until_it_is_dirty_enough_or_overdue(broker: OneBroker) 
 def test_a_log_that_nobody_writes_to_is_compacted_when_the_lag_is_over(broker: OneBroker) -> None:
     """Its only segment is the active one, which no append rolls any more."""
     log = CompactedLog(broker, max_compaction_lag_ms=10_000, min_cleanable_dirty_millionths=1_000_000)
-    created_ms = slots.describe(log.slot)["created_ms"]
+    created_ms = slot_facts.describe(log.slot).created_ms
     first = created_ms - 100_000
     log.append([record("a", "1", first)])
     log.append([record("a", "2", first + 9_000)])
@@ -98,7 +99,7 @@ def test_a_log_that_nobody_writes_to_is_compacted_when_the_lag_is_over(broker: O
 def test_records_that_are_old_when_they_come_do_not_roll_a_segment_each(broker: OneBroker) -> None:
     log = CompactedLog(broker, max_compaction_lag_ms=3_600_000, min_cleanable_dirty_millionths=1_000_000)
     cleaning = compaction(broker)
-    created_ms = slots.describe(log.slot)["created_ms"]
+    created_ms = slot_facts.describe(log.slot).created_ms
     log.append([record("a", "1", 1000)])
     assert cleaning.choose(created_ms + 59_999) is None
     assert log.bases() == [0]
@@ -185,7 +186,7 @@ def test_threads_end_with_the_pass_under_way(broker: OneBroker) -> None:
     log = two_segments(broker, "t", 4)
     cleaning = compaction(broker, **{"log.cleaner.io.max.bytes.per.second": 1, "log.cleaner.threads": 2})
     cleaning.start()
-    until(lambda: slots.describe(log.slot)["gap_limit"] > 0, "a pass has begun")
+    until(lambda: slot_facts.describe(log.slot).gap_limit > 0, "a pass has begun")
     cleaning.stop()
     assert checkpoint(broker) == {}
     assert sum(batch.record_count for batch in log.batches()) == 5

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
@@ -79,7 +80,7 @@ def after_load(log: CompactedLog, copy: Path) -> list[Kept]:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(log.path, copy)
     loaded = load_log(copy, 0, 0, False, 1)
-    assert loaded.log_end_offset == slots.describe(log.slot)["log_end_offset"]
+    assert loaded.log_end_offset == slot_facts.describe(log.slot).log_end_offset
     assert not [path for path in copy.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
     return [seen(batch) for batch in parse(b"".join(path.read_bytes() for path in sorted(copy.glob("*.log"))))]
 
@@ -99,13 +100,13 @@ def test_a_swap_killed_at_any_point_loses_nothing(
     )
     # The broker lives on, and somebody takes the lock.
     slots.append(log.slot, [batch()])
-    state = slots.describe(log.slot)
-    assert state["state"] == SlotState.SLOT_ONLINE
-    assert state["intent"] == 0
+    state = slot_facts.describe(log.slot)
+    assert state.state == SlotState.SLOT_ONLINE
+    assert state.intent == 0
     assert not slot_upkeep.swap_under_way(log.slot)
     appended = log.content()[-1]
     assert log.content()[:-1] == (after if begun else before)
-    assert state["truncations"] == 0
+    assert state.truncations == 0
     # The cleaner's successor goes over it again.
     log.clean(now_ms=5000)
     assert log.content() == [*after, appended]
@@ -131,7 +132,7 @@ def test_a_pass_killed_before_or_behind_its_swaps_loses_nothing(
     assert after_load(log, tmp_path / "copy") == (after if done else before)
     assert read_offset_checkpoint(broker.path / "cleaner-offset-checkpoint") == ({("t", 0): border} if done else {})
     pass_over()
-    assert slots.describe(log.slot)["gap_limit"] == read_gap_limit(log.path) == border
+    assert slot_facts.describe(log.slot).gap_limit == read_gap_limit(log.path) == border
     assert not list(log.path.glob("*.prepared"))
     assert log.content() == after
     assert after_load(log, tmp_path / "copy") == after
@@ -142,7 +143,7 @@ def test_a_gap_that_was_named_by_a_dead_cleaner_is_made_to_last_by_the_next(brok
     """It died between the name and its sync: a loss of power could take the name back, so the next pass syncs it again."""
     log = filled(broker)
     broker.die(log.allow_gaps, FaultPoint.GAP_LIMIT_NAMED)
-    assert slots.describe(log.slot)["gap_limit"] == log.border()
+    assert slot_facts.describe(log.slot).gap_limit == log.border()
     take_failures()
     broker.shm.arm_file_fault(errno.EIO, 1, 1 << 30, int(FileCall.CALL_SYNC))
     with pytest.raises(OSError, match="Input/output error"):

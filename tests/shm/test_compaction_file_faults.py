@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
@@ -41,7 +42,7 @@ def allow_gaps(log: CompactedLog) -> None:
 
 def remove(log: CompactedLog) -> None:
     incarnation = slots.incarnation_of(log.slot)
-    if slots.describe(log.slot)["log_start_offset"] < KEEP:
+    if slot_facts.describe(log.slot).log_start_offset < KEEP:
         log_start.advance(log.slot, KEEP, incarnation=incarnation)
     assert log_start.remove_before(log.slot, KEEP, incarnation=incarnation) == "ok"
 
@@ -131,7 +132,7 @@ def test_a_full_disk_at_any_call_loses_nothing_and_a_later_pass_works(
         assert log.content() == [*after, appended], where
         assert after_load(log, tmp_path / "copy") == [*after, appended], where
         if name == "allow gaps":
-            assert read_gap_limit(log.path) == slots.describe(log.slot)["gap_limit"] == KEEP, where
+            assert read_gap_limit(log.path) == slot_facts.describe(log.slot).gap_limit == KEEP, where
 
 
 @pytest.mark.parametrize("name", sorted(WORKS))

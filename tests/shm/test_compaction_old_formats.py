@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.compaction.compaction_log import CorruptSegmentError
 
-from odradek._ext.partition import slot_upkeep, slots
+from odradek._ext.partition import slots
 from odradek.storage.batch import Record, build_batch, read_batches
 from odradek.storage.old_messages import is_old, read_message
 from tests.shm.compaction_harness import compactor
@@ -36,7 +37,7 @@ def clean(slot: int, first_dirty: int = 0, now_ms: int = START) -> int:
         slot,
         incarnation=slots.incarnation_of(slot),
         first_dirty_offset=first_dirty,
-        first_uncleanable_offset=slot_upkeep.compaction_facts(slot)["segment_base"],
+        first_uncleanable_offset=slot_facts.of_open_log(slot).segment_base,
         now_ms=now_ms,
     )
     return int(result.end_offset)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slots
@@ -65,7 +66,7 @@ def test_it_deletes_the_oldest_segments(broker: OneBroker) -> None:
         return bases(broker, slot) == [4, 6]
 
     until(is_done, lambda: f"{bases(broker, slot)}")
-    assert (slots.describe(slot)["log_start_offset"], retention.removed_segments) == (4, 2)
+    assert (slot_facts.describe(slot).log_start_offset, retention.removed_segments) == (4, 2)
     retention.run(5000)
     asked_about(policy, 2)
     assert [segment.base_offset for segment in policy.logs[1].segments] == [4, 6]
@@ -104,7 +105,7 @@ def test_it_deletes_neither_the_active_segment_nor_what_is_not_committed(broker:
         return (bases(broker, slot), bases(broker, followed)) == ([6], [2, 4, 6])
 
     until(is_done, lambda: f"{bases(broker, slot)} {bases(broker, followed)}")
-    assert slots.describe(slot)["log_end_offset"] == 8
+    assert slot_facts.describe(slot).log_end_offset == 8
 
 
 def test_it_is_not_asked_about_compacted_logs_and_those_without_a_closed_segment(broker: OneBroker) -> None:

@@ -6,6 +6,7 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 
 import errno
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import BegunEpoch, Role, SlotState
 from odradek._ext.storage.file_calls import FileCall
@@ -24,11 +25,11 @@ require_fault_points("FILE FAULT")
 
 def leave_half_way(cluster, slot):
     """To become leader again the broker writes the epoch into the log's file, and the disk has no room for it."""
-    state = slots.describe(slot)
+    state = slot_facts.describe(slot)
     cluster.shm.arm_file_fault(errno.ENOSPC, 1, 1 << 30, 0xFF & ~int(FileCall.CALL_READ))
     with pytest.raises(OSError, match="leader-epoch-checkpoint"):
         slot_life.set_role(
-            slot, state["incarnation"], Role.ROLE_LEADER, BROKER, state["leader_epoch"], state["partition_epoch"],
+            slot, state.incarnation, Role.ROLE_LEADER, BROKER, state.leader_epoch, state.partition_epoch,
             [BROKER], [BROKER],
         )  # fmt: skip
     cluster.shm.arm_file_fault(0)
@@ -51,7 +52,7 @@ def test_a_log_that_was_served_in_the_epoch_of_the_start_is_led_in_another_one(t
         slot = cluster.table.find("a", 0)
         assert in_slot(cluster, "a") == (1, 1, True)
         leave_half_way(cluster, slot)
-        assert slots.describe(slot)["begun_epoch"] == BegunEpoch.EPOCH_KEPT
+        assert slot_facts.describe(slot).begun_epoch == BegunEpoch.EPOCH_KEPT
         if lost:
             log.write_bytes(b"".join(batches[:2]))
         for index in range(len(cluster.data)):

@@ -4,6 +4,7 @@ retention.ms.
 
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slots
@@ -21,7 +22,7 @@ def append(broker: OneBroker, slot: int, *times: int, codec: int = 0) -> None:
 
 
 def begin(broker: OneBroker, slot: int) -> int:
-    return int(slots.describe(slot)["log_start_offset"])
+    return int(slot_facts.describe(slot).log_start_offset)
 
 
 def bases(broker: OneBroker, slot: int) -> list[int]:
@@ -39,12 +40,12 @@ def test_the_log_begins_at_the_first_record_in_time_also_within_a_batch(broker: 
         assert begin(broker, slot) == first, now_ms
         assert read_checkpoints(broker.path)[1] == ({("t", 0): first} if first else {}), "durable at once"
     assert bases(broker, slot) == [0], "files are deleted by whole segments"
-    generation = slots.describe(slot)["generation"]
+    generation = slot_facts.describe(slot).generation
     retention.run(6000)
-    assert slots.describe(slot)["generation"] == generation, "nothing has changed"
+    assert slot_facts.describe(slot).generation == generation, "nothing has changed"
     retention.run(6001)
-    state = slots.describe(slot)
-    assert (begin(broker, slot), state["log_end_offset"], bases(broker, slot)) == (5, 5, [5]), "all records are too old"
+    state = slot_facts.describe(slot)
+    assert (begin(broker, slot), state.log_end_offset, bases(broker, slot)) == (5, 5, [5]), "all records are too old"
 
 
 def test_whole_segments_are_removed_and_the_next_one_begins_inside(broker: OneBroker) -> None:

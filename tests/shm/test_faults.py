@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
@@ -49,9 +50,9 @@ def check(
 
     :param cut: after a truncation less of each producer is known: one batch before the snapshot it began with.
     """
-    state = slots.describe(slot)
-    assert state["state"] == SlotState.SLOT_ONLINE
-    assert state["intent"] == 0
+    state = slot_facts.describe(slot)
+    assert state.state == SlotState.SLOT_ONLINE
+    assert state.intent == 0
     found, at, end, data = [], 0, 0, broker.log_bytes(slot)
     while at < len(data):
         one, size = read_batch(data, at)
@@ -59,22 +60,20 @@ def check(
         end = one.last_offset + 1
         found.append((one.base_offset, one.base_sequence))
         at = size
-    assert end == state["log_end_offset"]
-    assert state["applied_position"] == state["size"]
+    assert end == state.log_end_offset
+    assert state.applied_position == state.size
     path = broker.table.path(slot)
-    base = f"{state['segment_base']:020d}"
-    assert (path / f"{base}.log").stat().st_size == state["size"]
-    assert (path / f"{base}.index").stat().st_size == state["index_entries"] * 8
-    assert (path / f"{base}.timeindex").stat().st_size == state["timeindex_entries"] * 12
+    base = f"{state.segment_base:020d}"
+    assert (path / f"{base}.log").stat().st_size == state.size
+    assert (path / f"{base}.index").stat().st_size == state.index_entries * 8
+    assert (path / f"{base}.timeindex").stat().st_size == state.timeindex_entries * 12
     before = {p.name: p.read_bytes() for p in path.glob("*.index")} | {
         p.name: p.read_bytes() for p in path.glob("*.txnindex")
     }
     loaded = broker.reload(slot, scratch / "copy", index_interval_bytes=index_interval)
     assert loaded.log_end_offset == end
-    assert loaded.base_offset == state["segment_base"]
-    assert [entry for entry in loaded.epochs if entry[1] < end] == [
-        entry for entry in state["epochs"] if entry[1] < end
-    ]
+    assert loaded.base_offset == state.segment_base
+    assert [entry for entry in loaded.epochs if entry[1] < end] == [entry for entry in state.epochs if entry[1] < end]
     shown = {
         one.producer_id: (one.producer_epoch, [(b[0], b[1], b[2], b[3]) for b in reversed(one.batches)])
         for one in loaded.producers
@@ -137,7 +136,7 @@ def test_an_append_killed_before_its_commit_is_absent(broker: OneBroker, tmp_pat
     assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
     assert slots.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
-    assert slots.describe(slot)["lock_recoveries"] == 1
+    assert slot_facts.describe(slot).lock_recoveries == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_an_append_killed_after_its_commit_is_whole(
     assert slots.append(slot, [JOINED[0], JOINED[2]]) == [(0, 4, True), (0, 9, True)]
     assert slots.append(slot, [numbered(8)]) == [(0, 11, False)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6), (11, 8)]
-    assert slots.describe(slot)["high_watermark"] == 13
+    assert slot_facts.describe(slot).high_watermark == 13
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ def test_a_recovery_that_is_killed_is_done_by_the_next(
     broker.die(lambda: slots.append(slot, JOINED), recovery, place=2)
     published = first == FaultPoint.APPEND_COMMITTED
     assert slots.append(slot, JOINED[::2])[0] == (0, 4, published)
-    assert slots.describe(slot)["lock_recoveries"] == 3
+    assert slot_facts.describe(slot).lock_recoveries == 3
     assert check(broker, slot, tmp_path)[:3] == [(0, 0), (2, 2), (4, 4)]
 
 
@@ -188,13 +187,13 @@ ROLL = [point for point in FaultPoint if point.name.startswith("ROLL_")]
 @pytest.mark.parametrize("point", ROLL, ids=lambda point: point.name)
 def test_a_roll_killed_anywhere_happens_or_not(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
     slot = begun(broker)
-    generation = slots.describe(slot)["generation"]
+    generation = slot_facts.describe(slot).generation
     broker.die(lambda: slots.roll(slot), point)
     assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
-    state = slots.describe(slot)
-    assert state["segment_base"] == (4 if point == FaultPoint.ROLL_COMMITTED else 0)
-    assert state["generation"] > generation, "who keeps descriptors by generation would not see the new segment"
+    state = slot_facts.describe(slot)
+    assert state.segment_base == (4 if point == FaultPoint.ROLL_COMMITTED else 0)
+    assert state.generation > generation, "who keeps descriptors by generation would not see the new segment"
     slots.roll(slot)
     assert slots.append(slot, [numbered(8)]) == [(0, 11, False)]
     check(broker, slot, tmp_path)
@@ -210,7 +209,7 @@ def test_an_append_that_rolls_and_is_killed_in_the_roll(broker: OneBroker, tmp_p
     # The first was committed with the old segment; nobody was told so.
     assert slots.append(slot, joined) == [(0, 4, True), (0, 6, False), (0, 8, False)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8)]
-    assert slots.describe(slot)["segment_base"] == 6
+    assert slot_facts.describe(slot).segment_base == 6
 
 
 def killed_truncation(broker: OneBroker, offset: int, point: FaultPoint) -> int:
@@ -237,7 +236,7 @@ def test_a_truncation_killed_anywhere_is_finished(
     assert slots.follow(slot, more, 0) == offset + 2
     found = check(broker, slot, tmp_path, cut=True)
     assert found == [(2 * i, 2 * i) for i in range(offset // 2)] + [(offset, -1)]
-    assert slots.describe(slot)["epochs"] == ([(0, 0), (1, offset)] if offset else [(1, 0)])
+    assert slot_facts.describe(slot).epochs == ([(0, 0), (1, offset)] if offset else [(1, 0)])
 
 
 @pytest.mark.parametrize("again", TRUNCATE, ids=lambda point: point.name)
@@ -264,16 +263,16 @@ def begun_to_age(broker: OneBroker, **settings: int) -> int:
 
 def check_aged(broker: OneBroker, slot: int, scratch: Path) -> None:
     """Slot and files agree on a log that begins behind its first offset; a start, too, finds just that."""
-    state = slots.describe(slot)
-    assert (state["state"], state["intent"]) == (SlotState.SLOT_ONLINE, 0)
+    state = slot_facts.describe(slot)
+    assert (state.state, state.intent) == (SlotState.SLOT_ONLINE, 0)
     start = read_checkpoints(broker.path)[1].get(("t", 0), 0)
     for one, name in ((start, "copy"), (0, "copy-without-checkpoint")):
         shutil.rmtree(scratch / name, ignore_errors=True)
         shutil.copytree(broker.table.path(slot), scratch / name)
         loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL)
-        assert loaded.log_end_offset == state["log_end_offset"]
-        assert loaded.log_start_offset <= state["log_start_offset"]
-        assert loaded.base_offset == state["segment_base"]
+        assert loaded.log_end_offset == state.log_end_offset
+        assert loaded.log_start_offset <= state.log_start_offset
+        assert loaded.base_offset == state.segment_base
     assert {one.producer_id: one.batches[-1][3] for one in loaded.producers} == {
         PRODUCER: slots.producers(slot)[PRODUCER][1][0][3]
     }
@@ -291,8 +290,8 @@ def test_a_deletion_of_records_killed_anywhere_is_whole_once_it_is_told(
     # The client had no answer, and asks again.
     assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 5)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 5}
-    state = slots.describe(slot)
-    assert (state["log_start_offset"], state["last_stable_offset"]) == (5, 8)
+    state = slot_facts.describe(slot)
+    assert (state.log_start_offset, state.last_stable_offset) == (5, 8)
     check_aged(broker, slot, tmp_path)
 
 
@@ -301,7 +300,7 @@ def test_exact_retention_killed_anywhere_is_done_by_the_next_pass_or_the_next_ch
     broker: OneBroker, tmp_path: Path, point: FaultPoint
 ) -> None:
     slot = begun_to_age(broker, exact_retention=1, retention_ms=1000)
-    first = slots.describe(slot)["max_timestamp"]
+    first = slot_facts.describe(slot).max_timestamp
     broker.table.configure(slot, {"segment_bytes": 1 << 20})
     slots.append(slot, [numbered(8), batch(2, timestamp=first + 5000)])
     broker.die(lambda: Retention(broker.shm, [broker.path]).run(first + 5500), point)
@@ -309,8 +308,8 @@ def test_exact_retention_killed_anywhere_is_done_by_the_next_pass_or_the_next_ch
     assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 10})
     Retention(broker.shm, [broker.path]).run(first + 5500)
     write_checkpoints(broker.shm, [broker.path])
-    state = slots.describe(slot)
-    assert (state["log_start_offset"], read_checkpoints(broker.path)[1]) == (10, {("t", 0): 10})
+    state = slot_facts.describe(slot)
+    assert (state.log_start_offset, read_checkpoints(broker.path)[1]) == (10, {("t", 0): 10})
     check_aged(broker, slot, tmp_path)
 
 
@@ -323,7 +322,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     if countdown == 2 and point not in met_twice | {FaultPoint.REMOVE_FILE_UNLINKED}:
         return  # met once in all
     slot = begun_to_age(broker, retention_bytes=len(numbered(0)))
-    generation = slots.describe(slot)["generation"]
+    generation = slot_facts.describe(slot).generation
     broker.die(lambda: retain_at_once(broker), point, countdown=countdown)
     # A start of the whole broker now would find a log that is in order ...
     shutil.copytree(broker.table.path(slot), tmp_path / "at-once")
@@ -338,7 +337,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     left = sorted(int(one.stem) for one in path.glob("*.log"))
     assert left == ([0, 2, 4, 6, 8] if point in OLD_STAY[:2] else [6, 8])
     assert {int(one.stem) for one in path.glob("*.*index")} == set(left)
-    assert slots.describe(slot)["generation"] > generation
+    assert slot_facts.describe(slot).generation > generation
     # The cleaner's successor removes what is left of them.
     broker.table.configure(slot, {"retention_bytes": 2 * len(numbered(0))})
     retain_at_once(broker)
@@ -368,8 +367,8 @@ def test_an_expired_active_segment_is_rolled_and_the_roll_killed(
     slot = begun_to_age(broker, retention_ms=0)
     broker.die(lambda: Retention(broker.shm, [broker.path]).run(), point)
     retain_at_once(broker)
-    state = slots.describe(slot)
-    assert (state["log_start_offset"], state["log_end_offset"], state["segment_base"]) == (8, 8, 8)
+    state = slot_facts.describe(slot)
+    assert (state.log_start_offset, state.log_end_offset, state.segment_base) == (8, 8, 8)
     assert [int(one.stem) for one in broker.table.path(slot).glob("*.log")] == [8]
     assert slots.append(slot, [numbered(8), numbered(6)]) == [(0, 8, False), (0, 6, True)]
     check_aged(broker, slot, tmp_path)
@@ -414,15 +413,15 @@ def test_a_killed_abort_marker_is_indexed_once(broker: OneBroker, tmp_path: Path
     opened = batch(1, base_offset=4, base_sequence=4, attributes=TRANSACTIONAL, timestamp=3000, **place)
     marker = build_end_marker(ABORT, base_offset=5, coordinator_epoch=1, timestamp=3001, **place)
     assert slots.follow(slot, opened, 5) == 5
-    assert slots.describe(slot)["last_stable_offset"] == 4
+    assert slot_facts.describe(slot).last_stable_offset == 4
     broker.die(lambda: slots.follow(slot, marker, 6), point)
     # An empty fetch takes the lock; the leader sends what is missing.
     end = slots.follow(slot, b"", 6)
     if end == 5:
         end = slots.follow(slot, marker, 6)
     assert end == 6
-    state = slots.describe(slot)
-    assert (state["high_watermark"], state["last_stable_offset"], state["txnindex_entries"]) == (6, 6, 1)
+    state = slot_facts.describe(slot)
+    assert (state.high_watermark, state.last_stable_offset, state.txnindex_entries) == (6, 6, 1)
     check(broker, slot, tmp_path)
 
 
@@ -431,8 +430,8 @@ def test_a_transaction_opened_by_the_dead_holds_the_last_stable_offset(broker: O
     opened = numbered(4, count=1, attributes=TRANSACTIONAL)
     broker.die(lambda: slots.append(slot, [opened]), FaultPoint.PRODUCER_BATCH_STORED)
     assert slots.append(slot, [opened]) == [(0, 4, True)]
-    state = slots.describe(slot)
-    assert (state["high_watermark"], state["last_stable_offset"], state["producer_count"]) == (5, 4, 1)
+    state = slot_facts.describe(slot)
+    assert (state.high_watermark, state.last_stable_offset, state.producer_count) == (5, 4, 1)
     check(broker, slot, tmp_path)
 
 
@@ -440,7 +439,7 @@ def test_a_new_producer_of_the_dead_is_counted_once(broker: OneBroker, tmp_path:
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
     broker.die(lambda: slots.append(slot, [numbered(0)]), FaultPoint.PRODUCER_BATCH_STORED)
     assert slots.append(slot, [numbered(0)]) == [(0, 0, True)]
-    assert slots.describe(slot)["producer_count"] == 1
+    assert slot_facts.describe(slot).producer_count == 1
     check(broker, slot, tmp_path)
 
 
@@ -485,7 +484,7 @@ def test_a_stopped_holder_is_waited_for_until_it_is_killed(broker: OneBroker, tm
     os.kill(pid, signal.SIGKILL)
     assert broker.reap(pid, 1) == -signal.SIGKILL
     assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
-    assert slots.describe(slot)["lock_recoveries"] == 1
+    assert slot_facts.describe(slot).lock_recoveries == 1
     check(broker, slot, tmp_path)
 
 
@@ -511,10 +510,10 @@ def test_a_death_amid_a_flush_leaves_it_to_the_next(
     flushing.flush(slot)
     slots.append(slot, JOINED)
     broker.die(lambda: flushing.flush(slot, whole), point)
-    before = slots.describe(slot)
-    assert before["flushed_offset"] == (11 if point == FaultPoint.FLUSH_ADVANCED else 4)
+    before = slot_facts.describe(slot)
+    assert before.flushed_offset == (11 if point == FaultPoint.FLUSH_ADVANCED else 4)
     assert flushing.flush(slot) is (point != FaultPoint.FLUSH_ADVANCED)
-    assert slots.describe(slot)["flushed_offset"] == 11
+    assert slot_facts.describe(slot).flushed_offset == 11
     flushing.settle(slot)
     check(broker, slot, tmp_path)
 
@@ -531,19 +530,19 @@ def test_a_death_amid_a_flush_shows_consumers_nothing_that_is_not_synced(
     if rolled:
         slots.roll(slot)
     broker.die(lambda: flushing.flush(slot), point)
-    seen = slots.describe(slot)["high_watermark"]
+    seen = slot_facts.describe(slot).high_watermark
     assert seen == (4 if point in FLUSH[:2] else 11)
     slot_upkeep.recover_dead()
-    state = slots.describe(slot)
-    assert (state["high_watermark"], state["last_stable_offset"]) == (seen, seen)
+    state = slot_facts.describe(slot)
+    assert (state.high_watermark, state.last_stable_offset) == (seen, seen)
     assert slots.awaits_flush(slot) is (point != FaultPoint.FLUSH_ADVANCED)
     flushing.flush(slot)
-    state = slots.describe(slot)
-    assert (state["high_watermark"], state["last_stable_offset"], state["flushed_offset"]) == (11, 11, 11)
+    state = slot_facts.describe(slot)
+    assert (state.high_watermark, state.last_stable_offset, state.flushed_offset) == (11, 11, 11)
     slots.append(slot, [numbered(8)])
-    assert slots.describe(slot)["high_watermark"] == 11
+    assert slot_facts.describe(slot).high_watermark == 11
     flushing.flush(slot)
-    assert slots.describe(slot)["high_watermark"] == 13
+    assert slot_facts.describe(slot).high_watermark == 13
     check(broker, slot, tmp_path)
 
 
@@ -558,11 +557,11 @@ def test_an_append_killed_anywhere_shows_consumers_nothing_that_is_not_synced(
     flushing.flush(slot)
     broker.die(lambda: slots.append(slot, JOINED), point, countdown=countdown)
     slot_upkeep.recover_dead()
-    state = slots.describe(slot)
-    assert (state["log_end_offset"], state["high_watermark"], state["last_stable_offset"]) == (11, 4, 4)
+    state = slot_facts.describe(slot)
+    assert (state.log_end_offset, state.high_watermark, state.last_stable_offset) == (11, 4, 4)
     assert flushing.flush_due() == [slot]  # by which the cleaner has it synced if nobody else does
     flushing.flush(slot)
-    assert slots.describe(slot)["high_watermark"] == 11
+    assert slot_facts.describe(slot).high_watermark == 11
     assert slots.append(slot, [JOINED[0]]) == [(0, 4, True)]
     check(broker, slot, tmp_path)
 
@@ -577,18 +576,18 @@ def test_the_last_stable_offset_follows_a_death_without_another_append(broker: O
     slot, idle = begun(broker), broker.create("idle")
     broker.die(lambda: slots.append(slot, JOINED), point)
     slot_upkeep.recover_dead()
-    state = slots.describe(slot)
-    assert (state["high_watermark"], state["last_stable_offset"], state["lock_recoveries"]) == (11, 11, 1)
-    assert slots.describe(idle)["lock_recoveries"] == 0
+    state = slot_facts.describe(slot)
+    assert (state.high_watermark, state.last_stable_offset, state.lock_recoveries) == (11, 11, 1)
+    assert slot_facts.describe(idle).lock_recoveries == 0
 
 
 def test_a_high_watermark_killed_before_the_last_stable_offset_is_followed_by_it(broker: OneBroker) -> None:
     slot = broker.create(alone=False)
     slots.append(slot, ACKNOWLEDGED)
     broker.die(lambda: slots.raise_high_watermark(slot, 2), FaultPoint.HIGH_WATERMARK_PUBLISHED)
-    assert slots.describe(slot)["last_stable_offset"] == 0
+    assert slot_facts.describe(slot).last_stable_offset == 0
     slot_upkeep.recover_dead()
-    assert slots.describe(slot)["last_stable_offset"] == 2
+    assert slot_facts.describe(slot).last_stable_offset == 2
 
 
 def test_a_lock_whose_owner_lives_is_left_to_it(broker: OneBroker) -> None:
@@ -607,7 +606,7 @@ def test_a_lock_whose_owner_lives_is_left_to_it(broker: OneBroker) -> None:
     os.kill(pid, signal.SIGKILL)
     broker.reap(pid, 1)
     slot_upkeep.recover_dead()
-    assert slots.describe(slot)["lock_recoveries"] == 1
+    assert slot_facts.describe(slot).lock_recoveries == 1
 
 
 def test_a_reader_of_committed_records_is_woken_after_a_death_in_a_log_that_is_idle(tmp_path: Path) -> None:
@@ -647,15 +646,15 @@ FOLLOWED += [FaultPoint.APPEND_COMMITTED, FaultPoint.APPEND_APPLIED, FaultPoint.
 def check_old(broker: OneBroker, slot: int, scratch: Path) -> int:
     """How many of OLD the log holds, behind which nothing is; its files, the slot and a start agree."""
     data = broker.log_bytes(slot)
-    state = slots.describe(slot)
-    kept = OLD_ENDS.index(state["log_end_offset"])
+    state = slot_facts.describe(slot)
+    kept = OLD_ENDS.index(state.log_end_offset)
     assert data == b"".join(OLD[:kept])
-    assert (state["applied_position"], state["state"]) == (state["size"], SlotState.SLOT_ONLINE)
+    assert (state.applied_position, state.state) == (state.size, SlotState.SLOT_ONLINE)
     path = broker.table.path(slot)
     before = {one.name: one.read_bytes() for one in path.glob("*.index")}
     loaded = broker.reload(slot, scratch / "copy", index_interval_bytes=SMALL_INTERVAL)
     assert all(event.message.startswith("rebuilt the indexes of ") for event in loaded.events)
-    assert (loaded.log_end_offset, loaded.size) == (state["log_end_offset"], state["size"])
+    assert (loaded.log_end_offset, loaded.size) == (state.log_end_offset, state.size)
     assert before == {name: (scratch / "copy" / name).read_bytes() for name in before}
     return kept
 

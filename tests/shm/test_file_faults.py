@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
@@ -110,15 +111,15 @@ def found_in(data: bytes) -> list[tuple[int, int]]:
 
 def check_files(broker: OneBroker, slot: int, scratch: Path) -> int:
     """The files are as committed, and a start finds what the slot says; the log end offset."""
-    state = slots.describe(slot)
+    state = slot_facts.describe(slot)
     path = broker.table.path(slot)
-    base = f"{state['segment_base']:020d}"
-    assert (path / f"{base}.log").stat().st_size == state["size"]
-    assert (path / f"{base}.index").stat().st_size == state["index_entries"] * 8
+    base = f"{state.segment_base:020d}"
+    assert (path / f"{base}.log").stat().st_size == state.size
+    assert (path / f"{base}.index").stat().st_size == state.index_entries * 8
     loaded = broker.reload(slot, scratch, index_interval_bytes=SMALL_INTERVAL)
-    assert loaded.log_end_offset == state["log_end_offset"]
+    assert loaded.log_end_offset == state.log_end_offset
     assert not [event for event in loaded.events if "cut" in event.message]
-    return int(state["log_end_offset"])
+    return int(state.log_end_offset)
 
 
 def failing(broker: OneBroker, name: str, slot: int, number: int, n: int, times: int) -> list[str]:
@@ -262,7 +263,7 @@ def test_loading_that_fails_at_any_call_may_be_repeated(broker: OneBroker, tmp_p
             log = path / log.name
         free_again(broker)
         fill(broker, slot)
-        assert slots.describe(slot)["log_end_offset"] == BEGUN_END
+        assert slot_facts.describe(slot).log_end_offset == BEGUN_END
         assert log.stat().st_size == sound
     assert count > 10
 

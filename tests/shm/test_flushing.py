@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.layout import SlotState
@@ -29,7 +30,7 @@ def broker(tmp_path: Path) -> Iterator[OneBroker]:
 
 
 def state(slot: int, *names: str) -> tuple[object, ...]:
-    described = slots.describe(slot)
+    described = slot_facts.describe(slot)
     return tuple(described[name] for name in names)
 
 

@@ -8,7 +8,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
 
@@ -81,11 +83,11 @@ def test_a_pass_is_preceded_by_a_sync_and_by_the_limit(broker: OneBroker, monkey
 
     class Watching:
         def run(self, slot: int, **given: int) -> object:
-            state = slots.describe(slot)
-            found.append((state["synced_base"], state["gap_limit"], read_gap_limit(log.path)))
+            state = slot_facts.describe(slot)
+            found.append((state.synced_base, state.gap_limit, read_gap_limit(log.path)))
             return compactor.run(slot, **given)
 
-    assert slots.describe(log.slot)["synced_base"] == -1
+    assert slot_facts.describe(log.slot).synced_base == -1
     assert made.run_once(Watching(), 5000)  # type: ignore[arg-type]
     assert found == [(3, 3, 3)]
     assert read_offset_checkpoint(broker.path / CLEANER_CHECKPOINT) == {("t", 0): 3}
@@ -95,27 +97,27 @@ def test_a_limit_beyond_what_is_on_the_device_is_refused(broker: OneBroker) -> N
     """The caller may have looked at the log while a truncation was under way."""
     slot = broker.create()
     slots.append(slot, [batch(), batch()])
-    facts = slot_upkeep.compaction_facts(slot)
+    facts = slot_facts.of_open_log(slot)
     assert facts is not None
-    known = {"incarnation": facts["incarnation"], "truncations": facts["truncations"]}
+    known = {"incarnation": facts.incarnation, "truncations": facts.truncations}
     with pytest.raises(SlotChanged):
         slot_upkeep.raise_gap_limit(slot, 1, **known)
     assert not list((broker.path / "t-0").glob(f"{GAPS_CHECKPOINT}*"))
     flushing.flush(slot, whole=True)
     slot_upkeep.raise_gap_limit(slot, 1, **known)
-    assert slots.describe(slot)["gap_limit"] == read_gap_limit(broker.path / "t-0") == 1
+    assert slot_facts.describe(slot).gap_limit == read_gap_limit(broker.path / "t-0") == 1
 
 
 def test_the_limit_of_a_partition_that_was_deleted_meanwhile_is_not_raised(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [batch(2)])
     flushing.flush(slot, whole=True)
-    facts = slot_upkeep.compaction_facts(slot)
+    facts = slot_facts.of_open_log(slot)
     assert facts is not None
     shutil.rmtree(broker.table.path(slot))  # as far as the files are concerned
     with pytest.raises(SlotChanged, match="no directory"):
-        slot_upkeep.raise_gap_limit(slot, 1, incarnation=facts["incarnation"], truncations=facts["truncations"])
-    assert slots.describe(slot)["gap_limit"] == 0
+        slot_upkeep.raise_gap_limit(slot, 1, incarnation=facts.incarnation, truncations=facts.truncations)
+    assert slot_facts.describe(slot).gap_limit == 0
 
 
 @pytest.mark.parametrize("compact", [1, 0], ids=["still compacted", "policy changed to delete"])
@@ -163,17 +165,17 @@ def test_deleted_records_before_the_log_start_are_no_damage(broker: OneBroker, t
 # -- logs that are older than the limit ----------------------------------------------------------------------------------
 
 
-def reopened(broker: OneBroker, log: CompactedLog, cleaner_offset: int | None, end: int) -> dict[str, int]:
-    """The log's directory as another partition's, opened with recovery."""
+def reopened(broker: OneBroker, log: CompactedLog, cleaner_offset: int | None, end: int) -> tuple[int, SlotFacts]:
+    """Open a copy of the log's directory as another partition, with recovery. Return its slot and facts."""
     shutil.copytree(log.path, broker.path / "u-0")
     slot = broker.table.create(
         "u", bytes(15) + b"u", 0, log_dir=0, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0, partition_epoch=0,
         settings=SETTINGS,
     )  # fmt: skip
     broker.table.open(slot, clean=False, cleaner_offset=cleaner_offset)
-    state = slots.describe(slot)
-    assert state["log_end_offset"] == end
-    return state | {"slot": slot}
+    state = slot_facts.describe(slot)
+    assert state.log_end_offset == end
+    return slot, state
 
 
 @pytest.mark.parametrize("cleaner_offset", [0, 3, None], ids=["just begun", "half way", "not known"])
@@ -182,13 +184,13 @@ def test_a_log_of_an_older_version_or_of_kafka_keeps_its_gaps_and_gets_a_limit(
 ) -> None:
     log = compacted_log(broker)
     (log.path / GAPS_CHECKPOINT).unlink()
-    state = reopened(broker, log, cleaner_offset, 8)
-    assert state["gap_limit"] == ANY_GAP
-    path, slot = broker.path / "u-0", state["slot"]
+    slot, state = reopened(broker, log, cleaner_offset, 8)
+    assert state.gap_limit == ANY_GAP
+    path = broker.path / "u-0"
     slots.append(slot, [batch()])
     GapLimits(broker.shm, [broker.path]).run()
-    assert slots.describe(slot)["gap_limit"] == read_gap_limit(path) == 9
-    assert slots.describe(slot)["flushed_offset"] == 9, "what is below the limit is on the device"
+    assert slot_facts.describe(slot).gap_limit == read_gap_limit(path) == 9
+    assert slot_facts.describe(slot).flushed_offset == 9, "what is below the limit is on the device"
     slots.roll(slot)
     slots.append(slot, [batch()])
     slots.roll(slot)
@@ -202,10 +204,10 @@ def test_a_log_of_an_older_version_or_of_kafka_keeps_its_gaps_and_gets_a_limit(
 def test_a_log_without_a_limit_is_not_compacted(broker: OneBroker) -> None:
     log = compacted_log(broker)
     (log.path / GAPS_CHECKPOINT).unlink()
-    state = reopened(broker, log, 3, 8)
-    broker.table.configure(state["slot"], {"compact": 1})
-    slots.append(state["slot"], [batch()])
-    slots.roll(state["slot"])
+    slot, _ = reopened(broker, log, 3, 8)
+    broker.table.configure(slot, {"compact": 1})
+    slots.append(slot, [batch()])
+    slots.roll(slot)
     made = compaction(broker)
     assert made.choose(5000) is None
     GapLimits(broker.shm, [broker.path]).run()
@@ -246,7 +248,7 @@ def test_a_follower_raises_its_limit_for_copied_gaps(broker: OneBroker, tmp_path
     slots.follow(slot, batch(2) + batch(1, base_offset=2), 0)
     assert read_gap_limit(path) is None
     slots.follow(slot, batch(1, base_offset=7) + batch(1, base_offset=8) + batch(1, base_offset=12), 0)
-    assert slots.describe(slot)["gap_limit"] == read_gap_limit(path) == 12
+    assert slot_facts.describe(slot).gap_limit == read_gap_limit(path) == 12
     slots.follow(slot, batch(1, base_offset=13), 0)
     assert broker.reload(slot, tmp_path / "copy").log_end_offset == 14
     assert read_gap_limit(path) == 12
@@ -256,15 +258,15 @@ def test_a_follower_without_a_known_limit_raises_it_for_copied_gaps(broker: OneB
     """The limit that the log is about to get was read before: it does not cover them."""
     log = compacted_log(broker)
     (log.path / GAPS_CHECKPOINT).unlink()
-    slot = reopened(broker, log, 3, 8)["slot"]
+    slot = reopened(broker, log, 3, 8)[0]
     path = broker.path / "u-0"
     flushing.flush(slot, whole=True)
     broker.obey(slot, 1)
-    state = slots.describe(slot)
-    assert (state["gap_limit"], state["synced_end"]) == (ANY_GAP, 8)
+    state = slot_facts.describe(slot)
+    assert (state.gap_limit, state.synced_end) == (ANY_GAP, 8)
     slots.follow(slot, batch(1, base_offset=8) + batch(1, base_offset=20), 0)
-    slot_upkeep.raise_gap_limit(slot, 8, incarnation=state["incarnation"], truncations=state["truncations"])
-    assert slots.describe(slot)["gap_limit"] == read_gap_limit(path) == 20
+    slot_upkeep.raise_gap_limit(slot, 8, incarnation=state.incarnation, truncations=state.truncations)
+    assert slot_facts.describe(slot).gap_limit == read_gap_limit(path) == 20
     assert broker.reload(slot, tmp_path / "copy").log_end_offset == 21
 
 
@@ -273,7 +275,7 @@ def test_a_truncation_lowers_the_limit_with_the_log(broker: OneBroker, tmp_path:
     path = broker.table.path(slot)
     slots.follow(slot, batch(2) + batch(1, base_offset=7) + batch(1, base_offset=12), 0)
     slots.truncate(slot, 7)
-    assert slots.describe(slot)["gap_limit"] == read_gap_limit(path) == 7
+    assert slot_facts.describe(slot).gap_limit == read_gap_limit(path) == 7
     for offset in (7, 8, 9):
         slots.follow(slot, batch(1, base_offset=offset), 0)
         slots.roll(slot)
@@ -287,10 +289,10 @@ def test_a_truncation_makes_a_limit_known_to_a_start_too(broker: OneBroker, tmp_
     """A log whose gaps are not known: without a file, and without an entry of the cleaner, a start allows no gaps."""
     log = compacted_log(broker)
     (log.path / GAPS_CHECKPOINT).unlink()
-    slot = reopened(broker, log, None, 8)["slot"]
+    slot = reopened(broker, log, None, 8)[0]
     broker.obey(slot, 1)
     slots.truncate(slot, 7)
-    assert slots.describe(slot)["gap_limit"] == read_gap_limit(broker.path / "u-0") == 7
+    assert slot_facts.describe(slot).gap_limit == read_gap_limit(broker.path / "u-0") == 7
     assert broker.reload(slot, tmp_path / "copy").log_end_offset == 7
 
 
@@ -307,7 +309,7 @@ def test_a_truncation_inside_a_batch_leaves_no_gap(
     if rolled:
         slots.roll(slot)
     slots.truncate(slot, offset)
-    assert slots.describe(slot)["log_end_offset"] == end
+    assert slot_facts.describe(slot).log_end_offset == end
     slots.follow(slot, batch(1, base_offset=end), 0)
     loaded = broker.reload(slot, tmp_path / "copy")
     assert loaded.log_end_offset == end + 1
@@ -374,8 +376,8 @@ def test_the_sync_of_a_log_covers_its_epochs_and_its_limit(broker: OneBroker, mo
     assert read_leader_epochs(path / "leader-epoch-checkpoint") == [(0, 0), (3, 1)]
     write_gap_limit(path, 1)
     flushing.flush(slot, whole=True)
-    assert slots.describe(slot)["flushed_offset"] == 2
+    assert slot_facts.describe(slot).flushed_offset == 2
     # Of an empty file, as a loss of power may leave it, the epochs come from the batches.
     (path / "leader-epoch-checkpoint").write_bytes(b"")
-    assert slot_upkeep.compaction_facts(slot)["gap_limit"] == 0
+    assert slot_facts.of_open_log(slot).gap_limit == 0
     assert load_log(path, recovery_point=2).epochs == [(0, 0), (3, 1)]

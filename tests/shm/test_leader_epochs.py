@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import odradek._ext.partition.log_start as log_start
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slots
@@ -90,16 +91,16 @@ def test_the_next_epoch_follows_the_remaining_ones(broker):
 
 def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):
     slot = led_thrice(broker)
-    facts = log_start.facts(slot)
+    facts = slot_facts.of_open_log(slot)
     write_leader_epochs(broker.table.path(slot) / NEW_FILE, [(5, 20)])
     broker.lead(slot, 7)
     slots.append(slot, [batch(10)])
     told = log_start.put_epochs(
         slot,
         NEW_FILE.encode(),
-        incarnation=facts["incarnation"],
-        generation=facts["generation"],
-        epoch_count=facts["epoch_count"],
+        incarnation=facts.incarnation,
+        generation=facts.generation,
+        epoch_count=facts.epoch_count,
     )
     assert told != "ok"
     assert written(broker, slot) == [*EPOCHS, (7, 30)]

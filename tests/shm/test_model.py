@@ -4,6 +4,7 @@ import itertools
 import tempfile
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -102,7 +103,7 @@ class Pair:
 
     def appended_alone(self) -> None:
         """A write that rolls is several commits: those before flush.messages were reached are seen, the last one is not."""
-        seen = slots.describe(self.slot)["high_watermark"]
+        seen = slot_facts.describe(self.slot).high_watermark
         ends = {read_batch(data)[0].last_offset + 1 for data in self.model.log} | {self.model.high_watermark}
         if self.model.log_end - self.model.flushed < self.model.flush_messages:
             ends = {self.model.log_end}
@@ -202,29 +203,29 @@ class Pair:
         self.broker.obey(self.slot, self.model.leader_epoch)
 
     def check(self) -> None:
-        model, found = self.model, slots.describe(self.slot)
-        assert found["log_end_offset"] == model.log_end
-        assert found["high_watermark"] == model.high_watermark
-        assert found["flushed_offset"] == model.flushed
+        model, found = self.model, slot_facts.describe(self.slot)
+        assert found.log_end_offset == model.log_end
+        assert found.high_watermark == model.high_watermark
+        assert found.flushed_offset == model.flushed
         self.check_place_of_high_watermark(found)
-        assert found["last_stable_offset"] == model.last_stable
-        assert found["epochs"] == model.epochs[-EPOCHS_KEPT:]
-        assert found["role"] == (Role.ROLE_LEADER if self.leads else Role.ROLE_FOLLOWER)
-        assert found["applied_position"] == found["size"]
+        assert found.last_stable_offset == model.last_stable
+        assert found.epochs == model.epochs[-EPOCHS_KEPT:]
+        assert found.role == (Role.ROLE_LEADER if self.leads else Role.ROLE_FOLLOWER)
+        assert found.applied_position == found.size
         assert slots.producers(self.slot) == model.producers_shown()
         assert self.broker.log_bytes(self.slot) == b"".join(model.log)
         self.check_files(found)
 
     def check_place_of_high_watermark(self, found: dict) -> None:
         """Where a consumer's read ends, if the slot says it: behind the last batch below, before the next."""
-        if found["high_watermark_base"] < 0:
+        if found.high_watermark_base < 0:
             return
-        data = (self.broker.table.path(self.slot) / f"{found['high_watermark_base']:020d}.log").read_bytes()
-        at, end = 0, found["high_watermark_position"]
+        data = (self.broker.table.path(self.slot) / f"{found.high_watermark_base:020d}.log").read_bytes()
+        at, end = 0, found.high_watermark_position
         assert end <= len(data)
         while at < len(data):
             one, size = read_batch(data, at)
-            assert one.last_offset < found["high_watermark"] if at < end else one.last_offset >= found["high_watermark"]
+            assert one.last_offset < found.high_watermark if at < end else one.last_offset >= found.high_watermark
             at = size
 
     def check_files(self, found: dict) -> None:
@@ -234,7 +235,7 @@ class Pair:
         copy = self.scratch / "copy"
         loaded = self.broker.reload(self.slot, copy, index_interval_bytes=INTERVAL)
         assert (loaded.log_end_offset, loaded.base_offset, loaded.size) == (
-            self.model.log_end, found["segment_base"], found["size"])  # fmt: skip
+            self.model.log_end, found.segment_base, found.size)  # fmt: skip
         # An epoch without a batch may be kept or dropped: whoever leads next notes its own.
         began = [entry for entry in self.model.epochs if entry[1] < self.model.log_end]
         assert [entry for entry in loaded.epochs if entry[1] < self.model.log_end] == began

@@ -4,6 +4,7 @@ import os
 import random
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slot_upkeep, slots, snapshot_publishing
@@ -33,10 +34,10 @@ def followed(broker: OneBroker, sets: list[bytes] = SETS, **settings: int) -> in
 
 def test_a_follower_keeps_the_bytes_of_its_leader(broker: OneBroker, tmp_path: Path) -> None:
     slot = followed(broker)
-    state = slots.describe(slot)
+    state = slot_facts.describe(slot)
     assert broker.log_bytes(slot) == b"".join(SETS)
-    assert (state["log_end_offset"], state["high_watermark"]) == (8, 8)
-    assert state["epochs"] == [BEFORE, (1, 7)]
+    assert (state.log_end_offset, state.high_watermark) == (8, 8)
+    assert state.epochs == [BEFORE, (1, 7)]
     path = broker.table.path(slot)
     indexes = {file.name: file.read_bytes() for file in path.glob("*index")}
     loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=1)
@@ -88,8 +89,8 @@ def test_a_truncation_cuts_between_old_messages(
     end = ENDS[kept - 1] if kept else 0
     slots.truncate(slot, end)
     assert broker.log_bytes(slot) == b"".join(SETS[:kept])
-    assert slots.describe(slot)["log_end_offset"] == end
-    assert slots.describe(slot)["epochs"] == ([BEFORE] if kept else [])
+    assert slot_facts.describe(slot).log_end_offset == end
+    assert slot_facts.describe(slot).epochs == ([BEFORE] if kept else [])
     assert slots.follow(slot, b"".join(SETS[kept:]), 8) == 8
     assert broker.log_bytes(slot) == b"".join(SETS)
     assert broker.reload(slot, tmp_path / "copy").log_end_offset == 8
@@ -99,7 +100,7 @@ def test_the_new_leader_appends_format_v2_after_old_messages(broker: OneBroker) 
     slot = followed(broker, SETS[:4])
     broker.lead(slot, 2)
     assert slots.append(slot, [batch(2, timestamp=START + 30)]) == [(0, 7, False)]
-    assert slots.describe(slot)["epochs"] == [BEFORE, (2, 7)]
+    assert slot_facts.describe(slot).epochs == [BEFORE, (2, 7)]
     path = broker.table.path(slot)
     opened = [os.open(path / f"{0:020d}{kind}", os.O_RDONLY) for kind in (".log", ".index", ".timeindex")]
     try:

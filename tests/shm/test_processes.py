@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
@@ -56,7 +57,7 @@ def test_appends_of_several_processes_interleave_without_gap(broker: OneBroker, 
         assert one.base_sequence == sequences[one.producer_id]
         sequences[one.producer_id] += 2
         expected = one.last_offset + 1
-    assert expected == slots.describe(slot)["log_end_offset"] == writers * rounds * joined * 2
+    assert expected == slot_facts.describe(slot).log_end_offset == writers * rounds * joined * 2
     loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=500)
     assert loaded.log_end_offset == expected
     assert {one.producer_id for one in loaded.producers} == set(sequences)
@@ -136,7 +137,7 @@ class TestSlots:
             with pytest.raises(slots.SlotChanged, match="stale"):
                 slots.append(again, [batch()], incarnation=old)
             assert slots.append(again, [batch()]) == [(0, 0, False)]
-            assert slots.describe(again)["topic"] == "next"
+            assert slot_facts.describe(again).topic == "next"
             for place in (0, 1):
                 broker.be(place)
                 broker.shm.confirm_version(broker.shm.metadata_version)
@@ -303,4 +304,4 @@ def test_writers_killed_at_random_lose_and_duplicate_nothing(broker: OneBroker, 
     for place in places:
         assert acknowledged[place] <= sequences[place] <= acknowledged[place] + 3
     loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=300)
-    assert loaded.log_end_offset == expected == slots.describe(slot)["log_end_offset"]
+    assert loaded.log_end_offset == expected == slot_facts.describe(slot).log_end_offset

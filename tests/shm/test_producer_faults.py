@@ -6,6 +6,7 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.faults import FaultPoint
 
@@ -51,7 +52,7 @@ def bring(slot: int, owner: int, numbers: range) -> None:
 def check(broker: OneBroker, slot: int) -> set[int]:
     """Whom the partition knows. Each of them is found, index, lists, counts and arena agree."""
     known = slots.producers(slot)
-    assert slots.describe(slot)["producer_count"] == len(known)
+    assert slot_facts.describe(slot).producer_count == len(known)
     for number, (_, batches) in known.items():
         assert slots.append(slot, [first(number)], owner=ALICE) == [(0, batches[0][2], True)]
     slot_upkeep.reclaim_arena()
@@ -90,7 +91,7 @@ def test_a_change_of_producers_killed_anywhere(broker: OneBroker, point: FaultPo
     known = check(broker, slot)
     assert set(range(20)) < known, "a producer of another client is missing"
     assert set(new) < known
-    assert slots.describe(slot)["lock_recoveries"] == 1
+    assert slot_facts.describe(slot).lock_recoveries == 1
     check_arena(broker, [slot])
 
 
@@ -101,7 +102,7 @@ def test_after_a_death_the_oldest_producers_are_still_evicted_first(broker: OneB
     bring(slot, ALICE, oldest)  # as many as a client may have here
     broker.die(lambda: bring(slot, ALICE, range(2000, 2005)), FaultPoint.PRODUCER_HALF_DROPPED, countdown=5)
     bring(slot, ALICE, range(3000, 3060))
-    assert slots.describe(slot)["lock_recoveries"] == 1
+    assert slot_facts.describe(slot).lock_recoveries == 1
     assert check(broker, slot) == {*newer, *range(3000, 3060)}
 
 

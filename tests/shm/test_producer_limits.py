@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import DiskState
 
@@ -87,7 +88,7 @@ class TestOfAClient:
             full += 1
             bring(broker.create("full", full), 100 + full, range(64))
         assert bring(other, ALICE, range(3)) == [NOT_ENOUGH_REPLICAS] * 3
-        assert slots.describe(other)["log_end_offset"] == 0, "a refused batch is in the log"
+        assert slot_facts.describe(other).log_end_offset == 0, "a refused batch is in the log"
         assert bring(flooded[0], ALICE, range(100, 103)) == [0] * 3
         assert owners.producers_of(ALICE) == 512
         assert bring(other, BOB, range(3)) == [0] * 3
@@ -138,7 +139,7 @@ class TestOfAPartition:
         assert bring(slot, ERIN, range(64)) == [0] * 64
         assert set(range(64)) < set(slots.producers(slot))
         assert hasty.shm.producer_state["evicted_silent"] == 64
-        assert slots.describe(slot)["producer_count"] == 256
+        assert slot_facts.describe(slot).producer_count == 256
 
     def test_a_joined_write_of_new_producers_evicts_as_many(self, hasty: OneBroker) -> None:
         slot = hasty.create()
@@ -161,7 +162,7 @@ class TestOfAPartition:
         """The partition does not know the producer, so it would take the second batch for the first one, and the retry of the
         first for one that is out of order. The search for a silent producer goes on behind the 128 that it looked at."""
         slot = self.full_of_silent(hasty, busy=(ALICE, BOB))
-        refused, end = hasty.shm.producer_state["refused_partition"], slots.describe(slot)["log_end_offset"]
+        refused, end = hasty.shm.producer_state["refused_partition"], slot_facts.describe(slot).log_end_offset
         pipelined = [first(1), following_of(1)]
         answers = slots.append(slot, [*pipelined, first(2)], owner=ERIN)
         assert [error for error, *_ in answers] == [NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS, 0]
@@ -250,7 +251,7 @@ def test_a_run_is_consistent_after_many_additions_and_evictions(hasty: OneBroker
         if step % 1000 == 999:
             slot_upkeep.expire(slot, 1 << 62 if step % 2000 == 999 else 0)
     kept = slots.producers(slot)
-    assert len(kept) == slots.describe(slot)["producer_count"] <= 256
+    assert len(kept) == slot_facts.describe(slot).producer_count <= 256
     assert all(slots.append(slot, [first(number)]) == [(0, where[number], True)] for number in kept)
     counted = [owner for owner, _ in slots.producers_heard(slot).values()]
     assert [owners.producers_of(owner) for owner in range(1, 9)] == [counted.count(owner) for owner in range(1, 9)]

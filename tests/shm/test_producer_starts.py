@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
@@ -220,7 +221,7 @@ class TestTooMany:
         slot_upkeep.expire(flood[0], 1 << 62)
         assert start_again(broker, again, at_start=False) == []
         assert len(slots.producers(again)) == 250
-        assert slots.describe(again)["last_stable_offset"] == 0
+        assert slot_facts.describe(again).last_stable_offset == 0
 
     def test_a_log_of_more_than_a_partition_may_have(self, broker: OneBroker) -> None:
         slot = broker.create()

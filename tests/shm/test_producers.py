@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slot_upkeep, slots
@@ -122,7 +123,7 @@ class TestExpiry:
         slots.append(slot, [first(1, attributes=TRANSACTIONAL), first(2)])
         assert slot_upkeep.expire(slot, LATER) == 1
         assert set(slots.producers(slot)) == {1}
-        assert slots.describe(slot)["first_unstable_offset"] == 0
+        assert slot_facts.describe(slot).first_unstable_offset == 0
 
     def test_more_than_are_looked_at_in_one_hold_of_the_lock(self, tmp_path: Path) -> None:
         (tmp_path / "more").mkdir()
@@ -143,12 +144,12 @@ def test_an_ended_transaction_is_found_among_many_producers(broker: OneBroker) -
         slots.append(slot, [first(number)])
     slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=1, attributes=TRANSACTIONAL)])
     slots.append(slot, [batch(producer_id=70, producer_epoch=0, base_sequence=1, attributes=TRANSACTIONAL)])
-    assert slots.describe(slot)["first_unstable_offset"] == 100
+    assert slot_facts.describe(slot).first_unstable_offset == 100
     ended = {"base_offset": 0, "producer_epoch": 0, "coordinator_epoch": 1, "timestamp": 1}
     slots.append(slot, [build_end_marker(ABORT, producer_id=5, **ended)])
-    assert slots.describe(slot)["first_unstable_offset"] == 101
+    assert slot_facts.describe(slot).first_unstable_offset == 101
     slots.append(slot, [build_end_marker(ABORT, producer_id=70, **ended)])
-    assert slots.describe(slot)["first_unstable_offset"] == -1
+    assert slot_facts.describe(slot).first_unstable_offset == -1
 
 
 class TestBatchesWithoutSequence:

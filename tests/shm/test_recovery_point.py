@@ -4,6 +4,7 @@ import ctypes
 import errno
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.storage.segments import load_log
 
@@ -42,7 +43,7 @@ def test_a_time_index_entry_written_by_a_roll_right_after_a_sync_is_recovered(tm
         assert len(written) == 12
         for lost in (bytes(12), b""):
             times.write_bytes(lost)
-            load_log(path, recovery_point=slots.describe(slot)["flushed_offset"])
+            load_log(path, recovery_point=slot_facts.describe(slot).flushed_offset)
             assert times.read_bytes() == written
 
 

@@ -3,8 +3,10 @@
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import odradek._ext.partition.log_start as log_start
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.storage.segments import load_log
@@ -37,7 +39,7 @@ class Made:
 
 
 def count(segments: list[Made], now_ms: int = 1000, **facts: object) -> int:
-    return expired(segments, FACTS | facts, now_ms)[0]
+    return expired(segments, SimpleNamespace(**FACTS | facts), now_ms)[0]
 
 
 FOUR = [Made(0), Made(10), Made(20), Made(30)]
@@ -118,8 +120,8 @@ def test_by_size(broker):
     snapshot_publishing.publish()
     retention = Retention(broker.shm, [broker.path])
     retention.run()
-    state = slots.describe(slot)
-    assert (state["log_start_offset"], state["log_end_offset"], state["intent"]) == (4, 8, 0)
+    state = slot_facts.describe(slot)
+    assert (state.log_start_offset, state.log_end_offset, state.intent) == (4, 8, 0)
     assert bases(broker, slot) == [4, 6]
     assert retention.removed_segments == 2
     assert [path.name for path in aside(broker, slot)] == [
@@ -129,20 +131,20 @@ def test_by_size(broker):
     ]
     assert sorted(int(path.stem) for path in broker.table.path(slot).glob("*.snapshot")) == [4, 6]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 4}
-    generation = state["generation"]
+    generation = state.generation
     retention.run()
-    assert slots.describe(slot)["generation"] == generation, "what is done is not done again"
+    assert slot_facts.describe(slot).generation == generation, "what is done is not done again"
 
 
 def test_by_time_the_active_segment_is_rolled_and_removed(broker):
     slot = four_segments(broker, retention_ms=1000)
     retention = Retention(broker.shm, [broker.path])
     retention.run(now_ms=3500)
-    assert (bases(broker, slot), slots.describe(slot)["log_start_offset"]) == ([4, 6], 4)
+    assert (bases(broker, slot), slot_facts.describe(slot).log_start_offset) == ([4, 6], 4)
     retention.run(now_ms=10_000)
-    state = slots.describe(slot)
-    assert (bases(broker, slot), state["log_start_offset"], state["log_end_offset"]) == ([8], 8, 8)
-    assert (state["size"], state["high_watermark"], state["last_stable_offset"]) == (0, 8, 8)
+    state = slot_facts.describe(slot)
+    assert (bases(broker, slot), state.log_start_offset, state.log_end_offset) == ([8], 8, 8)
+    assert (state.size, state.high_watermark, state.last_stable_offset) == (0, 8, 8)
     retention.run(now_ms=10**9)
     assert bases(broker, slot) == [8]
     # The log goes on where it was, and the producer is still known.
@@ -288,9 +290,9 @@ def test_the_last_stable_offset_is_never_below_the_log_start(broker):
     slot = broker.create()
     opened = batch(2, producer_id=3, producer_epoch=0, base_sequence=0, attributes=0x10)
     slots.append(slot, [batch(2), opened, batch(2)])
-    assert slots.describe(slot)["last_stable_offset"] == 2
+    assert slot_facts.describe(slot).last_stable_offset == 2
     log_start.advance(slot, 5, incarnation=slots.incarnation_of(slot))
-    assert slots.describe(slot)["last_stable_offset"] == 5
+    assert slot_facts.describe(slot).last_stable_offset == 5
 
 
 # -- what lasts -------------------------------------------------------------------------------------------------------

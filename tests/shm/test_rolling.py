@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
 from odradek._ext.partition import slots
@@ -26,7 +27,7 @@ def rolled(slot: int, *appends: tuple[int, int]) -> list[int]:
     found = []
     for timestamp, wall_ms in appends:
         assert slots.append(slot, [batch(timestamp=timestamp)], wall_ms=wall_ms)[0][0] == 0
-        found.append(slots.describe(slot)["segment_base"])
+        found.append(slot_facts.describe(slot).segment_base)
     return found
 
 
@@ -50,7 +51,7 @@ def test_by_the_time_of_the_batches(broker: OneBroker) -> None:
 
 def test_by_the_clock_if_batches_have_no_timestamp(broker: OneBroker) -> None:
     slot = broker.create(segment_ms=100)
-    made = slots.describe(slot)["created_ms"]
+    made = slot_facts.describe(slot).created_ms
     assert rolled(slot, (-1, made + 500), (-1, made + 501)) == [0, 1]  # an empty segment is never left
     assert rolled(slot, (-1, made + 601), (-1, made + 602)) == [1, 3]
 
@@ -82,7 +83,7 @@ def test_the_age_of_a_segment_without_timestamps_survives_a_start(broker: OneBro
     slot = broker.create(segment_ms=1 << 50)
     path = broker.table.path(slot)
     slots.append(slot, [batch(timestamp=-1)])
-    made_ms = slots.describe(slot)["created_ms"]
+    made_ms = slot_facts.describe(slot).created_ms
     age(path, 3600)
     path.rename(broker.path / "u-0")
     again = broker.table.create(
@@ -90,7 +91,7 @@ def test_the_age_of_a_segment_without_timestamps_survives_a_start(broker: OneBro
         settings=SETTINGS | {"segment_ms": 3_000_000},
     )  # fmt: skip
     broker.table.open(again, clean=clean)
-    created_ms = slots.describe(again)["created_ms"]
+    created_ms = slot_facts.describe(again).created_ms
     assert made_ms - 3_610_000 <= created_ms <= made_ms - 3_590_000
     assert rolled(again, (-1, made_ms)) == [1], "it is an hour old, and 50 minutes are allowed"
 
@@ -117,7 +118,7 @@ def test_by_an_offset_that_an_index_entry_cannot_contain(broker: OneBroker) -> N
     gap = 2**31 - 1
     for offset in (0, gap, gap + 1):
         slots.follow(slot, batch(base_offset=offset), 0)
-    assert slots.describe(slot)["segment_base"] == gap + 1
+    assert slot_facts.describe(slot).segment_base == gap + 1
 
 
 def test_a_first_batch_after_such_a_gap_gets_no_wrong_time_entry(broker: OneBroker) -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
@@ -33,13 +34,13 @@ def test_a_clean_start_reads_no_more_than_the_tail(broker: OneBroker, tmp_path: 
     for number in range(300):
         producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": number}
         slots.append(slot, [batch(timestamp=1000 + number, **producer), batch(timestamp=900)])
-    before = slots.describe(slot)
+    before = slot_facts.describe(slot)
     stop(broker)
     assert mark(broker).exists()
-    state = slots.describe(slot)
-    assert state["flushed_offset"] == state["log_end_offset"] == 600
-    assert state["timeindexed_timestamp"] == state["max_timestamp"] == 1299
-    assert state["timeindex_entries"] >= before["timeindex_entries"]
+    state = slot_facts.describe(slot)
+    assert state.flushed_offset == state.log_end_offset == 600
+    assert state.timeindexed_timestamp == state.max_timestamp == 1299
+    assert state.timeindex_entries >= before.timeindex_entries
     assert (broker.table.path(slot) / f"{600:020d}.snapshot").exists()
     loaded = broker.reload(slot, tmp_path / "copy", clean=True)
     assert (loaded.events, loaded.log_end_offset) == ([], 600)
@@ -104,7 +105,7 @@ class TestFailures:
     def test_a_write_that_does_not_fit_leaves_nothing_and_may_be_retried(self, broker: OneBroker) -> None:
         slot = broker.create(index_interval_bytes=1)
         slots.append(slot, [batch(timestamp=i + 1) for i in range(3)])
-        size = slots.describe(slot)["size"]
+        size = slot_facts.describe(slot).size
 
         def in_little_room() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -114,14 +115,14 @@ class TestFailures:
 
         pid = broker.fork(0, in_little_room)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        state = slots.describe(slot)
-        assert state["state"] == SlotState.SLOT_ONLINE
+        state = slot_facts.describe(slot)
+        assert state.state == SlotState.SLOT_ONLINE
         assert not broker.shm.log_dir_offline(0)
         files = {path.suffix: path.stat().st_size for path in broker.table.path(slot).glob(f"{0:020d}.*")}
         assert files == {
             ".log": size,
-            ".index": state["index_entries"] * 8,
-            ".timeindex": state["timeindex_entries"] * 12,
+            ".index": state.index_entries * 8,
+            ".timeindex": state.timeindex_entries * 12,
         }
         assert slots.append(slot, [batch(timestamp=10)]) == [(0, 3, False)]
 
@@ -139,7 +140,7 @@ class TestFailures:
 
         pid = broker.fork(0, with_few)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert {slots.describe(slot)["log_end_offset"] for slot in made} == {3}
+        assert {slot_facts.describe(slot).log_end_offset for slot in made} == {3}
         assert not broker.shm.log_dir_offline(0)
         assert (soft, hard) == resource.getrlimit(resource.RLIMIT_NOFILE)
 
@@ -158,8 +159,8 @@ class TestFailures:
         with pytest.raises(OSError, match="No such file"):
             flushing.flush(slot)
         assert not broker.shm.log_dir_offline(0)
-        assert slots.describe(slot)["state"] == SlotState.SLOT_OFFLINE
-        assert slots.describe(slot)["flushed_offset"] == 0
+        assert slot_facts.describe(slot).state == SlotState.SLOT_OFFLINE
+        assert slot_facts.describe(slot).flushed_offset == 0
 
     def test_a_failed_directory_accepts_no_append(self, broker: OneBroker) -> None:
         slot = broker.create()
@@ -177,8 +178,8 @@ class TestFailures:
         shutil.rmtree(directory)
         directory.write_bytes(b"")  # no directory any more: it cannot be opened as one
         upkeep.flush_due(broker.shm)
-        assert slots.describe(sound)["flushed_offset"] == 1
-        assert slots.describe(broken)["flushed_offset"] == 0
+        assert slot_facts.describe(sound).flushed_offset == 1
+        assert slot_facts.describe(broken).flushed_offset == 0
         assert "cannot sync the log of " in caplog.text
 
 
@@ -189,12 +190,12 @@ def test_more_epochs_than_the_slot_keeps(broker: OneBroker, tmp_path: Path) -> N
         broker.lead(slot, epoch)
         slots.append(slot, [batch()])
         expected.append((epoch, epoch - 1))
-    assert slots.describe(slot)["epochs"] == expected[-8:]
+    assert slot_facts.describe(slot).epochs == expected[-8:]
     assert broker.reload(slot, tmp_path / "copy").epochs == expected
     # A truncation takes more of them away than the slot has: the older ones come from the file.
     broker.obey(slot, 30)
     slots.truncate(slot, 12)
-    assert slots.describe(slot)["epochs"] == expected[4:12]
+    assert slot_facts.describe(slot).epochs == expected[4:12]
     assert broker.reload(slot, tmp_path / "copy").epochs == expected[:12]
 
 
@@ -203,9 +204,9 @@ def test_an_epoch_without_a_batch_is_replaced_by_the_next(broker: OneBroker) -> 
     slots.append(slot, [batch()])
     for epoch in (1, 2, 3):
         broker.lead(slot, epoch)
-    assert slots.describe(slot)["epochs"] == [(0, 0), (3, 1)]
+    assert slot_facts.describe(slot).epochs == [(0, 0), (3, 1)]
     content = (broker.table.path(slot) / "leader-epoch-checkpoint").read_text()
     assert content == "0\n2\n0 0\n3 1\n"
     broker.obey(slot, 4)
     slots.truncate(slot, 1)
-    assert slots.describe(slot)["epochs"] == [(0, 0)]
+    assert slot_facts.describe(slot).epochs == [(0, 0)]

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import odradek._ext.partition.slots as slots
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
@@ -54,11 +54,11 @@ def _outcome(path: str, topic: str, partition: int, call: CoordinatorCall) -> Er
     slot = table.find(topic, partition)
     if slot < 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    place = slots.describe(slot)
-    if place["log_dir"] == target:
+    place = slot_facts.describe(slot)
+    if place.log_dir == target:
         return ErrorCode.NONE
-    if place["state"] == SlotState.SLOT_OFFLINE:
+    if place.state == SlotState.SLOT_OFFLINE:
         return ErrorCode.KAFKA_STORAGE_ERROR
     log.warning("refused to move %s-%d from %s to %s: the broker does not move replicas between directories while it runs",
-                topic, partition, table.log_dirs[place["log_dir"]], path)  # fmt: skip
+                topic, partition, table.log_dirs[place.log_dir], path)  # fmt: skip
     return ErrorCode.OPERATION_NOT_ATTEMPTED

@@ -8,7 +8,7 @@ adds the flexible encoding.
 from collections.abc import Sequence
 from typing import Any
 
-import odradek._ext.partition.log_start as native
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
@@ -92,10 +92,10 @@ def _deletion(name: str, partition: int, offset: int, call: CoordinatorCall) -> 
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if name in INTERNAL:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    facts = native.facts(slot)
+    facts = slot_facts.of_open_log(slot)
     if facts is None:
         offline = slots.state_of(slot) == SlotState.SLOT_OFFLINE
         return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if facts["compact"] and not facts["delete"]:
+    if facts.compact and not facts.delete:
         return ErrorCode.POLICY_VIOLATION
-    return Deletion(slot, facts["incarnation"], offset)
+    return Deletion(slot, facts.incarnation, offset)

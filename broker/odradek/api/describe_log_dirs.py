@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
@@ -29,11 +30,11 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
             yield
         if requested is not None and (topic, partition) not in requested:
             continue
-        state = slots.describe(slot)
-        if state["state"] in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
-            directory = call.view.table.log_dirs[state["log_dir"]] / partition_directory_name(topic, partition)
+        state = slot_facts.describe(slot)
+        if state.state in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
+            directory = call.view.table.log_dirs[state.log_dir] / partition_directory_name(topic, partition)
             row = Response.DescribeLogDirsPartition(partition_index=partition, partition_size=size_of(directory))
-            of_dir.setdefault(state["log_dir"], {}).setdefault(topic, []).append(row)
+            of_dir.setdefault(state.log_dir, {}).setdefault(topic, []).append(row)
     return Response(
         results=[_directory(n, path, of_dir.get(n, {}), call) for n, path in enumerate(call.view.table.log_dirs)]
     )

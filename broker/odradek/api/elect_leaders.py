@@ -5,7 +5,7 @@ On a single broker, every partition that can have a leader is led by its only re
 
 from typing import Any
 
-import odradek._ext.partition.slots as slots
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ def _result(topic: str, partition: int, unclean: bool, call: CoordinatorCall) ->
     slot = call.view.table.find(topic, partition)
     if slot < 0:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-    elif slots.describe(slot)["leader_id"] == NO_LEADER:
+    elif slot_facts.describe(slot).leader_id == NO_LEADER:
         which = "PREFERRED_LEADER_NOT_AVAILABLE" if not unclean else "ELIGIBLE_LEADERS_NOT_AVAILABLE"
         code, message = ErrorCode[which], "No replica of the partition is alive."
     else:

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
-import odradek._ext.partition.slots as slots
+from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.storage.segment_list import SegmentList
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
@@ -85,17 +86,17 @@ def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> N
     if error:
         answer.error_code = error
         return
-    end = state["high_watermark"]
+    end = state.high_watermark
     if request.replica_id != CONSUMER:
-        end = state["log_end_offset"]
+        end = state.log_end_offset
     elif call.version >= 2 and request.isolation_level == READ_COMMITTED:
-        end = state["last_stable_offset"]
+        end = state.last_stable_offset
     if call.version == 0:
         _fill_with_segments(answer, request, name, partition, call, slot, state)
     elif timestamp == LATEST:
-        answer.offset, answer.leader_epoch = end, state["leader_epoch"]
+        answer.offset, answer.leader_epoch = end, state.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset = state["log_start_offset"]
+        answer.offset = state.log_start_offset
         answer.leader_epoch = _epoch_at(state, answer.offset)
     elif timestamp >= 0 or timestamp == LARGEST_TIMESTAMP:
         try:
@@ -109,7 +110,7 @@ def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> N
 
 
 def _fill_with_segments(
-    answer: Any, request: Any, name: str, partition: Any, call: Call, slot: int, state: dict[str, Any]
+    answer: Any, request: Any, name: str, partition: Any, call: Call, slot: int, state: SlotFacts
 ) -> None:
     """At most `max_num_offsets` offsets, descending: the base offsets of segments last modified at or before the timestamp,
     and the log end. For a consumer, offsets above the high watermark are replaced by the high watermark."""
@@ -125,12 +126,12 @@ def _fill_with_segments(
         while times and times[-1][1] > partition.timestamp:
             times.pop()
     offsets = sorted((offset for offset, _ in times[::-1][: max(partition.max_num_offsets, 0)]), reverse=True)
-    if request.replica_id == CONSUMER and offsets and offsets[0] > state["high_watermark"]:
-        offsets = [state["high_watermark"], *(offset for offset in offsets if offset <= state["high_watermark"])]
+    if request.replica_id == CONSUMER and offsets and offsets[0] > state.high_watermark:
+        offsets = [state.high_watermark, *(offset for offset in offsets if offset <= state.high_watermark)]
     answer.old_style_offsets = offsets
 
 
-def _segment_times(call: Call, state: dict[str, Any]) -> list[tuple[int, int]]:
+def _segment_times(call: Call, state: SlotFacts) -> list[tuple[int, int]]:
     """(first offset, modification time in ms) of every segment, then (log end offset, present time) unless the active segment
     is empty."""
     segments = _segments(call, state)
@@ -139,50 +140,50 @@ def _segment_times(call: Call, state: dict[str, Any]) -> list[tuple[int, int]]:
         for base in _bases(segments, state):
             segment = segments.open(base)
             changed = os.fstat(segment.log_fd).st_mtime_ns // 1_000_000
-            times.append((max(base, state["log_start_offset"]), changed))
+            times.append((max(base, state.log_start_offset), changed))
     finally:
         segments.close()
-    if state["size"] > 0:
-        times.append((state["log_end_offset"], now_ms()))
+    if state.size > 0:
+        times.append((state.log_end_offset, now_ms()))
     return times
 
 
-def _epoch_at(state: dict[str, Any], offset: int) -> int:
+def _epoch_at(state: SlotFacts, offset: int) -> int:
     """The leader epoch of an offset; -1 if it is older than the epochs in the slot."""
-    return max((epoch for epoch, start in state["epochs"] if start <= offset), default=-1)
+    return max((epoch for epoch, start in state.epochs if start <= offset), default=-1)
 
 
-def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
+def _segments(call: Call, state: SlotFacts) -> SegmentList:
     """A new list of the partition's segments: this code runs outside of the loop, which has separate lists."""
-    path = f"{call.view.log_dirs[state['log_dir']]}/{partition_directory_name(state['topic'], state['partition'])}"
+    path = f"{call.view.log_dirs[state.log_dir]}/{partition_directory_name(state.topic, state.partition)}"
     segments = SegmentList(path, call.view.segments)
-    segments.see(state["generation"])
+    segments.see(state.generation)
     return segments
 
 
-def _bases(segments: SegmentList, state: dict[str, Any]) -> list[int]:
+def _bases(segments: SegmentList, state: SlotFacts) -> list[int]:
     """The base offsets of the segments that contain the log."""
-    bases = [base for base in segments.base_offsets() if base <= state["segment_base"]]
+    bases = [base for base in segments.base_offsets() if base <= state.segment_base]
     # Segments that end at or before the log start offset are waiting for their removal.
-    while len(bases) > 1 and bases[1] <= state["log_start_offset"]:
+    while len(bases) > 1 and bases[1] <= state.log_start_offset:
         del bases[0]
     return bases
 
 
-def _with_retries(look: Callable[[dict[str, Any]], Result], slot: int, state: dict[str, Any]) -> Result | None:
+def _with_retries(look: Callable[[SlotFacts], Result], slot: int, state: SlotFacts) -> Result | None:
     """The result of `look(state)`, which is repeated with the new state if segments were removed or swapped meanwhile. The
     loop ends, because each repetition requires another change of the log."""
     while True:
         if slot_upkeep.swap_under_way(slot):
             slot_upkeep.settle_swap(slot)
-            state = slots.describe(slot)
+            state = slot_facts.describe(slot)
         problem = None
         try:
             result = look(state)
         except FileNotFoundError as error:
             problem, result = error, None
-        newer = slots.describe(slot)
-        if newer["incarnation"] == state["incarnation"] and newer["generation"] != state["generation"]:
+        newer = slot_facts.describe(slot)
+        if newer.incarnation == state.incarnation and newer.generation != state.generation:
             state = newer
             continue
         if problem is not None:
@@ -190,7 +191,7 @@ def _with_retries(look: Callable[[dict[str, Any]], Result], slot: int, state: di
         return result
 
 
-def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:
+def _by_time(call: Call, state: SlotFacts, timestamp: int, end: int) -> tuple[int, int, int] | None:
     """(offset, timestamp, leader epoch) of the first record at or after a timestamp, or of the record with the largest
     timestamp; None if there is no such record below `end`."""
     segments = _segments(call, state)
@@ -206,7 +207,7 @@ def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tup
             segment = _Segment(segments, base, state)
             if segment.largest_timestamp() < timestamp:
                 continue
-            record = segment.find(timestamp, state["log_start_offset"])
+            record = segment.find(timestamp, state.log_start_offset)
             if record is not None:
                 return record if record[0] < end else None
         return None
@@ -222,14 +223,14 @@ class _Segment:
     stored.
     """
 
-    def __init__(self, segments: SegmentList, base: int, state: dict[str, Any]) -> None:
+    def __init__(self, segments: SegmentList, base: int, state: SlotFacts) -> None:
         self._open = segments.open(base)
-        self._state = state if base == state["segment_base"] else None
+        self._state = state if base == state.segment_base else None
 
     def largest_timestamp(self) -> int:
         """The largest timestamp in ms; -1 if the segment has none."""
         if self._state:
-            return int(self._state["max_timestamp"])
+            return int(self._state.max_timestamp)
         return last_timestamp(self._open.time_index_descriptor())
 
     def find(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
@@ -239,16 +240,16 @@ class _Segment:
         return find_timestamp(
             log_fd,
             index_fd,
-            state["index_entries"] if state else os.fstat(index_fd).st_size // OFFSET_ENTRY.size,
+            state.index_entries if state else os.fstat(index_fd).st_size // OFFSET_ENTRY.size,
             self._open.time_index_descriptor(),
             self._time_entries(),
             self._open.base_offset,
-            state["size"] if state else os.fstat(log_fd).st_size,
+            state.size if state else os.fstat(log_fd).st_size,
             timestamp,
             from_offset,
         )
 
     def _time_entries(self) -> int:
         if self._state:
-            return int(self._state["timeindex_entries"])
+            return int(self._state.timeindex_entries)
         return os.fstat(self._open.time_index_descriptor()).st_size // TIME_ENTRY.size

@@ -42,11 +42,11 @@ def _partition(name: str, requested: Any, call: Call) -> Any:
     if error:
         answer.error_code = error
         return answer
-    epochs = state["epochs"]
-    log_start = state["log_start_offset"]
+    epochs = state.epochs
+    log_start = state.log_start_offset
     if epochs and requested.leader_epoch < epochs[0][0] and epochs[0][1] > log_start:
         path = Path(
-            call.view.log_dirs[state["log_dir"]],
+            call.view.log_dirs[state.log_dir],
             file_names.partition_directory_name(name, number),
             file_names.LEADER_EPOCH_CHECKPOINT,
         )
@@ -56,9 +56,9 @@ def _partition(name: str, requested: Any, call: Call) -> Any:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return answer
     epochs = epochs_from(epochs, log_start)
-    if not epochs or epochs[-1][0] < state["leader_epoch"]:
-        epochs = [*epochs, (state["leader_epoch"], state["log_end_offset"])]  # nothing was written in it yet
-    answer.leader_epoch, answer.end_offset = end_offset(epochs, requested.leader_epoch, state["log_end_offset"])
+    if not epochs or epochs[-1][0] < state.leader_epoch:
+        epochs = [*epochs, (state.leader_epoch, state.log_end_offset)]  # nothing was written in it yet
+    answer.leader_epoch, answer.end_offset = end_offset(epochs, requested.leader_epoch, state.log_end_offset)
     return answer
 
 

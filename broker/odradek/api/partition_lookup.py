@@ -1,14 +1,13 @@
 """Finds the partition for a request that reads its log: the slot's state, or Kafka's error code."""
 
-from typing import Any
-
-import odradek._ext.partition.slots as slots
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.shm.layout import Role, SlotState
 from odradek.api.call import Call
 from odradek.protocol.errors import ErrorCode
 
 
-def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tuple[ErrorCode, int, dict[str, Any]]:
+def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tuple[ErrorCode, int, SlotFacts]:
     """(error, slot, the slot's description) of a partition; an error if this broker does not lead it in the client's epoch.
 
     :param leader_epoch: the leader epoch that the client knows; -1 if the request does not contain it.
@@ -17,14 +16,14 @@ def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tu
     slot = topic.slot(partition) if topic is not None else -1
     if slot < 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, {}
-    state = slots.describe(slot)
-    if state["topic"] != name or state["partition"] != partition or state["state"] == SlotState.SLOT_DELETED:
+    state = slot_facts.describe(slot)
+    if state.topic != name or state.partition != partition or state.state == SlotState.SLOT_DELETED:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, slot, state
-    if state["state"] == SlotState.SLOT_OFFLINE:
+    if state.state == SlotState.SLOT_OFFLINE:
         return ErrorCode.KAFKA_STORAGE_ERROR, slot, state
-    if state["state"] != SlotState.SLOT_ONLINE or state["role"] != Role.ROLE_LEADER:
+    if state.state != SlotState.SLOT_ONLINE or state.role != Role.ROLE_LEADER:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, slot, state
-    if leader_epoch >= 0 and leader_epoch != state["leader_epoch"]:
-        older = leader_epoch < state["leader_epoch"]
+    if leader_epoch >= 0 and leader_epoch != state.leader_epoch:
+        older = leader_epoch < state.leader_epoch
         return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH, slot, state
     return ErrorCode.NONE, slot, state

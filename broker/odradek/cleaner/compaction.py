@@ -17,15 +17,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.log_start as log_start
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
 from odradek import clock
 from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError, take_lane
 from odradek._ext.compaction.compactor import Compactor, MapTooSmallError, PassResult
+from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -277,10 +279,10 @@ class Compaction:
         until = time.monotonic() + SYNC_WAIT_S
         take_lane()
         while True:
-            facts = slot_upkeep.compaction_facts(chosen.slot)
-            if facts is None or facts["incarnation"] != chosen.incarnation:
+            facts = slot_facts.of_open_log(chosen.slot)
+            if facts is None or facts.incarnation != chosen.incarnation:
                 raise CompactionAborted("the partition was deleted or went offline")
-            if facts["synced_base"] >= chosen.first_uncleanable_offset:
+            if facts.synced_base >= chosen.first_uncleanable_offset:
                 break
             synced = flushing.flush(chosen.slot, whole=True, turn=self._swap_lock)
             if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_RETRY_S)):
@@ -288,8 +290,8 @@ class Compaction:
         slot_upkeep.raise_gap_limit(
             chosen.slot,
             chosen.first_uncleanable_offset,
-            incarnation=facts["incarnation"],
-            truncations=facts["truncations"],
+            incarnation=facts.incarnation,
+            truncations=facts.truncations,
             turn=self._swap_lock,
         )
 
@@ -321,8 +323,8 @@ class Compaction:
         partitions that do not exist any more. Raises OSError."""
         path = self._path(chosen.log_dir)
         with alone(self._log_dirs[chosen.log_dir]):
-            facts = slot_upkeep.compaction_facts(chosen.slot)
-            if facts is None or facts["incarnation"] != chosen.incarnation:
+            facts = slot_facts.of_open_log(chosen.slot)
+            if facts is None or facts.incarnation != chosen.incarnation:
                 return  # the line of a deleted partition would apply to the next partition of that name
             try:
                 before = read_offset_checkpoint(path)
@@ -330,7 +332,7 @@ class Compaction:
                 before = {}  # already logged by `_read`
             present = {(topic, partition) for topic, partition, _ in slots.in_use()}
             after = {key: value for key, value in before.items() if key in present}
-            after |= {chosen.partition: min(offset, facts["gap_limit"])}
+            after |= {chosen.partition: min(offset, facts.gap_limit)}
             if after != before:
                 write_offset_checkpoint(path, after)
         log_start.meet_fault(FaultPoint.CLEANER_OFFSET_WRITTEN)
@@ -344,22 +346,20 @@ class Compaction:
             checkpoints: dict[int, dict[Partition, int]] = {}
             best: LogToClean | None = None
             for slot in range(self._shm.slots_used):
-                facts = slot_upkeep.compaction_facts(slot)
-                if facts is None or not facts["compact"] or self._shm.log_dir_offline(facts["log_dir"]):
+                facts = slot_facts.of_open_log(slot)
+                if facts is None or not facts.compact or self._shm.log_dir_offline(facts.log_dir):
                     self._listings.pop(slot, None)
                     continue
-                if slot in self._busy or self._uncleanable.get(slot) == facts["incarnation"]:
+                if slot in self._busy or self._uncleanable.get(slot) == facts.incarnation:
                     continue
-                if facts["log_dir"] not in checkpoints:
-                    checkpoints[facts["log_dir"]] = self._read(facts["log_dir"])
+                if facts.log_dir not in checkpoints:
+                    checkpoints[facts.log_dir] = self._read(facts.log_dir)
                 try:
-                    candidate = self._judge(slot, facts, checkpoints[facts["log_dir"]], now_ms)
+                    candidate = self._judge(slot, facts, checkpoints[facts.log_dir], now_ms)
                 except (FileNotFoundError, NotADirectoryError):
                     continue  # the log was deleted or truncated meanwhile: the next look handles it
                 except OSError as error:
-                    log.error(
-                        "compaction skips %s-%d, which it cannot read: %s", facts["topic"], facts["partition"], error
-                    )
+                    log.error("compaction skips %s-%d, which it cannot read: %s", facts.topic, facts.partition, error)
                     continue
                 if candidate is not None and candidate.due and (best is None or candidate.ratio > best.ratio):
                     best = candidate
@@ -367,31 +367,29 @@ class Compaction:
                 self._busy.add(best.slot)
             return best
 
-    def _judge(
-        self, slot: int, facts: dict[str, Any], checkpoint: dict[Partition, int], now_ms: int
-    ) -> LogToClean | None:
-        key = (facts["topic"], facts["partition"])
-        start = facts["log_start_offset"]
-        if facts["gap_limit"] == ANY_GAP:
+    def _judge(self, slot: int, facts: SlotFacts, checkpoint: dict[Partition, int], now_ms: int) -> LogToClean | None:
+        key = (facts.topic, facts.partition)
+        start = facts.log_start_offset
+        if facts.gap_limit == ANY_GAP:
             return None  # its gap limit must be set first (odradek.cleaner.gap_limits)
         facts = self._roll_if_overdue(slot, facts, now_ms)
-        dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
-        if not start <= dirty <= facts["log_end_offset"]:
-            if dirty > start or not facts["delete"]:
+        dirty = min(checkpoint.get(key, start), max(facts.gap_limit, start))
+        if not start <= dirty <= facts.log_end_offset:
+            if dirty > start or not facts.delete:
                 log.warning("%s-%d: cleaner checkpoint %d is outside the log [%d, %d); compacting from the log start",
-                            *key, dirty, start, facts["log_end_offset"])  # fmt: skip
+                            *key, dirty, start, facts.log_end_offset)  # fmt: skip
             dirty = start
         listing = self._list(slot, facts)
         directory = self._directory(facts)
-        closed = [segment for segment in listing.segments if segment.base_offset < facts["segment_base"]]
+        closed = [segment for segment in listing.segments if segment.base_offset < facts.segment_base]
         if not closed:
             return None  # the active segment alone: nothing to compact yet
-        ends = [segment.base_offset for segment in closed[1:]] + [facts["segment_base"]]
+        ends = [segment.base_offset for segment in closed[1:]] + [facts.segment_base]
         # Segments with dirty records, including the segment that contains the first one.
         fresh = [segment for segment, end in zip(closed, ends, strict=True) if end > dirty]
-        uncleanable = min(facts["last_stable_offset"], facts["segment_base"])
-        if facts["min_compaction_lag_ms"] > 0:
-            youngest = now_ms - facts["min_compaction_lag_ms"]
+        uncleanable = min(facts.last_stable_offset, facts.high_watermark, facts.segment_base)
+        if facts.min_compaction_lag_ms > 0:
+            youngest = now_ms - facts.min_compaction_lag_ms
             for segment in fresh:
                 if _largest_timestamp(directory, segment.base_offset, listing) > youngest:
                     uncleanable = min(uncleanable, segment.base_offset)
@@ -399,42 +397,40 @@ class Compaction:
         # Whole segments only: the segment that contains the offset is not compacted.
         uncleanable = max(uncleanable, dirty)
         border = next((segment.base_offset for segment, end in zip(closed, ends, strict=True) if end > uncleanable),
-                      facts["segment_base"])  # fmt: skip
+                      facts.segment_base)  # fmt: skip
         dirty_bytes = sum(segment.size for segment in fresh if segment.base_offset < border)
         clean_bytes = sum(segment.size for segment in closed if segment.base_offset < dirty)
         if border <= dirty or dirty_bytes == 0:
             return None
         overdue = False
-        if facts["max_compaction_lag_ms"] < now_ms:
-            limit = now_ms - facts["max_compaction_lag_ms"]
+        if facts.max_compaction_lag_ms < now_ms:
+            limit = now_ms - facts.max_compaction_lag_ms
             overdue = any(0 < _first_timestamp(directory, segment.base_offset, listing) < limit for segment in fresh)
         ratio = dirty_bytes / (dirty_bytes + clean_bytes)
-        due = overdue or ratio > facts["min_cleanable_dirty_millionths"] / MILLION
-        return LogToClean(slot, facts["incarnation"], key, facts["log_dir"], dirty, border, ratio, overdue, due)
+        due = overdue or ratio > facts.min_cleanable_dirty_millionths / MILLION
+        return LogToClean(slot, facts.incarnation, key, facts.log_dir, dirty, border, ratio, overdue, due)
 
-    def _roll_if_overdue(self, slot: int, facts: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    def _roll_if_overdue(self, slot: int, facts: SlotFacts, now_ms: int) -> SlotFacts:
         """Roll an active segment whose first record is older than max.compaction.lag.ms, even if no more records arrive.
         Returns the slot's facts afterwards."""
-        lag_ms = facts["max_compaction_lag_ms"]
-        created_ms = facts["created_ms"]
-        first_ms = facts["first_timestamp"] if facts["first_timestamp"] >= 0 else created_ms
-        if facts["size"] == 0 or now_ms - first_ms <= lag_ms or now_ms - created_ms < min(lag_ms, MIN_ROLL_INTERVAL_MS):
+        lag_ms = facts.max_compaction_lag_ms
+        created_ms = facts.created_ms
+        first_ms = facts.first_timestamp if facts.first_timestamp >= 0 else created_ms
+        if facts.size == 0 or now_ms - first_ms <= lag_ms or now_ms - created_ms < min(lag_ms, MIN_ROLL_INTERVAL_MS):
             return facts
         with self._swap_lock:
             take_lane()
-            log_start.roll(slot, facts["segment_base"], facts["log_end_offset"], incarnation=facts["incarnation"])
-        rolled = slot_upkeep.compaction_facts(slot)
-        return facts if rolled is None or rolled["incarnation"] != facts["incarnation"] else rolled
+            log_start.roll(slot, facts.segment_base, facts.log_end_offset, incarnation=facts.incarnation)
+        rolled = slot_facts.of_open_log(slot)
+        return facts if rolled is None or rolled.incarnation != facts.incarnation else rolled
 
-    def _directory(self, facts: dict[str, Any]) -> Path:
-        return self._log_dirs[facts["log_dir"]] / file_names.partition_directory_name(
-            facts["topic"], facts["partition"]
-        )
+    def _directory(self, facts: SlotFacts) -> Path:
+        return self._log_dirs[facts.log_dir] / file_names.partition_directory_name(facts.topic, facts.partition)
 
-    def _list(self, slot: int, facts: dict[str, Any]) -> _Listing:
+    def _list(self, slot: int, facts: SlotFacts) -> _Listing:
         """The directory's segments; the former listing if the generation is still the same. Raises OSError."""
         known = self._listings.get(slot)
-        if known and known.generation == facts["generation"] and known.incarnation == facts["incarnation"]:
+        if known and known.generation == facts.generation and known.incarnation == facts.incarnation:
             return known
         segments = []
         with os.scandir(self._directory(facts)) as entries:
@@ -442,7 +438,7 @@ class Compaction:
                 parsed = file_names.parse_segment_file_name(entry.name)
                 if parsed is not None and parsed.kind == file_names.LOG and not parsed.state:
                     segments.append(Segment(parsed.base_offset, entry.stat().st_size))
-        listing = _Listing(facts["incarnation"], facts["generation"], sorted(segments))
+        listing = _Listing(facts.incarnation, facts.generation, sorted(segments))
         self._listings[slot] = listing
         return listing
 

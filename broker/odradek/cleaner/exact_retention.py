@@ -5,10 +5,11 @@ defines the rule, `_ext/storage/young_records.pyx` contains the search.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Protocol
 
+from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.storage.lookup import CorruptLogError
 from odradek._ext.storage.young_records import first_young
 from odradek.storage.file_names import INDEX, LOG, TIME_INDEX, segment_file_name
@@ -32,7 +33,7 @@ class DatedSegment(Protocol):
 def first_young_offset(
     directory: str,
     segments: Sequence[DatedSegment],
-    facts: Mapping[str, Any],
+    facts: SlotFacts,
     limit_ms: int,
     beat: Callable[[], None],
 ) -> int | None:
@@ -47,7 +48,7 @@ def first_young_offset(
         if segment.size == 0 or segment.largest_timestamp_ms < limit_ms:
             continue
         if segment.newest_ms < 0:  # none of its records has a timestamp: the file's modification time counts
-            return max(segment.base_offset, int(facts["log_start_offset"]))
+            return max(segment.base_offset, int(facts.log_start_offset))
         try:
             offset = _first_in(directory, segment.base_offset, facts, limit_ms, beat)
         except CorruptLogError as error:
@@ -58,7 +59,7 @@ def first_young_offset(
 
 
 def _first_in(
-    directory: str, base_offset: int, facts: Mapping[str, Any], limit_ms: int, beat: Callable[[], None]
+    directory: str, base_offset: int, facts: SlotFacts, limit_ms: int, beat: Callable[[], None]
 ) -> int | None:
     with ExitStack() as stack:
 
@@ -69,14 +70,14 @@ def _first_in(
             return descriptor
 
         log_fd, index_fd, time_fd = opened(LOG), opened(INDEX), opened(TIME_INDEX)
-        if base_offset == facts["segment_base"]:
-            size, entries, time_entries = facts["size"], facts["index_entries"], facts["timeindex_entries"]
+        if base_offset == facts.segment_base:
+            size, entries, time_entries = facts.size, facts.index_entries, facts.timeindex_entries
         else:
             size = os.fstat(log_fd).st_size
             entries = os.fstat(index_fd).st_size // OFFSET_ENTRY.size
             time_entries = os.fstat(time_fd).st_size // TIME_ENTRY.size
         offset: int | None = first_young(
             log_fd, index_fd, entries, time_fd, time_entries, base_offset, size, limit_ms,
-            facts["log_start_offset"], find_in_compressed, beat,
+            facts.log_start_offset, find_in_compressed, beat,
         )  # fmt: skip
         return offset

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slots import SlotChanged
@@ -61,16 +62,16 @@ class GapLimits:
                     )
 
     def _settle(self, slot: int) -> None:
-        facts = slot_upkeep.compaction_facts(slot)
+        facts = slot_facts.of_open_log(slot)
         if facts is None:
             return
-        state = slots.describe(slot)
-        if state["synced_base"] >= 0:  # else the sync failed, or another process was syncing: the next pass tries again
+        state = slot_facts.describe(slot)
+        if state.synced_base >= 0:  # else the sync failed, or another process was syncing: the next pass tries again
             slot_upkeep.raise_gap_limit(
-                slot, state["synced_end"], incarnation=facts["incarnation"], truncations=facts["truncations"]
+                slot, state.synced_end, incarnation=facts.incarnation, truncations=facts.truncations
             )
-            limit = slots.describe(slot)["gap_limit"]
-            log.info("%s-%d: offsets may be missing below %d", facts["topic"], facts["partition"], limit)
+            limit = slot_facts.describe(slot).gap_limit
+            log.info("%s-%d: offsets may be missing below %d", facts.topic, facts.partition, limit)
 
     def _lower(self, number: int, path: Path) -> None:
         offsets = read_offset_checkpoint(path / CLEANER_CHECKPOINT)
@@ -78,8 +79,8 @@ class GapLimits:
             return
         for topic, partition, slot in slots.in_use():
             offset = offsets.get((topic, partition))
-            facts = None if offset is None else slot_upkeep.compaction_facts(slot)
-            if offset is None or facts is None or facts["log_dir"] != number:
+            facts = None if offset is None else slot_facts.of_open_log(slot)
+            if offset is None or facts is None or facts.log_dir != number:
                 continue
-            if facts["gap_limit"] != ANY_GAP and offset > facts["gap_limit"]:
-                lower_cleaner_offset(path, (topic, partition), facts["gap_limit"])
+            if facts.gap_limit != ANY_GAP and offset > facts.gap_limit:
+                lower_cleaner_offset(path, (topic, partition), facts.gap_limit)

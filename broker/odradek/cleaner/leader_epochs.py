@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import odradek._ext.partition.log_start as native
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.log_dirs import note_error
 from odradek.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs, write_leader_epochs
@@ -49,23 +50,23 @@ class LeaderEpochs:
             self._seen[slot] = generation
 
     def _look(self, slot: int) -> None:
-        facts = native.facts(slot)
-        if facts is None or facts["epoch_count"] < 2 or self._shm.log_dir_offline(facts["log_dir"]):
+        facts = slot_facts.of_open_log(slot)
+        if facts is None or facts.epoch_count < 2 or self._shm.log_dir_offline(facts.log_dir):
             return
-        directory = self._log_dirs[facts["log_dir"]] / partition_directory_name(facts["topic"], facts["partition"])
+        directory = self._log_dirs[facts.log_dir] / partition_directory_name(facts.topic, facts.partition)
         new_file = directory / NEW_FILE
         try:
             epochs = read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT)
-            kept = epochs_from(epochs, facts["log_start_offset"])
+            kept = epochs_from(epochs, facts.log_start_offset)
             if len(kept) == len(epochs):
                 return
             write_leader_epochs(new_file, kept)
             result = native.put_epochs(
                 slot,
                 NEW_FILE.encode(),
-                incarnation=facts["incarnation"],
-                generation=facts["generation"],
-                epoch_count=facts["epoch_count"],
+                incarnation=facts.incarnation,
+                generation=facts.generation,
+                epoch_count=facts.epoch_count,
             )
             if result == "ok":
                 log.info(
@@ -81,4 +82,4 @@ class LeaderEpochs:
         except (OSError, CorruptCheckpointError) as error:
             log.error("%s: cannot remove obsolete epochs from leader-epoch-checkpoint: %s", directory.name, error)
             if isinstance(error, OSError):
-                note_error(facts["log_dir"], error.errno or 0)
+                note_error(facts.log_dir, error.errno or 0)

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import odradek._ext.partition.log_start as native
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek import clock
 from odradek._ext.partition.removed_files import announce_removed_files
+from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
 from odradek.cleaner.exact_retention import first_young_offset
-from odradek.cleaner.retention_rules import Facts, Segment, expired, question_about
+from odradek.cleaner.retention_rules import Segment, expired, question_about
 from odradek.shm.checkpoints import write_log_starts
 from odradek.shm.partition_names import partition_name
 from odradek.storage.atomic_file import NO_ROOM
@@ -34,8 +36,8 @@ SEGMENTS_PER_LOCK = 16
 LISTINGS_PER_PASS = 500
 
 
-def _name(facts: Facts) -> str:
-    return f"{facts['topic']}-{facts['partition']}"
+def _name(facts: SlotFacts) -> str:
+    return f"{facts.topic}-{facts.partition}"
 
 
 @dataclass(slots=True)
@@ -134,14 +136,14 @@ class Retention:
                 self._remove(removal)
             self._shm.beat()
 
-    def _directory(self, facts: Facts) -> str:
+    def _directory(self, facts: SlotFacts) -> str:
         # Not a Path: a Path interns its parts, which for ten thousand logs would take a megabyte more.
-        return f"{self._log_dirs[facts['log_dir']]}/{partition_directory_name(facts['topic'], facts['partition'])}"
+        return f"{self._log_dirs[facts.log_dir]}/{partition_directory_name(facts.topic, facts.partition)}"
 
-    def _list(self, slot: int, facts: Facts) -> _Listing:
+    def _list(self, slot: int, facts: SlotFacts) -> _Listing:
         """The directory's content; the former listing if the slot's generation is still the same. Raises OSError."""
         known = self._listed.get(slot)
-        if known is not None and known.generation == facts["generation"]:
+        if known is not None and known.generation == facts.generation:
             return known
         if known is None:
             native.settle_intent(
@@ -159,18 +161,18 @@ class Retention:
                     aside[entry.path] = seen.get(entry.path, self._clock())
                 elif parsed.kind == LOG and not parsed.state:
                     bases.append(parsed.base_offset)
-        listing = self._listed[slot] = _Listing(facts["generation"], tuple(sorted(bases)), aside or None)
+        listing = self._listed[slot] = _Listing(facts.generation, tuple(sorted(bases)), aside or None)
         return listing
 
-    def _segments(self, slot: int, facts: Facts) -> list[Segment]:
+    def _segments(self, slot: int, facts: SlotFacts) -> list[Segment]:
         """All segments of the log, ascending, the active one last; empty if the log changed meanwhile. Raises OSError."""
-        bases = [base for base in self._list(slot, facts).bases if base <= facts["segment_base"]]
-        if not bases or bases[-1] != facts["segment_base"]:
+        bases = [base for base in self._list(slot, facts).bases if base <= facts.segment_base]
+        if not bases or bases[-1] != facts.segment_base:
             return []  # the next pass handles the log
         directory = self._directory(facts)
-        ends = [*bases[1:], facts["log_end_offset"]]
+        ends = [*bases[1:], facts.log_end_offset]
         return [
-            Segment(directory, base, end, facts if base == facts["segment_base"] else None)
+            Segment(directory, base, end, facts if base == facts.segment_base else None)
             for base, end in zip(bases, ends, strict=True)
         ]
 
@@ -182,8 +184,8 @@ class Retention:
         :raises OSError: a file could not be read.
         :raises ValueError: a segment is corrupt.
         """
-        facts = native.facts(slot)
-        if facts is None or self._shm.log_dir_offline(facts["log_dir"]):
+        facts = slot_facts.of_open_log(slot)
+        if facts is None or self._shm.log_dir_offline(facts.log_dir):
             return None
         try:
             segments = self._segments(slot, facts)
@@ -200,49 +202,49 @@ class Retention:
             if question is not None:
                 questions.append(question)
         if count and count == len(segments):
-            end = facts["log_end_offset"]
-            rolled = native.roll(slot, facts["segment_base"], end, incarnation=facts["incarnation"]) == "ok"
+            end = facts.log_end_offset
+            rolled = native.roll(slot, facts.segment_base, end, incarnation=facts.incarnation) == "ok"
             count -= not rolled  # another process appended meanwhile, so the active segment has not expired
         keep = segments[count - 1].end_offset if count else -1
         return self._advance(slot, facts, segments[:count], keep, max(keep, first_offset), why)
 
-    def _first_young(self, facts: Facts, segments: Sequence[Segment], now_ms: int) -> int:
+    def _first_young(self, facts: SlotFacts, segments: Sequence[Segment], now_ms: int) -> int:
         """The log start offset by odradek.retention.exact, within the segments that stay; -1 if the setting is off or no
         record is young enough."""
-        if not (facts["exact"] and facts["delete"] and facts["retention_ms"] >= 0 and segments):
+        if not (facts.exact_retention and facts.delete and facts.retention_ms >= 0 and segments):
             return -1
-        limit_ms = now_ms - facts["retention_ms"]
+        limit_ms = now_ms - facts.retention_ms
         offset = first_young_offset(self._directory(facts), segments, facts, limit_ms, self._shm.beat)
-        return -1 if offset is None else min(offset, facts["high_watermark"])
+        return -1 if offset is None else min(offset, facts.high_watermark)
 
-    def _has_changed(self, slot: int, facts: Facts) -> bool:
+    def _has_changed(self, slot: int, facts: SlotFacts) -> bool:
         """Whether the log was deleted, compacted, truncated or rolled meanwhile."""
-        newer = native.facts(slot)
-        return newer is None or newer["generation"] != facts["generation"]
+        newer = slot_facts.of_open_log(slot)
+        return newer is None or newer.generation != facts.generation
 
     def _plan_answer(self, answer: Answer) -> _Removal | None:
         """Like `_plan`, for segments that the deletion policy chose. Raises OSError."""
-        facts = native.facts(answer.slot)
-        if facts is None or facts["incarnation"] != answer.incarnation or self._shm.log_dir_offline(facts["log_dir"]):
+        facts = slot_facts.of_open_log(answer.slot)
+        if facts is None or facts.incarnation != answer.incarnation or self._shm.log_dir_offline(facts.log_dir):
             return None
         segments = self._segments(answer.slot, facts)
         leading = [segment for segment in segments if segment.base_offset < answer.keep]
         is_prefix = bool(leading) and leading[-1].end_offset == answer.keep and not leading[-1].is_active
-        if not is_prefix or answer.keep > facts["high_watermark"]:
+        if not is_prefix or answer.keep > facts.high_watermark:
             return None  # the log changed since the policy was called: the next pass calls it again
         return self._advance(answer.slot, facts, leading, answer.keep, answer.keep, KEY)
 
     def _advance(
-        self, slot: int, facts: Facts, removed: Sequence[Segment], keep: int, log_start: int, why: str
+        self, slot: int, facts: SlotFacts, removed: Sequence[Segment], keep: int, log_start: int, why: str
     ) -> _Removal | None:
         """Raise the log start offset. Returns the removal to carry out when it is durable; None if there is nothing to do.
 
         :param removed: the segments to remove, oldest first. :param keep: the base offset of the first segment that stays.
         :raises OSError: a file could not be read.
         """
-        if not removed and log_start <= facts["log_start_offset"]:
+        if not removed and log_start <= facts.log_start_offset:
             return None
-        result, reached = native.advance(slot, log_start, incarnation=facts["incarnation"])
+        result, reached = native.advance(slot, log_start, incarnation=facts.incarnation)
         if result != "ok":
             log.info("retention removes nothing from %s: the log is %s", _name(facts), result)
             return None
@@ -255,7 +257,7 @@ class Retention:
             log.debug("%s: the log start offset is now %d (odradek.retention.exact)", _name(facts), reached)
         sizes = [segment.size for segment in removed]
         bases = [segment.base_offset for segment in removed] + [keep]
-        return _Removal(slot, facts["incarnation"], facts["log_dir"], bases, sizes)
+        return _Removal(slot, facts.incarnation, facts.log_dir, bases, sizes)
 
     def _make_durable(self, numbers: set[int]) -> set[int]:
         """Write the log start offsets of the log directories with these numbers, before files are renamed: after the removal, a
@@ -315,15 +317,15 @@ class Retention:
                 continue
             if listed is not None and listed.generation == generation and not listed.aside:
                 continue
-            facts = native.facts(slot)
-            if facts is None or self._shm.log_dir_offline(facts["log_dir"]):
+            facts = slot_facts.of_open_log(slot)
+            if facts is None or self._shm.log_dir_offline(facts.log_dir):
                 continue
-            if listed is None or listed.generation != facts["generation"]:
+            if listed is None or listed.generation != facts.generation:
                 room -= 1
                 if room < 0:
                     return  # the next pass continues
             try:
-                delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
+                delay_ms = facts.file_delete_delay_ms if disks[facts.log_dir] == DiskState.DISK_ROOMY else None
                 self._remove_aside(self._list(slot, facts), delay_ms)
             except OSError as error:
                 name = partition_name(slot)

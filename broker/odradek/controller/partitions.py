@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState
@@ -227,7 +228,7 @@ class LocalPartitions:
         for name, partition, slot in slots.in_use():
             topic = topics.get(name)
             if topic is None:
-                topic = topics[name] = KeptTopic(bytes(slots.describe(slot)["topic_id"]), [], [])
+                topic = topics[name] = KeptTopic(bytes(slot_facts.describe(slot).topic_id), [], [])
             settled = slots.state_of(slot) != SlotState.SLOT_LOADING
             (topic.settled if settled else topic.unsettled).append(partition)
         return topics
@@ -274,12 +275,12 @@ class LocalPartitions:
         if not self._table.path(slot).exists():
             self.open(slot, clean=True, begin_epoch=begin_epoch)
             return
-        state = slots.describe(slot)
-        checkpoints, key = self._checkpoints(known, state["log_dir"]), (state["topic"], state["partition"])
+        state = slot_facts.describe(slot)
+        checkpoints, key = self._checkpoints(known, state.log_dir), (state.topic, state.partition)
         point, start = checkpoints.recovery_points.get(key, 0), checkpoints.log_start_offsets.get(key, 0)
-        if state["log_end_offset"] > 0:  # it was open before, and the device may have less than the checkpoint says
-            point = min(point, max(state["flushed_offset"], 0))
-        start = max(state["log_start_offset"], start)
+        if state.log_end_offset > 0:  # it was open before, and the device may have less than the checkpoint says
+            point = min(point, max(state.flushed_offset, 0))
+        start = max(state.log_start_offset, start)
         checkpoints = Checkpoints({key: point}, {key: start}, checkpoints.cleaner_offsets)
         self.open(slot, checkpoints, clean=False, begin_epoch=begin_epoch)
 
@@ -369,9 +370,9 @@ class LocalPartitions:
         """
         epochs = {}
         for topic, partition, slot in waiting:
-            state = slots.describe(slot)
-            if state["begun_epoch"] == BegunEpoch.EPOCH_KEPT and self._table.path(slot).exists():
-                epochs[topic, partition] = (slot, int(state["leader_epoch"]))
+            state = slot_facts.describe(slot)
+            if state.begun_epoch == BegunEpoch.EPOCH_KEPT and self._table.path(slot).exists():
+                epochs[topic, partition] = (slot, int(state.leader_epoch))
         return epochs
 
     def open_waiting(self, waiting: Iterable[tuple[str, int, int]], begin_epoch: BeginEpoch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek._ext.partition import slots
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.overview import Partition
 from odradek.storage import file_names
@@ -75,8 +75,8 @@ class LogSizes:
                         segments += 1
         except (FileNotFoundError, NotADirectoryError):
             return  # deleted, or renamed, since the slot was read
-        state = slots.describe(row.slot)
-        if (state["incarnation"], state["generation"]) == row[
+        state = slot_facts.describe(row.slot)
+        if (state.incarnation, state.generation) == row[
             2:4
         ]:  # else the log rolled meanwhile: measured by the next call
             self._put(row, total, segments)

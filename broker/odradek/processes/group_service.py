@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import odradek._ext.partition.slots as slots
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek import clock
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
@@ -226,9 +226,9 @@ class GroupService:
         topic = self._topics.get(CONSUMER_OFFSETS)
         led: dict[int, tuple[int, int, int]] = {}
         for partition, slot in topic.partitions() if topic is not None else ():
-            state = slots.describe(slot)
-            if state["state"] == SlotState.SLOT_ONLINE and state["role"] == Role.ROLE_LEADER:
-                led[partition] = slot, state["incarnation"], state["leader_epoch"]
+            state = slot_facts.describe(slot)
+            if state.state == SlotState.SLOT_ONLINE and state.role == Role.ROLE_LEADER:
+                led[partition] = slot, state.incarnation, state.leader_epoch
         if led and topic is not None:
             self._create_groups(topic.count)
         for partition, (group_log, _) in list(self._led.items()):
@@ -303,7 +303,7 @@ class GroupService:
         began, records = self._timers.now_ms(), 0
         while True:
             try:
-                end = slots.describe(group_log.place[0])["log_end_offset"]
+                end = slot_facts.describe(group_log.place[0]).log_end_offset
                 pieces = read_records(group_log.place[0], self._log_dirs)
                 records = 0
                 while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:

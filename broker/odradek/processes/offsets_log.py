@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
@@ -306,22 +307,22 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]
     :raises OSError: the log cannot be read, contains a corrupt batch, or ends before the log end: groups built from it would
         lose committed offsets.
     """
-    state = slots.describe(slot)
-    end = state["log_end_offset"]
-    directory = log_dirs[state["log_dir"]] / partition_directory_name(state["topic"], state["partition"])
-    generation = state["generation"]
-    reached = state["log_start_offset"]
+    state = slot_facts.describe(slot)
+    end = state.log_end_offset
+    directory = log_dirs[state.log_dir] / partition_directory_name(state.topic, state.partition)
+    generation = state.generation
+    reached = state.log_start_offset
     try:
         for path in sorted(directory.glob("*.log")):
             reached = max(reached, int(path.stem))  # compaction may have taken the last records of the segment before
             if reached >= end:
                 break
-            for upto, piece in _read_file(path, state["log_start_offset"], end):
+            for upto, piece in _read_file(path, state.log_start_offset, end):
                 reached = upto
                 yield piece
     except FileNotFoundError as error:
         raise LogMoved(f"{error.filename} was removed") from error
-    if slots.describe(slot)["generation"] != generation:
+    if slot_facts.describe(slot).generation != generation:
         raise LogMoved("its segments changed")
     if reached < end:
         raise OSError(errno.EIO, f"the log ends at offset {reached}, expected {end}", str(directory))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import BegunEpoch, SlotState
@@ -207,13 +208,11 @@ class PartitionTable:
 
     def delete(self, slot: int) -> None:
         """Take a partition out of service and rename its directory, which the cleaner removes later."""
-        state = slots.describe(slot)
-        if state["state"] in (SlotState.SLOT_FREE, SlotState.SLOT_DELETED):
+        state = slot_facts.describe(slot)
+        if state.state in (SlotState.SLOT_FREE, SlotState.SLOT_DELETED):
             return
-        slot_life.delete(
-            slot, os.fsencode(file_names.marked_directory_name(state["topic"], state["partition"], "delete"))
-        )
-        self._in_use().put(state["topic"], state["partition"], -1)
+        slot_life.delete(slot, os.fsencode(file_names.marked_directory_name(state.topic, state.partition, "delete")))
+        self._in_use().put(state.topic, state.partition, -1)
 
     def forget(self, deleted: Collection[tuple[str, int]]) -> None:
         """Remove the lines of deleted partitions from the checkpoints of all log directories. Raises OSError."""
@@ -239,13 +238,13 @@ def _epoch_to_begin(slot: int, loaded: LoadedLog, lost: bool) -> int | None:
     A log that was open before has lost records if it ends before its last commit. The slot still contains this commit after an
     attempt that truncated the log and failed.
     """
-    state = slots.describe(slot)
-    current: int = state["leader_epoch"]
+    state = slot_facts.describe(slot)
+    current: int = state.leader_epoch
     newest: int = loaded.epochs[-1][0] if loaded.epochs else -1
     if newest > current:
         return newest + 1
-    lost = lost or loaded.log_end_offset < state["log_end_offset"]
-    return current + 1 if lost and state["begun_epoch"] == BegunEpoch.EPOCH_KEPT else None
+    lost = lost or loaded.log_end_offset < state.log_end_offset
+    return current + 1 if lost and state.begun_epoch == BegunEpoch.EPOCH_KEPT else None
 
 
 def _sync(slot: int, path: str) -> None:

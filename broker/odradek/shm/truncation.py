@@ -10,6 +10,7 @@ recovery point ignores the recovery point. Kafka, too, writes the checkpoint aft
 from collections.abc import Sequence
 from pathlib import Path
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.shm.checkpoints import lower_cleaner_offset, write_checkpoints
@@ -25,9 +26,9 @@ def truncate(shm: SharedMemory, log_dirs: Sequence[Path], slot: int, offset: int
     :raises CorruptCheckpointError: a checkpoint does not follow its format.
     """
     slots.truncate(slot, offset, leader_epoch=leader_epoch)
-    state = slots.describe(slot)
-    log_dir, end = state["log_dir"], int(state["log_end_offset"])
-    lower_cleaner_offset(log_dirs[log_dir], (state["topic"], state["partition"]), end)
+    state = slot_facts.describe(slot)
+    log_dir, end = state.log_dir, int(state.log_end_offset)
+    lower_cleaner_offset(log_dirs[log_dir], (state.topic, state.partition), end)
     if write_checkpoints(shm, log_dirs, only=log_dir):
         raise OSError(f"cannot write the recovery point of a log in {log_dirs[log_dir]} after its truncation")
     return end
