@@ -31,8 +31,8 @@ What is stored, as one record with the generation, the assignor, the leader, the
     - the empty generation after the last member left; no request waits for it, the next join replaces it;
     - the new member id of a static member in a Stable group, before its JoinGroup is answered.
 
-What survives the death of the coordinator: the last stored generation, as Stable (Empty without members). Sessions start in
-full when the log is loaded. A rebalance that was in progress is lost: its members get UNKNOWN_MEMBER_ID or
+What survives the death of the coordinator: the last stored generation, in state Stable (Empty without members). Sessions start
+in full when the log is loaded. A rebalance that was in progress is lost: its members get UNKNOWN_MEMBER_ID or
 ILLEGAL_GENERATION from the next coordinator, and join again. Pending ids and the history are lost, too. Static members are
 `unconfirmed` until their first request, see `fencing.py`.
 

@@ -18,8 +18,8 @@ States of the group (Kafka's names; derived from the epochs, not stored):
 
 States of a member (`ConsumerMember.reconcile` makes the steps, at the member's own heartbeats):
 
-    STABLE                 owns `assigned`. If its epoch is behind: with partitions outside the target -> UNREVOKED_PARTITIONS,
-                           otherwise it gets the assignment epoch and the free partitions of its target
+    STABLE                 owns `assigned`. If its epoch is below the assignment epoch: with partitions outside the target
+                           -> UNREVOKED_PARTITIONS, otherwise it gets the assignment epoch and the free partitions of its target
     UNREVOKED_PARTITIONS   must release `revoking`; the epoch stays. A heartbeat that no longer reports them completes the step.
                            After its rebalance timeout the member is removed (`revocation` deadline)
     UNRELEASED_PARTITIONS  has the assignment epoch and waits for partitions that other members still hold; each heartbeat
@@ -38,10 +38,10 @@ a member's assignment, epoch and state (`consumer_records.py`). An event without
 because its response may depend on them. If an append fails, the group in memory is ahead of its log, so its partition is
 loaded again.
 
-What survives the death of the coordinator: all of these, thus every epoch, target and assignment; members continue with
-their next heartbeat. Sessions and revocation deadlines start in full when the log is loaded (`loaded`). Lost are the history
-and the time of the last assignment: the next due target is computed without waiting for the interval. Until its first
-request a member is not `confirmed`, see `fencing.py`.
+What survives the death of the coordinator: the records, and so every epoch, target and assignment; members continue with
+their next heartbeat. Sessions and revocation deadlines start in full when the log is loaded (`loaded`). The history is lost,
+and the time of the last assignment: the next target is computed without waiting for the interval. Until its first request a
+member is not `confirmed`, see `fencing.py`.
 
 State machine without I/O; runs in the coordinator's loop, its only protection.
 """
@@ -51,7 +51,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from odradek.groups import consumer_records as written
+from odradek.groups import consumer_records
 from odradek.groups.assignors import ASSIGNORS, Place, Subscriber
 from odradek.groups.consumer_member import (
     JOINING,
@@ -187,7 +187,7 @@ class ConsumerGroup:
             self._holdings.holder_of,
         ):
             self.hold(member)
-            changes.append(written.current_record(self, member))
+            changes.append(consumer_records.current_record(self, member))
         self._watch(member)
         # A full heartbeat, and a join, get the assignment even if it is unchanged: the member may have lost the last response.
         unchanged = member.reported_assignment is member.assigned or member.reported_assignment == member.assigned
@@ -244,9 +244,9 @@ class ConsumerGroup:
             target = self.target.pop(old.member_id, None)
             if target is not None:
                 self.target[member.member_id] = target
-                changes.append(written.target_record(self, member.member_id))
+                changes.append(consumer_records.target_record(self, member.member_id))
             member.client_id, member.client_host = request.client_id, request.client_host
-            changes.append(written.member_record(self, member))
+            changes.append(consumer_records.member_record(self, member))
         self.admit(member)
         self.hold(member)
         kind = "came back" if old is not None else "joined"
@@ -288,7 +288,7 @@ class ConsumerGroup:
         changed = subscription != (member.topics, member.pattern, member.assignor)
         now = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
         if changed or before != now or former_classic != member.classic:
-            changes.append(written.member_record(self, member))
+            changes.append(consumer_records.member_record(self, member))
         if changed:
             self._subscriptions.changed()
         metadata_hash = self._subscriptions.hash(self.members)
@@ -299,7 +299,7 @@ class ConsumerGroup:
 
     def _raise_epoch(self, changes: list[Record]) -> None:
         self.epoch += 1
-        changes.append(written.group_record(self))
+        changes.append(consumer_records.group_record(self))
 
     def _assign(self, changes: list[Record]) -> None:
         """Compute the target of the group epoch if it is due.
@@ -330,9 +330,9 @@ class ConsumerGroup:
         for member_id, places in target.items():
             if self.target.get(member_id) != places:
                 self.target[member_id] = frozenset(places)
-                changes.append(written.target_record(self, member_id))
+                changes.append(consumer_records.target_record(self, member_id))
         self.assignment_epoch = self.epoch
-        changes.append(written.target_epoch_record(self, self._timers.wall_ms()))
+        changes.append(consumer_records.target_epoch_record(self, self._timers.wall_ms()))
         self._record_event("assigned", why=f"epoch {self.epoch}, {self.assignor}")
 
     @property
@@ -379,7 +379,7 @@ class ConsumerGroup:
 
     def all_records(self) -> list[Record]:
         """The records of the whole group."""
-        return written.all_records(self, self._timers.wall_ms())
+        return consumer_records.all_records(self, self._timers.wall_ms())
 
     def release_instance(self, instance_id: str) -> None:
         """Release an instance id for a static member that returns without having left; the former holder loses it."""
@@ -416,7 +416,7 @@ class ConsumerGroup:
             member.state = MemberState.STABLE
             if member.revocation is not None:
                 member.revocation.clear()
-            changes: list[Record] = [written.current_record(self, member)]
+            changes: list[Record] = [consumer_records.current_record(self, member)]
             self._record_event("left for a while", member)
         else:
             changes = self._remove(member)
@@ -465,16 +465,16 @@ class ConsumerGroup:
             del self.static_members[member.instance_id]
         self._holdings.release(member_id)
         self._subscriptions.changed()
-        return written.tombstones_of_member(self.group_id, member_id)
+        return consumer_records.tombstones_of_member(self.group_id, member_id)
 
     def tombstones(self) -> list[Record]:
         """The tombstones of the group and of its members."""
         of_members = [
             tombstone
             for member_id in self.members
-            for tombstone in written.tombstones_of_member(self.group_id, member_id)
+            for tombstone in consumer_records.tombstones_of_member(self.group_id, member_id)
         ]
-        return [*of_members, *written.tombstones_of_group(self.group_id)]
+        return [*of_members, *consumer_records.tombstones_of_group(self.group_id)]
 
     def die(self, error: ErrorCode) -> None:
         """End the group: it is deleted or coordinated elsewhere. `error` is not used: requests wait only for appends."""

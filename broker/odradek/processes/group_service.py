@@ -119,20 +119,20 @@ class LiveConsumerSettings:
         if self._seen is None or self._seen[0] is not settings or self._seen[1] is not groups:
             self._seen = settings, groups
             self._of_broker, self._of_group = consumer_settings_of(self._config), {}
-        own = groups.get(group_id)
-        if own is None:
+        overrides = groups.get(group_id)
+        if overrides is None:
             return self._of_broker
-        known = self._of_group.get(group_id)
-        if known is None:
-            values = group_values(self._config, own)
-            session, beat, assignment = (cast(int, values[f"consumer.{name}.ms"]) for name in OF_GROUP)
-            known = self._of_group[group_id] = replace(
+        group_settings = self._of_group.get(group_id)
+        if group_settings is None:
+            values = group_values(self._config, overrides)
+            session_ms, heartbeat_ms, assignment_ms = (cast(int, values[f"consumer.{name}.ms"]) for name in OF_GROUP)
+            group_settings = self._of_group[group_id] = replace(
                 self._of_broker,
-                session_timeout_ms=session,
-                heartbeat_interval_ms=beat,
-                assignment_interval_ms=assignment,
+                session_timeout_ms=session_ms,
+                heartbeat_interval_ms=heartbeat_ms,
+                assignment_interval_ms=assignment_ms,
             )
-        return known
+        return group_settings
 
 
 class KnownTopics:
