@@ -1,5 +1,5 @@
 """A follower's changes to its log: it appends the records that its leader sent, and cuts off records that the leader does not
-have."""
+have. No caller yet: replication."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 

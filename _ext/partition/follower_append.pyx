@@ -1,6 +1,6 @@
 """A follower's changes to its log; see follower_append.pxd.
 
-Each function takes and releases the slot's lock; no GIL, no allocation.
+Each function takes and releases the slot's lock; no GIL, no allocation. No caller yet: replication.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t

@@ -376,7 +376,7 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
 def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
              in_sync):
     """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the current
-    one.
+    one. No caller yet: replication.
 
     :raises SlotChanged: another incarnation, or a leader or partition epoch older than the slot's.
     :raises OSError: the leader-epoch checkpoint could not be written; the slot is then OFFLINE, or LOADING if only disk space

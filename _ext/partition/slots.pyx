@@ -281,7 +281,10 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
 
 
 def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):
-    """Append what a leader sent, as a follower. Returns the log end offset afterwards. :raises SlotChanged: with the reason."""
+    """Append what a leader sent, as a follower. Returns the log end offset afterwards. No caller yet: replication.
+
+    :raises SlotChanged: with the reason.
+    """
     cdef AppendOutcome outcome
     cdef AppendResult result
     cdef int64_t size = len(data), now = now_ms()
@@ -310,7 +313,7 @@ def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1):
 
 
 def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1):
-    """Advance the high watermark. :raises SlotChanged: with the reason."""
+    """Advance the high watermark. No caller yet: replication. :raises SlotChanged: with the reason."""
     cdef AppendResult result
     cdef uint32_t expected = slot_at(index).incarnation
     with nogil:

@@ -51,7 +51,7 @@ cpdef enum SlotState:
     SLOT_LOADING = 1
     SLOT_ONLINE = 2
     SLOT_OFFLINE = 3              # its log directory or its log failed: KAFKA_STORAGE_ERROR
-    SLOT_DELETED = 4              # reusable when every process has confirmed a newer metadata version [R 8]
+    SLOT_DELETED = 4              # reusable when every living worker has confirmed a newer metadata version [R 8.2]
     SLOT_REMOTE = 5               # leader and replicas are other brokers: only metadata
 
 cpdef enum DiskState:             # of the file system under a log directory
