@@ -150,12 +150,13 @@ test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer an
 bench: build-dev .build/gen ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench
 
-lint: build-dev ## ruff, mypy, cython-lint, and the direction of imports
+lint: build-dev ## ruff, mypy, cython-lint, the direction of imports, the stubs of the native modules
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/cython-lint _ext
 	@$(BIN)/python tools/native_layers.py
+	@$(BIN)/python tools/native_stubs.py --check
 	@$(BIN)/lint-imports --no-logo >.build/imports.log 2>&1 || { cat .build/imports.log >&2; exit 1; }
 
 install-systemd: ## the broker as a systemd service (as root; OPTIONS="--with-report --enable"; docs/systemd.md)

@@ -68,7 +68,7 @@ class BuildNativeModules(build_ext):
 
     def get_source_files(self) -> list[str]:
         """What an sdist holds. MANIFEST.in cannot name it: setuptools finds files through one of two paths to a directory."""
-        return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.h") for path in DIRECTORY.rglob(pattern))
+        return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.pyi", "*.h") for path in DIRECTORY.rglob(pattern))
 
     def build_extensions(self) -> None:
         generated = cythonize(

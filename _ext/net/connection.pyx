@@ -50,7 +50,7 @@ cdef enum:
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
 
-def client_name(str peer not None, str client_id):
+def client_name(str peer not None, client_id: str | None) -> str:
     """A client's name for log lines: "127.0.0.1:40000 (client id app)". Unprintable characters, which could forge a line, are escaped.
 
     :param peer: its address and port. :param client_id: from its last request; None if no request was read, or it had no client id.

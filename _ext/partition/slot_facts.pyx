@@ -23,7 +23,7 @@ cdef class SlotFacts:
         return f"<SlotFacts of {self.topic}-{self.partition}, offsets {self.log_start_offset} to {self.log_end_offset}>"
 
 
-def describe(uint32_t index):
+def describe(uint32_t index) -> SlotFacts:
     """Return the facts of a slot, also of a free or failed one. Raises IndexError if the table has no such slot."""
     cdef SlotFacts facts = SlotFacts.__new__(SlotFacts)
     cdef Slot* slot = checked_slot(index)
@@ -34,7 +34,7 @@ def describe(uint32_t index):
     return facts
 
 
-def of_open_log(uint32_t index):
+def of_open_log(uint32_t index) -> SlotFacts | None:
     """Return the facts of a slot; None if it has no open log. Raises IndexError if the table has no such slot."""
     facts = describe(index)
     return facts if (<SlotFacts>facts).state == SLOT_ONLINE else None

@@ -36,6 +36,9 @@ class BadMessageError(ValueError):
     """A message set, or a batch to convert, has a wrong format. `code`: Kafka's error code; `position`: in bytes from the start
     of the data (for an inner message, of the wrapper's set)."""
 
+    code: int
+    position: int
+
     def __init__(self, code, position, reason=None):
         super().__init__(f"at byte {position}: {reason or REASONS.get(code, 'bad message')}")
         self.code = code

@@ -90,6 +90,21 @@ class ProcessInfo:
         "connections_accepted", "kept_bytes", "locked_slot", "locked_since_ms", "confirmed_version", "request",
     )
 
+    index: int
+    pid: int
+    kind: ProcessKind
+    state: ProcessState
+    incarnation: int
+    started_ms: int
+    progress: int
+    connections: int
+    connections_accepted: int
+    kept_bytes: int
+    locked_slot: int
+    locked_since_ms: int
+    confirmed_version: int
+    request: dict | None
+
     def __repr__(self):
         return "ProcessInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
 
@@ -421,7 +436,7 @@ cdef class SharedMemory:
         the_region.header.broker_id = value
 
     @property
-    def cluster_id(self):
+    def cluster_id(self) -> str:
         return bytes(the_region.header.cluster_id[:64]).split(b"\0")[0].decode()
 
     @cluster_id.setter

@@ -14,8 +14,18 @@ from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, C
 from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_crc, scan_file, scan_window
 
 # The subjects of notes; `odradek.storage.verify` has the texts and the meaning of `value`.
-FRAMING, CRC, OFFSET_BACK, GAP, EPOCH_BACK, RECORDS, HEADER, RANGE = range(1, 9)
-INDEX_POSITION, INDEX_OFFSET, TIME_OFFSET, TIME_STAMP = range(9, 13)
+FRAMING = 1
+CRC = 2
+OFFSET_BACK = 3
+GAP = 4
+EPOCH_BACK = 5
+RECORDS = 6
+HEADER = 7
+RANGE = 8
+INDEX_POSITION = 9
+INDEX_OFFSET = 10
+TIME_OFFSET = 11
+TIME_STAMP = 12
 EPOCH = 100
 
 cdef enum:

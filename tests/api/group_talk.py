@@ -3,7 +3,6 @@
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
-
 from odradek.protocol import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (

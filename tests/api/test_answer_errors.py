@@ -1,8 +1,8 @@
 """The error codes of a response: decoded, and encoded, as needed to count errors of forwarded requests."""
 
 import pytest
-from odradek._ext.protocol.encoder import encode
 
+from odradek._ext.protocol.encoder import encode
 from odradek.api.answer_errors import error_position, errors_of, leads_with_error
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY

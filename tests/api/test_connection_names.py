@@ -1,8 +1,8 @@
 """Log lines about a connection contain its client's address and client id."""
 
 import pytest
-from odradek._ext.net.connection import client_name
 
+from odradek._ext.net.connection import client_name
 from odradek.net.forward_frames import ForwardContext
 from odradek.protocol.schemas import fetch
 from tests.api.worker_harness import HandWorker

@@ -1,8 +1,8 @@
 """Fetches with a replica id, executed step by step: which records they read, and which replicas are refused."""
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from odradek._ext.api.fetch_sessions import FetchSessions
 
+from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker, nothing_came

@@ -9,8 +9,8 @@ import time
 import tracemalloc
 
 import pytest
-from odradek._ext.net.kept_memory import KeptMemory
 
+from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.partition import slots
 from odradek.protocol import decode
 from odradek.protocol.schemas import fetch, produce

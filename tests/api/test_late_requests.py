@@ -4,8 +4,8 @@ import socket
 import time
 
 import pytest
-from odradek._ext.net.late_requests import unawaited
 
+from odradek._ext.net.late_requests import unawaited
 from odradek._ext.partition import slots
 from odradek.protocol import encode_frame
 from odradek.protocol.schemas import (

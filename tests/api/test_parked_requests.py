@@ -5,8 +5,8 @@ import select
 import time
 
 import pytest
-from odradek._ext.api.fetch_context import FetchPartition
 
+from odradek._ext.api.fetch_context import FetchPartition
 from odradek._ext.partition import slots
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, fetch, produce

@@ -18,7 +18,6 @@ from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.shm.topics import TopicDirectory
-
 from odradek.api.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare

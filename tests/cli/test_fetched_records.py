@@ -5,8 +5,8 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 
+from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 from odradek.cli.direct_reading import record_reader
 from odradek.cli.record_format import printer
 from odradek.storage.batch import ABORT, COMMIT, LOG_APPEND_TIME, TRANSACTIONAL, Record, build_batch, build_end_marker

@@ -5,8 +5,8 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
 
+from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
 from odradek.storage.batch import read_batch
 from odradek.storage.compression import compress
 

@@ -7,8 +7,8 @@ import pytest
 from click import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek._ext.records.record_printing import RecordPrinter
 
+from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.output import when
 from odradek.cli.record_format import printer
 

@@ -5,9 +5,9 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
+
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.records.line_batches import RecordBatches
-
 from odradek.cli import sending
 from odradek.cli.direct_reading import DirectConsumer, record_reader
 from odradek.cli.interrupt import Interruption

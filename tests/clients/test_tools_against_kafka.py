@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from odradek._ext.api.offset_commits import partition_for
 
+from odradek._ext.api.offset_commits import partition_for
 from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, subscription
 from tests.clients.kafka_peer import Peer

@@ -4,12 +4,12 @@ import json
 import random
 import uuid
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import slots
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
-
-from odradek._ext.partition import slots
 from odradek.config.broker_config import resolve
 from odradek.controller import topics
 from odradek.controller.assignment import Broker

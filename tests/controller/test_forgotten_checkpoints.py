@@ -3,9 +3,9 @@
 import fcntl
 import os
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek.shm.checkpoints as checkpoints
 from odradek._ext.partition import slot_upkeep, slots
 from odradek.controller.topics import NewTopic

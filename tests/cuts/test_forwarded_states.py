@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 import uvloop
-from odradek._ext.shm.topics import TopicDirectory
 
+from odradek._ext.shm.topics import TopicDirectory
 from odradek.net.forward_frames import ForwardReply, Status
 from odradek.net.forward_server import ForwardServer
 from tests.cuts.cutting import CUTS

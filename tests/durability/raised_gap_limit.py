@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
-
 from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek.storage.checkpoints import read_gap_limit
 from tests.durability.conftest import Syncs

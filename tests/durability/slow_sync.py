@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
-
 from odradek._ext.partition import flushing, slots
 from tests.durability.conftest import Syncs
 from tests.shm.one_broker import OneBroker, batch

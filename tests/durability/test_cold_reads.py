@@ -4,9 +4,9 @@ import os
 from contextlib import ExitStack
 
 import pytest
-from odradek._ext.storage.page_cache import is_resident
 
 from odradek._ext.partition import flushing, slots
+from odradek._ext.storage.page_cache import is_resident
 from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.wire import batch, fetch_request, produce_request, values

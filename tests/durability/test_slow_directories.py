@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.layout import ProcessKind
 
+from odradek._ext.shm.layout import ProcessKind
 from tests.durability.test_flush_messages import SYNCED, TOPIC, nothing_came, send, told
 from tests.durability.test_slow_syncs import memory_of
 from tests.waiting import until

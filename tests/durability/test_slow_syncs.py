@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
-
 from odradek.processes.children import waits_for_device
 from odradek.processes.waiting_beats import WaitingBeats
 from tests.durability.test_flush_messages import TOPIC, send, told

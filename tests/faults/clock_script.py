@@ -9,7 +9,6 @@ from pathlib import Path
 
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
-
 from odradek._ext.partition import slots
 from tests.faults.shifted_clock import HOUR_S, ShiftedClock
 from tests.shm.one_broker import OneBroker, batch

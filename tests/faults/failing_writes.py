@@ -12,10 +12,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.segments import load_log
-
-from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek.cleaner import shutdown
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm import checkpoints

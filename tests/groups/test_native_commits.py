@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek._ext.api.offset_commits import join, partition_for, read
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.shm.topics import TopicDirectory
-
 from odradek.api import offset_commit as api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall

@@ -7,7 +7,6 @@ from typing import Any
 
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
-
 from odradek.metrics import pages
 from odradek.testing import Broker
 from tests import waiting

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from odradek._ext.shm import metering
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.meter_reading import PageInMotion
 from odradek._ext.shm.shared_memory import SharedMemory
-
-from odradek._ext.shm import metering
 from odradek.metrics import pages
 
 HOUR_MS = 3_600_000

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from odradek._ext.shm.layout import ProcessKind
 
+from odradek._ext.shm.layout import ProcessKind
 from odradek.protocol.schemas import api_versions, heartbeat, join_group, metadata
 from odradek.testing import Broker
 from tests import waiting

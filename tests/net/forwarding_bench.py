@@ -4,13 +4,13 @@ import asyncio
 import socket
 
 import pytest
+
 from odradek._ext.api.fetch import Fetching
 from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.produce import Producing
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
-
 from odradek.api.routes import ROUTES
 from odradek.net.forward import ForwardClient
 from odradek.net.forward_server import ForwardServer

@@ -6,8 +6,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from odradek._ext.net.connection import FrameResult
 
+from odradek._ext.net.connection import FrameResult
 from tests.net.connection_driver import Driver, EchoHandler, framed
 
 

@@ -10,11 +10,11 @@ import tracemalloc
 
 import pytest
 import uvloop
+
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.output import FileSlice
 from odradek._ext.storage.page_cache import ColdReader, is_resident
-
 from tests.net.connection_driver import Driver, EchoHandler, framed
 
 TRIES = 100

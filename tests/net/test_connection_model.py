@@ -5,9 +5,9 @@ import struct
 from collections import deque
 
 import pytest
+
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.output import FileSlice
-
 from tests.net.connection_driver import Driver, EchoHandler, framed
 
 KINDS = ["now", "join", "wait", "alone", "slice", "large"]

@@ -8,9 +8,9 @@ import struct
 import tracemalloc
 
 import pytest
+
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.output import FileSlice
-
 from tests.net.connection_driver import Driver, EchoHandler, framed
 
 PENDING = FrameResult.FRAME_PENDING

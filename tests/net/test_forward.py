@@ -11,8 +11,8 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek._ext.net.forward_frames import FrameCutter
 
+from odradek._ext.net.forward_frames import FrameCutter
 from odradek.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
 from odradek.net.forward_frames import (
     ForwardContext,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import uvloop
+
 from odradek._ext.net.forwarding import Route
 from odradek._ext.shm.topics import TopicDirectory
-
 from odradek.api.routes import ROUTES
 from odradek.net.forward_frames import Status
 from tests.net.forwarding_bench import COMMIT, FETCH_OFFSETS, HEARTBEAT, PATIENCE_S, Bench, frame

@@ -26,7 +26,7 @@ def test_an_sdist_holds_every_native_source(held: set[str]) -> None:
     native = REPOSITORY / "_ext"
     sources = {
         f"broker/odradek/_ext/{path.parent.name}/{path.name}"
-        for suffix in ("pyx", "pxd", "h")
+        for suffix in ("pyx", "pxd", "pyi", "h")
         for path in native.glob(f"*/*.{suffix}")
     }
     assert "broker/odradek/_ext/shm/process.pyx" in sources

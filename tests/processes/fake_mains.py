@@ -9,7 +9,6 @@ import socket
 from dataclasses import replace
 
 from odradek._ext.shm.layout import ProcessState
-
 from odradek.net.handover import Receiver
 from odradek.processes.table import PROCESSES
 

@@ -4,11 +4,11 @@
 
 import json
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.shm.layout import BegunEpoch, SlotState
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek.controller.topics import NewTopic
 from odradek.metadata import cluster as cluster_module
 from odradek.metadata import znodes

@@ -5,9 +5,9 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
-
 from odradek.processes.children import Children, RestartDelay, describe_request, exit_reason
 from odradek.processes.event_loop import EventLoop
 from odradek.processes.table import PROCESSES

@@ -3,9 +3,9 @@
 import asyncio
 from types import SimpleNamespace
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import BrokerConfig

@@ -3,9 +3,9 @@
 import socket
 
 import pytest
+
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
-
 from odradek.net.handover import Receiver, make_channel
 from odradek.net.limits import ConnectionLimits
 from odradek.processes.event_loop import EventLoop

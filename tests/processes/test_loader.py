@@ -4,11 +4,11 @@ import json
 import uuid
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.shm.layout import ProcessKind, SlotState
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.shm.layout import ProcessKind, SlotState
 from odradek.controller.topics import NewTopic
 from odradek.metadata import znodes
 from odradek.metadata.sqlite import SqliteStore

@@ -2,11 +2,11 @@
 
 import asyncio
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.partition.flusher import Flusher
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.partition.flusher import Flusher
 from odradek.groups.environment import LogBatch
 from odradek.processes import offsets_log
 from odradek.processes.offsets_log import AppendTurn, OffsetsLog, read_records

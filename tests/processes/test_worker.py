@@ -5,12 +5,12 @@ import socket
 import stat
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 import uvloop
-from odradek._ext.shm.layout import ProcessKind
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.shm.layout import ProcessKind
 from odradek.api.dispatch import Dispatcher
 from odradek.config import broker_config
 from odradek.net.handover import Sender, make_channel

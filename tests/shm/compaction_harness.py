@@ -11,7 +11,6 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
 from odradek._ext.compaction.compactor import Compactor, PassResult
-
 from odradek.cleaner.compaction import Compaction
 from odradek.config import load
 from odradek.storage import compression, old_messages

@@ -12,10 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, slots
 from odradek._ext.storage.lookup import position_of, time_of
 from odradek._ext.storage.segments import LoadedLog, load_log
-
-from odradek._ext.partition import flushing, slots
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker, read_batch
 from odradek.storage.checkpoints import read_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT

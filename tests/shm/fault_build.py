@@ -1,6 +1,7 @@
 """Determines whether the tests of fault points run in the debug build."""
 
 import pytest
+
 from odradek._ext.shm.shared_memory import SharedMemory
 
 

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from odradek._ext.partition import append_files, slot_life, slots
+from odradek._ext.shm import arena
 from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState, Role
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.segments import LoadedLog, load_log
-
-from odradek._ext.partition import append_files, slot_life, slots
-from odradek._ext.shm import arena
 from odradek.cleaner.retention import Retention
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.batch import Record, build_batch

@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError
 from odradek._ext.compaction.compactor import MapTooSmallError
-
 from odradek._ext.partition import slots
 from odradek.storage.batch import ABORT, COMMIT, DELETE_HORIZON
 from odradek.storage.indexes import read_offset_index, read_time_index, read_txn_index

@@ -6,9 +6,9 @@ import threading
 import time
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep
 from odradek.cleaner.compaction import Throttle
 from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint

@@ -10,14 +10,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import slot_upkeep, slots
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.storage.segments import load_log
-
-from odradek._ext.partition import slot_upkeep, slots
 from odradek.storage.batch import ABORT
 from odradek.storage.checkpoints import read_gap_limit, read_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
-
-from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
 from odradek.storage.checkpoints import read_gap_limit
 from tests.shm.compaction_harness import CompactedLog
 from tests.shm.compaction_model import Kept

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import random
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.compaction.compaction_log import CorruptSegmentError
 
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.compaction.compaction_log import CorruptSegmentError
 from odradek._ext.partition import slots
 from odradek.storage.batch import Record, build_batch, read_batches
 from odradek.storage.old_messages import is_old, read_message

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek._ext.partition.removed_files import removed_files
 from odradek._ext.shm.layout import DiskState
-
 from odradek.cleaner.deleted_logs import DeletedLogs
 from tests.shm.one_broker import OneBroker
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek.cleaner.deletion_policy import Answer, LogView, PolicyThread, Question
 from odradek.cleaner.retention import Retention

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from odradek._ext.shm.layout import DiskState, SlotState
-from odradek._ext.storage.log_dirs import note_error
 
 from odradek._ext.partition import flushing, slot_life, slots
+from odradek._ext.shm.layout import DiskState, SlotState
+from odradek._ext.storage.log_dirs import note_error
 from odradek.cleaner import disk_space
 from odradek.cleaner.disk_space import DiskSpace, Marks, judge
 from odradek.config import broker_config

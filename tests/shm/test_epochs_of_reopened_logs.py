@@ -6,12 +6,12 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 
 import errno
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import slot_life, slots
 from odradek._ext.shm.layout import BegunEpoch, Role, SlotState
 from odradek._ext.storage.file_calls import FileCall
-
-from odradek._ext.partition import slot_life, slots
 from odradek.controller.topics import NewTopic
 from odradek.storage.batch import Record, build_batch
 from tests.controller.mortal_cluster import BROKER, single_broker

@@ -4,9 +4,9 @@ retention.ms.
 
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek.cleaner.retention import Retention
 from odradek.shm.checkpoints import read_checkpoints

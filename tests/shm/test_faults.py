@@ -9,13 +9,13 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
-
-from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publishing
 from odradek.cleaner.retention import Retention
 from odradek.protocol.schemas import fetch
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
-
-from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch, numbered

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.layout import SlotState
-
-from odradek._ext.partition import flushing, slots
 from odradek.cleaner import upkeep
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage import file_names

@@ -8,13 +8,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
-
-from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek.cleaner.compaction import Compaction
 from odradek.cleaner.gap_limits import GapLimits
 from odradek.shm.checkpoints import write_checkpoints

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.log_start as log_start
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.log_start as log_start
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs

@@ -4,13 +4,13 @@ import itertools
 import tempfile
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odradek._ext.shm.layout import Role
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
+from odradek._ext.shm.layout import Role
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.model import EPOCHS_KEPT, NEVER, SEQUENCES, Model
 from tests.shm.one_broker import OneBroker, batch

@@ -4,9 +4,9 @@ import os
 import random
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep, slots, snapshot_publishing
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.lookup import find_timestamp

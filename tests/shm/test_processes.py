@@ -7,12 +7,12 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import flushing, slots
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
-
-from odradek._ext.partition import flushing, slots
 from odradek.storage.batch import read_batches
 from tests.shm.one_broker import OneBroker, batch
 

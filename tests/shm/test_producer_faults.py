@@ -6,12 +6,12 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.shm.faults import FaultPoint
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import owner_counts, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm import owners
+from odradek._ext.shm.faults import FaultPoint
 from odradek.storage.producer_snapshot import read_snapshot
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch

@@ -5,12 +5,12 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.shm.layout import DiskState
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep, slots
 from odradek._ext.shm import owners
+from odradek._ext.shm.layout import DiskState
 from odradek.storage.batch import TRANSACTIONAL
 from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_producers import first

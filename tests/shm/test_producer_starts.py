@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.shm.layout import SlotState
-from odradek._ext.storage.segments import load_log
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, owner_counts, slot_life, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm import arena, owners
+from odradek._ext.shm.layout import SlotState
+from odradek._ext.storage.segments import load_log
 from odradek.cleaner import upkeep
 from odradek.storage.batch import TRANSACTIONAL
 from odradek.storage.producer_snapshot import ProducerState, read_snapshot, write_snapshot

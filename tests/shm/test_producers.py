@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep, slots
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker
 from tests.shm.one_broker import OneBroker, batch

@@ -4,11 +4,11 @@ import ctypes
 import errno
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
-from odradek._ext.storage.segments import load_log
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
+from odradek._ext.storage.segments import load_log
 from tests.shm.one_broker import OneBroker, batch
 
 CACHESTAT = 451  # Linux 6.5

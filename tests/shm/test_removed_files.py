@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from odradek._ext.partition.append_files import open_append_files, sweep_append_files
-from odradek._ext.partition.removed_files import removed_files
 
 from odradek._ext.partition import slots
+from odradek._ext.partition.append_files import open_append_files, sweep_append_files
+from odradek._ext.partition.removed_files import removed_files
 from odradek.protocol.schemas import fetch
 from odradek.shm.removed_files import RemovedFiles
 from tests.api.worker_harness import HandWorker

@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
-import pytest
+from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.storage.segments import load_log
-
-from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.retention_rules import Segment, expired
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 

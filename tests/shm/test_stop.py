@@ -6,12 +6,12 @@ import shutil
 import signal
 from pathlib import Path
 
-import odradek._ext.partition.slot_facts as slot_facts
 import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import append_files, flushing, slot_life, slot_upkeep, slots
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
-
-from odradek._ext.partition import append_files, flushing, slot_life, slot_upkeep, slots
 from odradek.cleaner import shutdown, upkeep
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm import checkpoints

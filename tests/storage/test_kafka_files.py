@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from odradek._ext.storage.segments import load_log
 
+from odradek._ext.storage.segments import load_log
 from odradek.storage import checkpoints, log_directory, producer_snapshot
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.file_names import parse_directory_name

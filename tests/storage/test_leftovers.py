@@ -4,8 +4,8 @@ import errno
 import shutil
 
 import pytest
-from odradek._ext.storage.segments import load_log
 
+from odradek._ext.storage.segments import load_log
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import INTERVAL, assert_matches, contents, fill
 

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek._ext.storage.lookup import CorruptLogError, find_in_records, position_of, time_of
 
+from odradek._ext.storage.lookup import CorruptLogError, find_in_records, position_of, time_of
 from odradek.storage import compression
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
 from odradek.storage.lookup import find_in_compressed, find_timestamp

@@ -5,14 +5,14 @@ import random
 import zlib
 
 import lz4.frame
-import odradek._ext.records.message_sets as message_sets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import odradek._ext.records.message_sets as message_sets
 from odradek._ext.records.batch_to_messages import write_message
 from odradek._ext.records.message_sets import BadMessageError
 from odradek._ext.records.record_batch import restamp
-
 from odradek.api.stepwise import Stepwise
 from odradek.storage import compression, lz4_header, old_messages
 from odradek.storage.batch import Record, build_batch, build_end_marker, read_batches

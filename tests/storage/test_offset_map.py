@@ -4,6 +4,7 @@ import random
 import struct
 
 import pytest
+
 from odradek._ext.compaction.offset_map import Offsets, digest
 
 MASK = (1 << 64) - 1

@@ -7,10 +7,10 @@ import shutil
 import zlib
 
 import pytest
-from odradek._ext.storage.lookup import position_of
-from odradek._ext.storage.segments import ANY_GAP, load_log
 
 from odradek._ext.records import crc32
+from odradek._ext.storage.lookup import position_of
+from odradek._ext.storage.segments import ANY_GAP, load_log
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch, read_batch
 from odradek.storage.checkpoints import read_leader_epochs

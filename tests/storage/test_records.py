@@ -2,12 +2,12 @@
 
 import struct
 
-import odradek._ext.records.record_batch as records
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import odradek._ext.records.record_batch as records
 from odradek.storage import compression
 from odradek.storage.batch import (
     CONTROL,

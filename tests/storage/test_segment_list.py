@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from odradek._ext.storage.segment_list import SegmentCache, SegmentList, descriptor_share
 
 

@@ -7,8 +7,8 @@ import shutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek._ext.storage.segments import ANY_GAP, load_log
 
+from odradek._ext.storage.segments import ANY_GAP, load_log
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from odradek.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs
 from odradek.storage.file_names import GAPS_CHECKPOINT

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek._ext.storage.lookup import CorruptLogError
 from odradek._ext.storage.young_records import first_young
-
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
 from odradek.storage.lookup import find_in_compressed
 from odradek.storage.old_messages import is_old, read_message

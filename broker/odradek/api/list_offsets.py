@@ -83,7 +83,7 @@ def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> N
     error, slot, state = leader_state(call, name, partition.partition_index, partition.current_leader_epoch)
     if not error and (timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(timestamp, 0)):
         error = ErrorCode.UNSUPPORTED_VERSION
-    if error:
+    if error or state is None:
         answer.error_code = error
         return
     end = state.high_watermark

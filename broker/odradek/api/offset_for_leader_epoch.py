@@ -39,7 +39,7 @@ def _partition(name: str, requested: Any, call: Call) -> Any:
     number = requested.partition
     answer = offset_for_leader_epoch.Response.EpochEndOffset(partition=number)
     error, _, state = leader_state(call, name, number, requested.current_leader_epoch)
-    if error:
+    if error or state is None:
         answer.error_code = error
         return answer
     epochs = state.epochs

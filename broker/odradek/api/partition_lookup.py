@@ -7,15 +7,17 @@ from odradek.api.call import Call
 from odradek.protocol.errors import ErrorCode
 
 
-def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tuple[ErrorCode, int, SlotFacts]:
-    """(error, slot, the slot's description) of a partition; an error if this broker does not lead it in the client's epoch.
+def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tuple[ErrorCode, int, SlotFacts | None]:
+    """Return (error, slot, the slot's facts) of a partition; None for an unknown partition.
+
+    The error says why this broker does not lead the partition in the epoch of the client.
 
     :param leader_epoch: the leader epoch that the client knows; -1 if the request does not contain it.
     """
     topic = call.view.topics.get(name)
     slot = topic.slot(partition) if topic is not None else -1
     if slot < 0:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, {}
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, None
     state = slot_facts.describe(slot)
     if state.topic != name or state.partition != partition or state.state == SlotState.SLOT_DELETED:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, slot, state

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.protocol import Message, ProtocolError, decode
+from odradek.protocol.schema import structure_of
 from odradek.protocol.schemas import cluster_metadata, consumer_protocol, group_records
 from odradek.protocol.schemas import transaction_records as transactions
 from odradek.storage.batch import Record
@@ -22,7 +23,7 @@ def plain(value: Any) -> Any:
             item.attribute: _uuids(getattr(value, item.attribute))
             if item.element == "uuid"
             else plain(getattr(value, item.attribute))
-            for item in value._structure.fields
+            for item in structure_of(value).fields
         }
     if isinstance(value, list):
         return [plain(item) for item in value]

@@ -148,6 +148,12 @@ def build(structure: Structure, versions: Versions, flexible: Versions, module: 
     return structure.cls
 
 
+def structure_of(message: Any) -> Structure:
+    """The structure of a message object, or of an object in a message."""
+    structure: Structure = message._structure
+    return structure
+
+
 def message(name: str, text: str, versions: str, flexible: str, module: str) -> Any:
     """Create the class of a message; its structures are attributes with Kafka's names. Raises SchemaError.
 

@@ -1,0 +1,25 @@
+from typing import Final, TypedDict
+
+from odradek._ext.api.fetch_sessions import FetchSessions
+from odradek._ext.api.purgatory import Purgatory
+from odradek._ext.net.connection import Connection
+from odradek._ext.shm.topics import TopicDirectory
+
+
+class Fetching:
+    sessions: Final[FetchSessions]
+
+    def __init__(self, topics: TopicDirectory, room: Purgatory, log_dirs, sessions: FetchSessions, down_convert, slices, *, max_bytes: int, max_wait_ms: int, max_partitions: int): ...
+    @property
+    def looks(self): ...
+    def closed(self, connection: Connection): ...
+    def sweep(self): ...
+
+class FetchHead(TypedDict):
+    replica_id: int
+    wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+    session_id: int
+    epoch: int

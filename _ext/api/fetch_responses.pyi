@@ -1,0 +1,9 @@
+from typing import Final
+
+
+class FetchResponses:
+    bytes_out: Final[int]
+    responses: Final[int]
+
+    def __init__(self): ...
+    def __dealloc__(self): ...

@@ -1,0 +1,60 @@
+from typing import Any, Final, TypedDict
+
+from odradek._ext.protocol.decoder import MAX_ELEMENTS
+from odradek._ext.records.batch_builder import BatchBuilder
+from odradek._ext.shm.topics import TopicDirectory
+
+
+class CommittedOffset:
+    offset: Final[int]
+    commit_timestamp_ms: Final[int]
+    expire_timestamp_ms: Final[int]
+    metadata: Final[str]
+    leader_epoch: Final[int]
+
+    def __init__(self, offset: int, leader_epoch: int=-1, metadata: str='', commit_timestamp_ms: int=0, expire_timestamp_ms: int=...): ...
+    def fields(self): ...
+    def __eq__(self, other): ...
+    def __hash__(self): ...
+    def __repr__(self): ...
+
+class OffsetCommit:
+    version: Final[int]
+    correlation_id: Final[int]
+    generation_id: Final[int]
+    group_id: Final[str]
+    member_id: Final[str]
+    instance_id: Final[str]
+    expire_timestamp_ms: Final[int]
+    failed: Final[bool]
+
+    def __init__(self): ...
+    def __dealloc__(self): ...
+    @property
+    def knows_epochs(self): ...
+    @property
+    def size(self): ...
+    def __len__(self): ...
+    def __iter__(self): ...
+    def items(self): ...
+    def put_into(self, of_topic: dict[Any, Any]): ...
+    def response(self, outcome: int): ...
+
+class Entry(TypedDict):
+    offset: int
+    timestamp: int
+    note: int
+    note_bytes: int
+    partition: int
+    leader_epoch: int
+    error: int
+
+class Section(TypedDict):
+    name: int
+    name_bytes: int
+    first: int
+    count: int
+
+def partition_for(group_id: str, partitions: int): ...
+def join(queue: list[Any], builder: BatchBuilder, most_records: int, most_bytes: int, timestamp: int): ...
+def read(frame: bytes, topics: TopicDirectory, longest_note: int, now_ms: int, max_elements: int=MAX_ELEMENTS): ...

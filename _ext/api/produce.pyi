@@ -1,0 +1,12 @@
+from typing import Final
+
+from odradek._ext.api.produce_responses import ProduceResponses
+from odradek._ext.api.purgatory import Purgatory
+from odradek._ext.shm.topics import TopicDirectory
+
+
+class Producing:
+    responses: Final[ProduceResponses]
+
+    def __init__(self, topics: TopicDirectory, purgatory: Purgatory, offload, retry, prepare, *, max_opened_bytes: int, max_partitions: int): ...
+    def __dealloc__(self): ...

@@ -1,0 +1,44 @@
+from typing import TypedDict
+
+from typing_extensions import TypeAlias
+
+from odradek._ext.partition.log_writing import AppendItem
+from odradek._ext.shm.metering import Client
+
+Slow: TypeAlias = int
+
+class ProduceItem(TypedDict):
+    append: AppendItem
+    slot: int
+    incarnation: int
+    request: int
+    partition: int
+    topic: int
+    topic_bytes: int
+    topic_partitions: int
+    error: int
+    appended: int
+    slow: int
+    bad_records: int
+    message: int
+    record_errors: int
+    required_offset: int
+    flush_offset: int
+    leader_epoch: int
+    sent_bytes: int
+    counted: int
+    following: int
+    held: int
+
+class ProduceRequest(TypedDict):
+    correlation_id: int
+    version: int
+    acks: int
+    timeout_ms: int
+    first: int
+    count: int
+    topics: int
+    record_errors: int
+    client: Client
+    owner: int
+    connection_id: int

@@ -1,0 +1,33 @@
+from typing import TypedDict
+
+MAX_FRAME_BYTES = 128 << 20
+
+class MalformedFrame(ValueError): ...
+
+class FrameCutter:
+    def __init__(self, max_frame_bytes: int=MAX_FRAME_BYTES): ...
+    def __dealloc__(self): ...
+    def feed(self, data: bytes): ...
+
+class RequestHead(TypedDict):
+    correlation: int
+    deadline: float
+    forwarded_ms: int
+    connection_id: int
+    context: int
+    context_bytes: int
+    payload: int
+    payload_bytes: int
+    kind: int
+
+class ReplyHead(TypedDict):
+    correlation: int
+    metadata_version: int
+    payload: int
+    payload_bytes: int
+    status: int
+
+def encode_request(correlation: int, kind: int, context: bytes, deadline: float, payload: bytes, forwarded_ms: int=0): ...
+def decode_request(frame: bytes): ...
+def encode_reply(correlation: int, status: int, metadata_version: int, payload: bytes): ...
+def decode_reply(frame: bytes): ...

@@ -1,0 +1,16 @@
+from typing import TypedDict
+
+
+class AppendFiles(TypedDict):
+    incarnation: int
+    busy: int
+    segment_base: int
+    generation: int
+    log_fd: int
+    index_fd: int
+    time_fd: int
+    used: int
+
+def limit_append_files(limit: int): ...
+def sweep_append_files(): ...
+def open_append_files(): ...

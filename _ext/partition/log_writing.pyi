@@ -1,0 +1,24 @@
+from typing import TypedDict
+
+from odradek._ext.records.record_batch import BatchInfo
+from odradek._ext.shm.faults import *
+
+
+class AppendItem(TypedDict):
+    data: int
+    info: BatchInfo
+    owner: int
+    error: int
+    duplicate: int
+    appended: int
+    room: int
+    place: int
+    base_offset: int
+    append_time: int
+    log_start_offset: int
+
+class AppendOutcome(TypedDict):
+    log_end_offset: int
+    high_watermark: int
+    leader_epoch: int
+    error_number: int

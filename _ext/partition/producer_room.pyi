@@ -1,0 +1,9 @@
+from typing import TypedDict
+
+from typing_extensions import TypeAlias
+
+Room: TypeAlias = int
+
+class PendingProducers(TypedDict):
+    producers: int
+    fresh: int

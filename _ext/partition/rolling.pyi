@@ -1,0 +1,1 @@
+from odradek._ext.shm.faults import *

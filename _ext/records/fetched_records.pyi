@@ -1,0 +1,16 @@
+from typing import Final
+
+from odradek._ext.records.record_printing import RecordPrinter
+
+
+class CorruptRecordsError(ValueError): ...
+
+class RecordReader:
+    records: Final[int]
+    ended: Final[bool]
+
+    def __init__(self, printer: RecordPrinter, write, *, keep=None, limit=None, until_ms=None, committed_only: bool=True, decompress, open_old, flush_bytes: int=1 << 20): ...
+    @property
+    def full(self): ...
+    def flush(self): ...
+    def read(self, topic: str, partition: int, data, position: int, end=None, aborted=()): ...

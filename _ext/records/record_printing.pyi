@@ -1,0 +1,23 @@
+from typing import Any
+from typing import TypedDict
+
+
+class RecordPrinter:
+    def __init__(self, steps, when): ...
+    def __dealloc__(self): ...
+    @property
+    def size(self): ...
+    def set_partition(self, topic: str, partition: int) -> Any: ...
+    def add(self, offset: int, timestamp: int, key, value, headers): ...
+    def take(self): ...
+
+class RecordView(TypedDict):
+    offset: int
+    timestamp: int
+    key: int
+    value: int
+    headers: int
+    headers_end: int
+    key_bytes: int
+    value_bytes: int
+    header_count: int

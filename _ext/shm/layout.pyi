@@ -1,0 +1,286 @@
+from enum import IntEnum
+from typing import Any, TypedDict
+
+
+class ProcessKind(IntEnum):
+    SUPERVISOR = ...
+    WORKER = ...
+    COORDINATOR = ...
+    CLEANER = ...
+    REPLICATOR = ...
+    LOADER = ...
+    METRICS = ...
+
+class ProcessState(IntEnum):
+    ABSENT = ...
+    STARTING = ...
+    SERVING = ...
+    STOPPING = ...
+    DEAD = ...
+
+class SlotState(IntEnum):
+    SLOT_FREE = ...
+    SLOT_LOADING = ...
+    SLOT_ONLINE = ...
+    SLOT_OFFLINE = ...
+    SLOT_DELETED = ...
+    SLOT_REMOTE = ...
+
+class DiskState(IntEnum):
+    DISK_ROOMY = ...
+    DISK_LOW = ...
+    DISK_FULL = ...
+
+class BegunEpoch(IntEnum):
+    EPOCH_KEPT = ...
+    EPOCH_UNSTORED = ...
+    EPOCH_STORED = ...
+
+class Role(IntEnum):
+    ROLE_NONE = ...
+    ROLE_LEADER = ...
+    ROLE_FOLLOWER = ...
+
+class ProducerEvent(IntEnum):
+    EVICTED_FOR_CLIENT = ...
+    EVICTED_SILENT = ...
+    FORGOTTEN_EARLY = ...
+    DROPPED_AT_START = ...
+    REFUSED_CLIENT = ...
+    REFUSED_PARTITION = ...
+    REFUSED_ARENA = ...
+    PRODUCER_EVENTS = ...
+
+class pthread_mutex_t(TypedDict): ...
+
+class Process(TypedDict):
+    pid: int
+    kind: int
+    state: int
+    incarnation: int
+    event_fd: int
+    event_pending: int
+    confirmed_version: int
+    started_ms: int
+    progress: int
+    locked_slot: list[int]
+    locked_since_ms: list[int]
+    connections: int
+    connections_accepted: int
+    kept_bytes: int
+    request_key: int
+    request_version: int
+    request_correlation: int
+    request_sequence: int
+    request_client: list[int]
+    request_peer: list[int]
+    full_look: int
+
+class Commit(TypedDict):
+    segment_base: int
+    size: int
+    log_end_offset: int
+    index_entries: int
+    timeindex_entries: int
+    txnindex_entries: int
+    rolls: int
+    high_watermark: int
+    high_watermark_base: int
+    high_watermark_position: int
+    first_timestamp: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    indexed_position: int
+    timeindexed_timestamp: int
+    timeindexed_offset: int
+    created_ms: int
+
+class TopicSettings(TypedDict):
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    retention_ms: int
+    retention_bytes: int
+    flush_messages: int
+    flush_ms: int
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    file_delete_delay_ms: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_millionths: int
+    index_interval_bytes: int
+    index_max_bytes: int
+    max_message_bytes: int
+    min_in_sync_replicas: int
+    compression_level: int
+    log_append_time: int
+    compact: int
+    delete_: int
+    compression: int
+    unclean_election: int
+    no_down_conversion: int
+    exact_retention: int
+    spare: list[int]
+
+class Follower(TypedDict):
+    broker_id: int
+    spare: int
+    broker_epoch: int
+    log_end_offset: int
+    log_start_offset: int
+    last_fetch_ms: int
+    caught_up_ms: int
+
+class EpochStart(TypedDict):
+    epoch: int
+    spare: int
+    start_offset: int
+
+class RecentBatch(TypedDict):
+    base_offset: int
+    last_offset: int
+    position: int
+    segment_base: int
+    max_timestamp: int
+
+class Slot(TypedDict):
+    mutex: pthread_mutex_t
+    mutex_ready: int
+    state: int
+    incarnation: int
+    role: int
+    generation: int
+    sequence: int
+    commits: list[Commit]
+    applied_base: int
+    applied_position: int
+    first_unstable_offset: int
+    last_stable_offset: int
+    log_start_offset: int
+    flushed_offset: int
+    recovery_point: int
+    flushed_ms: int
+    flusher: int
+    synced_base: int
+    synced_end: int
+    flushes: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_id: int
+    partition: int
+    in_sync_count: int
+    replica_count: int
+    max_in_sync_count: int
+    epoch_count: int
+    in_sync: list[int]
+    max_in_sync: list[int]
+    replicas: list[int]
+    followers: list[Follower]
+    epochs: list[EpochStart]
+    settings: TopicSettings
+    waiters_log_end: int
+    waiters_committed: int
+    waiters_flushed: int
+    producer_run: int
+    producer_count: int
+    producers_changed: int
+    pending_snapshot: int
+    snapshot_writes: int
+    intent: int
+    intent_arguments: list[int]
+    recent_sequence: int
+    recent_next: int
+    recent: list[RecentBatch]
+    lock_recoveries: int
+    lock_busy: int
+    created_version: int
+    truncations: int
+    gap_limit: int
+    log_dir: int
+    internal: int
+    topic_bytes: int
+    uncut: int
+    begun_epoch: int
+    spare: list[int]
+    topic_id: list[int]
+    topic: list[int]
+
+class LoadingDir(TypedDict):
+    next_measured: int
+    next_opened: int
+    logs: int
+    logs_done: int
+    bytes_to_recover: int
+    bytes_recovered: int
+    truncated_bytes: int
+    truncated_logs: int
+    began_ms: int
+    ended_ms: int
+
+class Header(TypedDict):
+    magic: int
+    total_bytes: int
+    boot_id: int
+    max_slots: int
+    slots_used: int
+    metadata_version: int
+    changes: list[int]
+    brokers_version: int
+    stopping: int
+    fault: list[int]
+    broker_id: int
+    process_count: int
+    log_dir_count: int
+    spare: int
+    log_dir_fds: list[int]
+    log_dir_offline: list[int]
+    disk_state: list[int]
+    disk_full_noted: int
+    disk_free_bytes: list[int]
+    disk_total_bytes: list[int]
+    disk_full_times: list[int]
+    files_removed: int
+    file_fault: list[int]
+    arena_mutex: pthread_mutex_t
+    arena_units: int
+    arena_used: int
+    arena_free: list[int]
+    hash_key: list[int]
+    producer_limit_of_client: int
+    producer_limit_of_partition: int
+    producer_limit_of_client_in_partition: int
+    producer_silent_ms: int
+    producer_events: list[int]
+    owners_stale: int
+    next_producer_id: int
+    last_producer_id: int
+    loading_begun: int
+    loading_total: int
+    loading: list[LoadingDir]
+    controller_epoch: int
+    cluster_id: list[int]
+    processes_at: int
+    bitmaps_at: int
+    bitmap_bytes: int
+    slots_at: int
+    arena_blocks_at: int
+    owners_at: int
+    arena_at: int
+    meters_at: int
+
+class Region(TypedDict):
+    base: bytes
+    header: Header
+    processes: Process
+    slots: bytes
+    arena_blocks: int
+    owner_counts: int
+    arena: bytes
+    meter: Any
+    self: int
+    memfd: int
+    foreign: bool
+    self_wake: bool
+    loop_thread: int

@@ -1,0 +1,7 @@
+from typing import TypedDict
+
+
+class DIR(TypedDict): ...
+
+class dirent(TypedDict):
+    d_name: bytes

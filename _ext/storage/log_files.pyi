@@ -1,0 +1,7 @@
+from typing import TypedDict
+
+
+class SegmentFile(TypedDict):
+    base_offset: int
+    kind: int
+    state: int

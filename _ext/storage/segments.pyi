@@ -1,0 +1,43 @@
+from collections import namedtuple
+from typing import Final
+
+from _typeshed import Incomplete
+
+from odradek._ext.storage.log_state import (ERROR_OFFSET_OVERFLOW,
+                                            ERROR_TOO_LARGE,
+                                            EVENT_CORRUPT_SNAPSHOT,
+                                            EVENT_PRUNED_PRODUCERS, FILE_INDEX,
+                                            FILE_LOG, FILE_SNAPSHOT,
+                                            FILE_TIME_INDEX, FILE_TXN_INDEX)
+
+ANY_GAP: Incomplete = ...
+UNSUPPORTED = {ERROR_OFFSET_OVERFLOW: "it contains an offset more than 2^31-1 beyond its segment's base offset", ERROR_TOO_LARGE: 'it contains a log file larger than 2^31-1 bytes'}
+EXTENSIONS = {FILE_LOG: '.log', FILE_INDEX: '.index', FILE_TIME_INDEX: '.timeindex', FILE_TXN_INDEX: '.txnindex', FILE_SNAPSHOT: '.snapshot'}
+SENTENCES = ('removed {file}, left by a deletion or an interrupted compaction', 'renamed {file} to its final name, to complete an interrupted swap', 'removed {file}, an index without a log', 'rebuilt the indexes of {file} up to offset {offset}, position {position}', 'cut {file} at offset {offset}, position {position}: {lost} bytes did not hold a sound batch', 'removed segment {file} of {lost} bytes, because it follows the cut', 'removed {file}, a producer snapshot that no start needs', 'dropped {lost} leader epochs outside the log, which ends at offset {offset}', 'cut {file} at position {position}: the last {lost} bytes were an incomplete entry', 'no valid batch in {file} at position {position}, offset {offset} or later; its last {lost} bytes are left unchanged', 'the log ended at offset {offset}, before its start offset: removed all segments ({lost} bytes) and emptied the log', '{file} was marked as closed in order but is not valid: recovering it', 'leader-epoch-checkpoint is corrupt: the leader epochs were read from the batches', 'offsets {offset} to {position} are missing before a batch of {file}, not because of compaction: the log is cut before them', 'the log ends at offset {offset}, {lost} offsets before its recovery point: records that were on the device are missing', 'odradek-gaps-checkpoint is corrupt: batches after gaps between offsets are kept', 'leader-epoch-checkpoint did not cover the log: the leader epochs were read from the batches from offset {offset} on', 'removed {file}, an incomplete producer snapshot: producers are restored from an older snapshot and the log', 'kept the {offset} newest producers and dropped {lost} older ones, because of odradek.producer.state.partition.max.producers')
+SERIOUS = (EVENT_CORRUPT_SNAPSHOT, EVENT_PRUNED_PRODUCERS)
+LoadEvent = namedtuple('LoadEvent', 'message file base_offset offset position lost_bytes serious')
+Producer = namedtuple('Producer', 'producer_id producer_epoch coordinator_epoch last_timestamp current_txn_first_offset batches')
+ProducerBatch = namedtuple('ProducerBatch', 'base_sequence last_sequence base_offset last_offset timestamp')
+
+class UnsupportedLogError(Exception): ...
+
+class LoadedLog:
+    path: Final[str]
+
+    def __init__(self): ...
+    def __dealloc__(self): ...
+    def __getattr__(self, name): ...
+    def numbers(self): ...
+    @property
+    def segment_base_offsets(self): ...
+    @property
+    def segment_sizes(self): ...
+    @property
+    def epochs(self): ...
+    @property
+    def producers(self): ...
+    @property
+    def events(self): ...
+
+def bytes_to_recover(path, recovery_point: int): ...
+def load_log(path, log_start_offset: int=0, recovery_point: int=0, clean: bool=False, index_interval_bytes: int=4096, changes_allowed: int=-1, cleaner_offset: int=-1, progress_dir: int=-1, producer_limit: int=0): ...
