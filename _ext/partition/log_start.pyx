@@ -32,8 +32,6 @@ from odradek._ext.shm.waking cimport wake_after
 from odradek._ext.storage.file_calls cimport file_error, file_rename
 from odradek._ext.storage.log_state cimport FILE_LOG
 
-from odradek._ext.partition.slots import APPEND_RESULTS
-
 
 cdef AppendResult advance_log_start(uint32_t index, uint32_t incarnation, uint32_t role, int32_t leader_epoch, int64_t offset,
                                     int spins, int64_t* log_start) noexcept nogil:
@@ -164,8 +162,8 @@ cdef bint pause_until(int64_t until_ms) noexcept nogil:
 
 def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t role=ROLE_NONE, int leader_epoch=-1,
             int64_t timeout_ms=15000):
-    """Raise the log start offset. Returns (result, log start offset afterwards); the result is "ok" also if the offset was not
-    lower.
+    """Raise the log start offset. Returns (AppendResult, log start offset afterwards); the result is OK also if the offset
+    was not lower.
 
     :param offset: the first offset that remains; -1 for the high watermark.
     :param role: the Role that the slot must have; ROLE_NONE for any.
@@ -177,11 +175,11 @@ def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t ro
         result = advance_log_start(index, incarnation, role, leader_epoch, offset, SPINS_OF_THREAD, &log_start)
         while result == APPEND_BUSY and pause_until(until):
             result = advance_log_start(index, incarnation, role, leader_epoch, offset, SPINS_OF_THREAD, &log_start)
-    return APPEND_RESULTS[<int>result], log_start
+    return result, log_start
 
 
 def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int64_t timeout_ms=15000):
-    """Begin a new active segment if the current one still begins at `base`, ends at `end` and is committed. Returns the result.
+    """Begin a new active segment if the current one still begins at `base`, ends at `end` and is committed. Returns the AppendResult.
 
     :raises OSError: the new segment could not be created.
     """
@@ -194,11 +192,11 @@ def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int
             result = roll_behind(index, incarnation, base, end, now_ms(), SPINS_OF_THREAD, &error_number)
     if error_number:
         raise file_error(error_number, "a file of the log")
-    return APPEND_RESULTS[<int>result]
+    return result
 
 
 def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t timeout_ms=15000):
-    """Rename the files of all segments before the one at `keep`, which is not above the log start offset. Returns the result.
+    """Rename the files of all segments before the one at `keep`, which is not above the log start offset. Returns the AppendResult.
 
     :raises OSError: a file could not be renamed; the files before it are already renamed.
     """
@@ -211,13 +209,13 @@ def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t
             result = remove_segments_before(index, incarnation, keep, SPINS_OF_THREAD, &error_number)
     if error_number:
         raise file_error(error_number, "a file of the log")
-    return APPEND_RESULTS[<int>result]
+    return result
 
 
 def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, uint64_t generation, int epoch_count,
                int64_t timeout_ms=15000):
     """Make a file of the partition's directory its leader-epoch checkpoint, if the log is unchanged since `facts`. Returns the
-    result.
+    AppendResult.
 
     :param fresh: the file's name; its content is on the device.
     :raises OSError: the file could not be renamed; the former checkpoint remains.
@@ -232,7 +230,7 @@ def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, ui
             result = replace_epochs(index, incarnation, generation, epoch_count, name, SPINS_OF_THREAD, &error_number)
     if error_number:
         raise file_error(error_number, "the leader-epoch checkpoint")
-    return APPEND_RESULTS[<int>result]
+    return result
 
 
 def settle_intent(uint32_t index):

@@ -7,7 +7,7 @@ from odradek._ext.shm.layout cimport Slot
 from odradek._ext.shm.locks cimport LockResult
 
 
-cdef enum AppendResult:
+cpdef enum AppendResult:
     APPEND_OK = 0
     APPEND_BUSY = -1              # the lock or the arena is taken: try again later
     APPEND_STALE = -2             # another incarnation, or deleted: UNKNOWN_TOPIC_OR_PARTITION

@@ -1,10 +1,20 @@
+from odradek._ext.partition.slot_access import (APPEND_BUSY,
+                                                APPEND_FENCED_EPOCH,
+                                                APPEND_IO_ERROR,
+                                                APPEND_NOT_LEADER,
+                                                APPEND_OFFLINE, APPEND_OK,
+                                                APPEND_OUT_OF_RANGE,
+                                                APPEND_STALE, AppendResult)
 from odradek._ext.records.batch_builder import BatchBuilder
 
-APPEND_RESULTS = {0: 'ok', -1: 'busy', -2: 'stale', -3: 'not leader', -4: 'fenced epoch', -5: 'offline', -6: 'i/o error', -7: 'out of range'}
+RESULT_TEXTS = {APPEND_OK: 'ok', APPEND_BUSY: 'busy', APPEND_STALE: 'stale', APPEND_NOT_LEADER: 'not leader', APPEND_FENCED_EPOCH: 'fenced epoch', APPEND_OFFLINE: 'offline', APPEND_IO_ERROR: 'i/o error', APPEND_OUT_OF_RANGE: 'out of range'}
 
 class SlotBusy(Exception): ...
 
-class SlotChanged(Exception): ...
+class SlotChanged(Exception):
+    result: AppendResult | None
+
+    def __init__(self, reason, result=None): ...
 
 class ProducerCopies:
     def __dealloc__(self): ...

@@ -17,7 +17,19 @@ from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOu
 from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
 from odradek._ext.partition.producer_runs cimport next_producer
 from odradek._ext.partition.rolling cimport roll_now
-from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
+from odradek._ext.partition.slot_access cimport (
+    APPEND_BUSY,
+    APPEND_FENCED_EPOCH,
+    APPEND_IO_ERROR,
+    APPEND_NOT_LEADER,
+    APPEND_OFFLINE,
+    APPEND_OK,
+    APPEND_OUT_OF_RANGE,
+    APPEND_STALE,
+    AppendResult,
+    note_failure,
+    wait_slot,
+)
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, check_batch
 from odradek._ext.shm.atomics cimport fence, fetch_or_64
@@ -44,12 +56,28 @@ class SlotBusy(Exception):
 
 
 class SlotChanged(Exception):
-    """The slot now has another partition, or its role or epoch differs from the expected one."""
+    """The slot now has another partition, or its role or epoch differs from the expected one.
+
+    `result`: the AppendResult of the slot's checks; None if another check refused the change.
+    """
+
+    result: AppendResult | None
+
+    def __init__(self, reason, result=None):
+        super().__init__(reason)
+        self.result = result
 
 
-APPEND_RESULTS = {
-    0: "ok", -1: "busy", -2: "stale", -3: "not leader", -4: "fenced epoch", -5: "offline", -6: "i/o error", -7: "out of range",
+RESULT_TEXTS = {
+    APPEND_OK: "ok", APPEND_BUSY: "busy", APPEND_STALE: "stale", APPEND_NOT_LEADER: "not leader", APPEND_FENCED_EPOCH: "fenced epoch",
+    APPEND_OFFLINE: "offline", APPEND_IO_ERROR: "i/o error", APPEND_OUT_OF_RANGE: "out of range",
 }
+"""AppendResult -> a text for log lines: the log, or the change, is ..."""
+
+
+cdef object refused(AppendResult result):
+    """The exception to raise when the slot's checks have refused a change."""
+    return SlotChanged(RESULT_TEXTS[result], result)
 
 
 cdef object busy(uint32_t index):
@@ -247,7 +275,7 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     with nogil:
         result = append_as_leader(index, expected, leader_epoch, &item, 1, now, SPINS_OF_THREAD, &outcome)
     if result != 0:
-        raise SlotChanged(APPEND_RESULTS[<int>result])
+        raise refused(result)
     return item.error, item.base_offset
 
 
@@ -276,7 +304,7 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
     with nogil:
         result = append_as_leader(index, expected, leader_epoch, items, n, now, SPINS_OF_THREAD, &outcome)
     if result != 0:
-        raise SlotChanged(APPEND_RESULTS[<int>result])
+        raise refused(result)
     return [(items[i].error, items[i].base_offset, bool(items[i].duplicate)) for i in range(n)]
 
 
@@ -297,7 +325,7 @@ def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_ep
         result = append_as_follower(index, expected, leader_epoch, start, size, leader_high_watermark, leader_log_start_offset,
                                     now, SPINS_OF_THREAD, &outcome)
     if result != 0:
-        raise SlotChanged(APPEND_RESULTS[<int>result])
+        raise refused(result)
     return outcome.log_end_offset
 
 
@@ -309,7 +337,7 @@ def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1):
     with nogil:
         result = truncate_to(index, expected, leader_epoch, offset, now, SPINS_OF_THREAD)
     if result != 0:
-        raise SlotChanged(APPEND_RESULTS[<int>result])
+        raise refused(result)
 
 
 def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1):
@@ -319,7 +347,7 @@ def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1)
     with nogil:
         result = advance_high_watermark(index, expected, leader_epoch, offset, SPINS_OF_THREAD)
     if result != 0:
-        raise SlotChanged(APPEND_RESULTS[<int>result])
+        raise refused(result)
 
 
 def roll(uint32_t index):

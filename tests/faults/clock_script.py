@@ -10,6 +10,7 @@ from pathlib import Path
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.partition.slot_access import AppendResult
 from tests.faults.shifted_clock import HOUR_S, ShiftedClock
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until
@@ -44,7 +45,10 @@ def main(data: Path, what: str) -> None:
     with OneBroker(data, processes=2) as broker:
         slot = broker.create()
         slots.append(slot, [batch()])
-        for shift, ms, outcome in ((10 * HOUR_S, 60_000, "ok"), (-10 * HOUR_S, 300, "busy")):
+        for shift, ms, outcome in (
+            (10 * HOUR_S, 60_000, AppendResult.APPEND_OK),
+            (-10 * HOUR_S, 300, AppendResult.APPEND_BUSY),
+        ):
             clock.set(0)
             pid, release = held_in_a_child(broker, slot, data)
             busy = slot_facts.describe(slot).lock_busy
@@ -53,14 +57,14 @@ def main(data: Path, what: str) -> None:
             waiting.start()
             until(lambda busy=busy: slot_facts.describe(slot).lock_busy > busy + 3, "it waits for the lock")
             clock.set(shift)
-            if outcome == "ok":
+            if outcome == AppendResult.APPEND_OK:
                 seen = slot_facts.describe(slot).lock_busy
                 until(lambda seen=seen, got=got: got or slot_facts.describe(slot).lock_busy > seen + 3, "it waits on")
                 assert not got, "the step ended the wait"
                 os.close(release)
             waiting.join()
             assert got == [outcome], got
-            if outcome != "ok":
+            if outcome != AppendResult.APPEND_OK:
                 os.close(release)
             broker.reap(pid, 1)
 

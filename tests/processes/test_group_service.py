@@ -7,6 +7,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.partition.slot_access import AppendResult
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
@@ -55,7 +56,7 @@ def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_
 
     def failing(*arguments):
         monkeypatch.setattr(slots, "append_built", append_built)
-        raise slots.SlotChanged("i/o error")
+        raise slots.SlotChanged("i/o error", AppendResult.APPEND_IO_ERROR)
 
     monkeypatch.setattr(group_service, "OffsetsLog", Log)
     monkeypatch.setattr(offsets_log, "MAX_RECORDS", 12)  # two first heartbeats, not three
@@ -122,7 +123,7 @@ def test_offsets_of_a_topic_deleted_before_a_reload_are_removed(broker, monkeypa
 
     def failing(*arguments):
         monkeypatch.setattr(slots, "append_built", append_built)
-        raise slots.SlotChanged("i/o error")
+        raise slots.SlotChanged("i/o error", AppendResult.APPEND_IO_ERROR)
 
     async def run():
         office = new_office(broker)

@@ -7,6 +7,7 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.partition.slot_access import AppendResult
 from odradek.groups.environment import LogBatch
 from odradek.processes import offsets_log
 from odradek.processes.offsets_log import AppendTurn, OffsetsLog, read_records
@@ -234,7 +235,7 @@ def test_a_lock_that_is_not_free_in_time_fails_the_queued_appends(stepped, monke
     append_built = slots.append_built
 
     def busy(*arguments):
-        raise slots.SlotChanged("busy")
+        raise slots.SlotChanged("busy", AppendResult.APPEND_BUSY)
 
     monkeypatch.setattr(slots, "append_built", busy)
     log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
@@ -259,7 +260,7 @@ def test_batches_written_before_the_lock_was_taken_are_acknowledged_and_watched(
 
     def once_each(slot, *arguments):
         if slot in slots_seen:
-            raise slots.SlotChanged("busy")
+            raise slots.SlotChanged("busy", AppendResult.APPEND_BUSY)
         slots_seen.add(slot)
         return append_built(slot, *arguments)
 

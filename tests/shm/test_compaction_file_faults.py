@@ -14,6 +14,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek.storage.checkpoints import read_gap_limit
@@ -44,7 +45,7 @@ def remove(log: CompactedLog) -> None:
     incarnation = slots.incarnation_of(log.slot)
     if slot_facts.describe(log.slot).log_start_offset < KEEP:
         log_start.advance(log.slot, KEEP, incarnation=incarnation)
-    assert log_start.remove_before(log.slot, KEEP, incarnation=incarnation) == "ok"
+    assert log_start.remove_before(log.slot, KEEP, incarnation=incarnation) == AppendResult.APPEND_OK
 
 
 WORKS: dict[str, Callable[[CompactedLog], None]] = {"clean": clean, "remove": remove, "allow gaps": allow_gaps}

@@ -13,6 +13,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publishing
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
@@ -288,7 +289,7 @@ def test_a_deletion_of_records_killed_anywhere_is_whole_once_it_is_told(
     check_aged(broker, slot, tmp_path)
     assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 5})
     # The client had no answer, and asks again.
-    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 5)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_OK, 5)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 5}
     state = slot_facts.describe(slot)
     assert (state.log_start_offset, state.last_stable_offset) == (5, 8)

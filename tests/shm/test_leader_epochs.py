@@ -8,6 +8,7 @@ import pytest
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.partition.slot_access import AppendResult
 from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
@@ -61,7 +62,7 @@ def written(broker: OneBroker, slot: int) -> list[tuple[int, int]]:
 
 
 def advance(slot: int, offset: int) -> None:
-    assert log_start.advance(slot, offset, incarnation=slots.incarnation_of(slot)) == ("ok", offset)
+    assert log_start.advance(slot, offset, incarnation=slots.incarnation_of(slot)) == (AppendResult.APPEND_OK, offset)
 
 
 def test_epochs_that_end_before_the_log_start_leave_the_file(broker):
@@ -102,7 +103,7 @@ def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):
         generation=facts.generation,
         epoch_count=facts.epoch_count,
     )
-    assert told != "ok"
+    assert told != AppendResult.APPEND_OK
     assert written(broker, slot) == [*EPOCHS, (7, 30)]
 
 

@@ -10,6 +10,7 @@ import pytest
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.storage.segments import load_log
 from odradek.cleaner.retention import Retention
@@ -251,13 +252,13 @@ def test_the_newest_snapshot_stays_wherever_it_is(broker):
 def test_a_removal_requires_a_segment_boundary_at_or_below_the_log_start(broker):
     slot = four_segments(broker)
     incarnation = slots.incarnation_of(slot)
-    assert log_start.remove_before(slot, 2, incarnation=incarnation) == "out of range"
-    assert log_start.advance(slot, 3, incarnation=incarnation) == ("ok", 3)
+    assert log_start.remove_before(slot, 2, incarnation=incarnation) == AppendResult.APPEND_OUT_OF_RANGE
+    assert log_start.advance(slot, 3, incarnation=incarnation) == (AppendResult.APPEND_OK, 3)
     for keep in (1, 3, 4, 8):
-        assert log_start.remove_before(slot, keep, incarnation=incarnation) == "out of range"
-    assert log_start.remove_before(slot, 2, incarnation=incarnation + 1) == "stale"
+        assert log_start.remove_before(slot, keep, incarnation=incarnation) == AppendResult.APPEND_OUT_OF_RANGE
+    assert log_start.remove_before(slot, 2, incarnation=incarnation + 1) == AppendResult.APPEND_STALE
     assert bases(broker, slot) == [0, 2, 4, 6]
-    assert log_start.remove_before(slot, 2, incarnation=incarnation) == "ok"
+    assert log_start.remove_before(slot, 2, incarnation=incarnation) == AppendResult.APPEND_OK
     assert bases(broker, slot) == [2, 4, 6]
 
 
@@ -265,9 +266,9 @@ def test_an_active_segment_that_grew_is_not_rolled(broker):
     slot = four_segments(broker)
     incarnation = slots.incarnation_of(slot)
     for base, end in ((6, 7), (4, 8), (6, 9)):
-        assert log_start.roll(slot, base, end, incarnation=incarnation) == "out of range"
-    assert log_start.roll(slot, 6, 8, incarnation=incarnation) == "ok"
-    assert log_start.roll(slot, 8, 8, incarnation=incarnation) == "out of range", "it is empty"
+        assert log_start.roll(slot, base, end, incarnation=incarnation) == AppendResult.APPEND_OUT_OF_RANGE
+    assert log_start.roll(slot, 6, 8, incarnation=incarnation) == AppendResult.APPEND_OK
+    assert log_start.roll(slot, 8, 8, incarnation=incarnation) == AppendResult.APPEND_OUT_OF_RANGE, "it is empty"
 
 
 def test_the_log_start_only_increases_up_to_the_high_watermark(broker):
@@ -276,14 +277,16 @@ def test_the_log_start_only_increases_up_to_the_high_watermark(broker):
     for _ in range(3):
         slots.append(slot, [batch(2)])
     slots.raise_high_watermark(slot, 4)
-    assert log_start.advance(slot, 5, incarnation=incarnation)[0] == "out of range"
-    assert log_start.advance(slot, -2, incarnation=incarnation)[0] == "out of range"
-    assert log_start.advance(slot, 3, incarnation=incarnation) == ("ok", 3)
-    assert log_start.advance(slot, 1, incarnation=incarnation) == ("ok", 3)
-    assert log_start.advance(slot, -1, incarnation=incarnation) == ("ok", 4)
+    assert log_start.advance(slot, 5, incarnation=incarnation)[0] == AppendResult.APPEND_OUT_OF_RANGE
+    assert log_start.advance(slot, -2, incarnation=incarnation)[0] == AppendResult.APPEND_OUT_OF_RANGE
+    assert log_start.advance(slot, 3, incarnation=incarnation) == (AppendResult.APPEND_OK, 3)
+    assert log_start.advance(slot, 1, incarnation=incarnation) == (AppendResult.APPEND_OK, 3)
+    assert log_start.advance(slot, -1, incarnation=incarnation) == (AppendResult.APPEND_OK, 4)
     broker.obey(slot, 1)
-    assert log_start.advance(slot, -1, incarnation=incarnation, role=Role.ROLE_LEADER)[0] == "not leader"
-    assert log_start.advance(slot, -1, incarnation=incarnation) == ("ok", 4)
+    assert (
+        log_start.advance(slot, -1, incarnation=incarnation, role=Role.ROLE_LEADER)[0] == AppendResult.APPEND_NOT_LEADER
+    )
+    assert log_start.advance(slot, -1, incarnation=incarnation) == (AppendResult.APPEND_OK, 4)
 
 
 def test_the_last_stable_offset_is_never_below_the_log_start(broker):
@@ -301,7 +304,7 @@ def test_the_last_stable_offset_is_never_below_the_log_start(broker):
 def test_a_deletion_is_durable_when_it_is_reported(broker):
     slot = four_segments(broker)
     deletion = Deletion(slot, slots.incarnation_of(slot), 3)
-    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 3)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_OK, 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
     found = load_log(broker.table.path(slot), 3, 0, False)
     assert (found.log_start_offset, found.log_end_offset) == (3, 8)
@@ -311,9 +314,9 @@ def test_a_deletion_that_cannot_be_made_durable_is_reported_as_failed(broker):
     slot = four_segments(broker)
     deletion = Deletion(slot, slots.incarnation_of(slot), 3)
     (broker.path / "log-start-offset-checkpoint.tmp").mkdir()  # in the way of the writer
-    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("not durable", -1)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_IO_ERROR, -1)]
     (broker.path / "log-start-offset-checkpoint.tmp").rmdir()
-    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 3)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_OK, 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
 
 
@@ -337,7 +340,7 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
         settings={},
     )  # fmt: skip
     deletion = Deletion(slot, slots.incarnation_of(slot), -1)
-    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [("ok", 8)]
+    assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_OK, 8)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8, ("other", 0): 17}
     slot_life.delete(waiting, b"gone")
     write_checkpoints(broker.shm, [broker.path])
@@ -347,7 +350,7 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
 def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_it(broker, monkeypatch):
     slot = four_segments(broker)
     assert delete_records(broker.shm, [broker.path], [Deletion(slot, slots.incarnation_of(slot), 3)], 1000) == [
-        ("ok", 3)
+        (AppendResult.APPEND_OK, 3)
     ]
     flushing.flush(slot)
     write_checkpoints(broker.shm, [broker.path])

@@ -10,6 +10,7 @@ from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Steps
@@ -24,14 +25,14 @@ STEP = 1000
 Answer = tuple[ErrorCode, int]
 """Error code and low watermark."""
 CODES = {
-    "ok": ErrorCode.NONE,
-    "busy": ErrorCode.REQUEST_TIMED_OUT,
-    "stale": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    "not leader": ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    "fenced epoch": ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    "offline": ErrorCode.KAFKA_STORAGE_ERROR,
-    "out of range": ErrorCode.OFFSET_OUT_OF_RANGE,
-    log_starts.NOT_DURABLE: ErrorCode.KAFKA_STORAGE_ERROR,
+    AppendResult.APPEND_OK: ErrorCode.NONE,
+    AppendResult.APPEND_BUSY: ErrorCode.REQUEST_TIMED_OUT,
+    AppendResult.APPEND_STALE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    AppendResult.APPEND_NOT_LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    AppendResult.APPEND_FENCED_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    AppendResult.APPEND_OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
+    AppendResult.APPEND_IO_ERROR: ErrorCode.KAFKA_STORAGE_ERROR,
+    AppendResult.APPEND_OUT_OF_RANGE: ErrorCode.OFFSET_OUT_OF_RANGE,
 }
 
 
@@ -79,7 +80,7 @@ def _delete(
         call.view.table.shm, call.view.table.log_dirs, list(deletions.values()), request.timeout_ms
     )
     for key, (result, log_start) in zip(deletions, outcomes, strict=True):
-        answers[key] = CODES[result], log_start if result == "ok" else NO_LOW_WATERMARK
+        answers[key] = CODES[result], log_start if result == AppendResult.APPEND_OK else NO_LOW_WATERMARK
     return answers
 
 

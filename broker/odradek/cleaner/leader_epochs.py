@@ -12,6 +12,7 @@ from pathlib import Path
 
 import odradek._ext.partition.log_start as native
 import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.log_dirs import note_error
 from odradek.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs, write_leader_epochs
@@ -68,7 +69,7 @@ class LeaderEpochs:
                 generation=facts.generation,
                 epoch_count=facts.epoch_count,
             )
-            if result == "ok":
+            if result == AppendResult.APPEND_OK:
                 log.info(
                     "%s: removed %d leader epochs that end before offset %d",
                     directory.name,

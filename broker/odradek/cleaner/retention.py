@@ -17,7 +17,9 @@ import odradek._ext.partition.log_start as native
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek import clock
 from odradek._ext.partition.removed_files import announce_removed_files
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.partition.slot_facts import SlotFacts
+from odradek._ext.partition.slots import RESULT_TEXTS
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -203,8 +205,10 @@ class Retention:
                 questions.append(question)
         if count and count == len(segments):
             end = facts.log_end_offset
-            rolled = native.roll(slot, facts.segment_base, end, incarnation=facts.incarnation) == "ok"
-            count -= not rolled  # another process appended meanwhile, so the active segment has not expired
+            result = native.roll(slot, facts.segment_base, end, incarnation=facts.incarnation)
+            count -= (
+                result != AppendResult.APPEND_OK
+            )  # another process appended meanwhile, so the active segment has not expired
         keep = segments[count - 1].end_offset if count else -1
         return self._advance(slot, facts, segments[:count], keep, max(keep, first_offset), why)
 
@@ -245,8 +249,8 @@ class Retention:
         if not removed and log_start <= facts.log_start_offset:
             return None
         result, reached = native.advance(slot, log_start, incarnation=facts.incarnation)
-        if result != "ok":
-            log.info("retention removes nothing from %s: the log is %s", _name(facts), result)
+        if result != AppendResult.APPEND_OK:
+            log.info("retention removes nothing from %s: the log is %s", _name(facts), RESULT_TEXTS[result])
             return None
         if removed:
             log.info(
@@ -286,9 +290,9 @@ class Retention:
                 name = partition_name(removal.slot)
                 log.error("cannot remove segments of %s: %s; retrying at the next check", name, error)
                 return
-            if result != "ok":
+            if result != AppendResult.APPEND_OK:
                 name = partition_name(removal.slot)
-                log.info("segments of %s are kept until the next check: the log is %s", name, result)
+                log.info("segments of %s are kept until the next check: the log is %s", name, RESULT_TEXTS[result])
                 return
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])

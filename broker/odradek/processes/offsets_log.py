@@ -19,6 +19,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek.clock import now_ms
 from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
@@ -41,11 +42,11 @@ HEAD_BYTES = MAGIC_AT + 1
 """The bytes of a batch or an old message that contain base offset, length, and format version."""
 
 ERROR_OF_REFUSAL = {
-    "stale": ErrorCode.NOT_COORDINATOR,
-    "not leader": ErrorCode.NOT_COORDINATOR,
-    "fenced epoch": ErrorCode.NOT_COORDINATOR,
-    "offline": ErrorCode.NOT_COORDINATOR,
-    "i/o error": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    AppendResult.APPEND_STALE: ErrorCode.NOT_COORDINATOR,
+    AppendResult.APPEND_NOT_LEADER: ErrorCode.NOT_COORDINATOR,
+    AppendResult.APPEND_FENCED_EPOCH: ErrorCode.NOT_COORDINATOR,
+    AppendResult.APPEND_OFFLINE: ErrorCode.NOT_COORDINATOR,
+    AppendResult.APPEND_IO_ERROR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 """The error that clients receive if the slot refuses an append."""
 
@@ -222,12 +223,13 @@ class OffsetsLog:
                     end = base_offset + builder.count
                 outcome = ERROR_OF_BATCH.get(BY_NUMBER[error], ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else NONE
             except slots.SlotChanged as refusal:
-                reason = str(refusal)
-                if reason == "busy":
+                if refusal.result == AppendResult.APPEND_BUSY:
                     self._wait_for_lock()
                     break  # the batches written before are acknowledged and watched below
-                log.warning("an append to %s was refused: %s", partition_name(slot), reason)
-                outcome = ERROR_OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                log.warning("an append to %s was refused: %s", partition_name(slot), refusal)
+                outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                if refusal.result is not None:
+                    outcome = ERROR_OF_REFUSAL.get(refusal.result, outcome)
             except Exception:  # an internal error: the appends after these must not wait forever
                 log.exception("cannot append to %s: internal error", partition_name(slot))
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import odradek._ext.partition.log_start as native
 import odradek._ext.partition.slots as slots
+from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import Role
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -22,7 +23,6 @@ log = logging.getLogger("odradek.cleaner.retention")
 
 HIGH_WATERMARK = -1
 LONGEST_WAIT_MS = 15_000
-NOT_DURABLE = "not durable"
 
 
 class Deletion(NamedTuple):
@@ -35,9 +35,9 @@ class Deletion(NamedTuple):
 
 def delete_records(
     shm: SharedMemory, log_dirs: Sequence[Path], deletions: Sequence[Deletion], timeout_ms: int
-) -> list[tuple[str, int]]:
-    """Raise the log start offsets. Returns (result, log start offset) for each deletion: "ok" if the offset is durable, else
-    the reason ("busy", "stale", "not leader", "offline", "out of range", "not durable").
+) -> list[tuple[AppendResult, int]]:
+    """Raise the log start offsets. Returns (result, log start offset) for each deletion; APPEND_OK means that the offset is
+    durable, and APPEND_IO_ERROR that it could not be stored.
 
     :param timeout_ms: how long to wait for locks, for all deletions together.
     """
@@ -57,12 +57,14 @@ def delete_records(
     changed = {
         slots.log_dir_of(deletion.slot)
         for deletion, (result, _) in zip(deletions, outcomes, strict=True)
-        if result == "ok"
+        if result == AppendResult.APPEND_OK
     }
     durable = {number: _make_durable(shm, log_dirs, number) for number in changed}
     native.meet_fault(FaultPoint.REMOVE_LOG_START_DURABLE)
     return [
-        (NOT_DURABLE, -1) if result == "ok" and not durable[slots.log_dir_of(deletion.slot)] else (result, log_start)
+        (AppendResult.APPEND_IO_ERROR, -1)
+        if result == AppendResult.APPEND_OK and not durable[slots.log_dir_of(deletion.slot)]
+        else (result, log_start)
         for deletion, (result, log_start) in zip(deletions, outcomes, strict=True)
     ]
 
