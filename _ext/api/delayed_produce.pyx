@@ -12,8 +12,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from odradek._ext.api.produce_items cimport (
-    NOT_ENOUGH_REPLICAS,
-    REQUEST_TIMED_OUT,
     SLOW_OLD,
     ProduceItem,
     ProduceRequest,
@@ -31,7 +29,8 @@ from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from odradek._ext.protocol.byte_view cimport ByteView
-from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
+from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
+from odradek._ext.records.record_batch cimport BatchInfo, parse_batch_header
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
 from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from odradek._ext.shm.metering cimport PARKED_PRODUCES
@@ -152,7 +151,7 @@ cdef class DelayedProduce(Pending):
         if self.cancelled:
             return False
         if not self.prepare_item(item, DECOMPRESSED_LIMIT):
-            refuse(item, ERROR_MESSAGE_TOO_LARGE, reason_of(ERROR_MESSAGE_TOO_LARGE))
+            refuse(item, MESSAGE_TOO_LARGE, reason_of(MESSAGE_TOO_LARGE))
         self.prepared_items += 1
         return False
 
@@ -199,7 +198,7 @@ cdef class DelayedProduce(Pending):
         cdef int64_t wall_ms = now_ms()
         if batch is not None:
             if len(batch) > slot_at(item.slot - 1).settings.max_message_bytes:
-                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, in the form to be stored, is larger than max.message.bytes")
+                refuse(item, MESSAGE_TOO_LARGE, "the record batch, in the form to be stored, is larger than max.message.bytes")
                 return
             if self.kept is None:
                 self.kept = []

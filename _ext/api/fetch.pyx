@@ -9,15 +9,9 @@ from libc.string cimport memcmp
 from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_PLAN, STEP_ANSWER, DelayedFetch
 from odradek._ext.api.fetch_context cimport (
     CONSUMER,
-    FETCH,
-    FETCH_SESSION_ID_NOT_FOUND,
-    FETCH_SESSION_TOPIC_ID_ERROR,
     FIRST_BY_ID,
-    FIRST_FLEXIBLE,
     FIRST_WITH_BATCHES,
     FIRST_WITH_MAX_BYTES,
-    INVALID_FETCH_SESSION_EPOCH,
-    NONE,
     FetchPartition,
     set_request,
 )
@@ -27,6 +21,7 @@ from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
+from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE, FETCH_NEWEST
 from odradek._ext.protocol.cursor cimport (
     CURSOR_TAGGED,
     Cursor,
@@ -41,13 +36,18 @@ from odradek._ext.protocol.cursor cimport (
     read_uvarint,
     skip_tagged_fields,
 )
+from odradek._ext.protocol.kafka_errors cimport (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+    NO_ERROR,
+)
 from odradek._ext.shm.layout cimport monotonic_ms
 from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef enum:
-    NEWEST = 18
     FIRST_WITH_SESSIONS = 7
     FIRST_WITH_REPLICA_STATE = 15     # before: replica_id is the first field of the request
     FULL_REQUEST = 0                  # session epoch of a request that names all partitions and begins a session
@@ -112,9 +112,9 @@ cdef class Fetching:
         """
         cdef DelayedFetch fetch
         cdef FetchHead head
-        cdef int16_t error = NONE
-        if version < 0 or version > NEWEST:
-            connection.close_reason = f"Fetch version {version} is not supported, supported are 0 to {NEWEST}"
+        cdef int16_t error = NO_ERROR
+        if version < 0 or version > FETCH_NEWEST:
+            connection.close_reason = f"Fetch version {version} is not supported, supported are 0 to {FETCH_NEWEST}"
             return FRAME_CLOSE
         read_head(body, version, &head)
         if body.error:
@@ -309,7 +309,7 @@ cdef class Fetching:
 
     cdef int read_topics(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1:
         """Read the requested topics. Return 0 if they are malformed, or name too many partitions."""
-        cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
+        cdef bint flexible = version >= FETCH_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
         cdef int32_t partition, max_bytes, leader_epoch, last_fetched_epoch
@@ -362,7 +362,7 @@ cdef class Fetching:
 
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1:
         """Read the rack and the tagged fields. Return 0 if they are malformed."""
-        cdef bint flexible = version >= FIRST_FLEXIBLE
+        cdef bint flexible = version >= FETCH_FLEXIBLE
         cdef int64_t length
         cdef uint32_t tags, tag, tag_bytes
         cdef const uint8_t* at
@@ -395,7 +395,7 @@ cdef class Fetching:
         return last
 
     cdef int read_forgotten(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1:
-        cdef bint flexible = version >= FIRST_FLEXIBLE
+        cdef bint flexible = version >= FETCH_FLEXIBLE
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
         cdef int32_t partition

@@ -4,13 +4,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.api.purgatory cimport Waiter
 from odradek._ext.net.connection cimport Pending
+from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.metering cimport Client, ReaderPlace
 from odradek._ext.shm.topics cimport Topic
 from odradek._ext.storage.segment_list cimport OpenSegment
 
 
 cdef enum:
-    FIRST_FLEXIBLE = 12
     FIRST_BY_ID = 13
     FIRST_WITH_BATCHES = 4            # earlier versions: message sets of format v0; v1 from version 2 on
     FIRST_WITH_V1 = 2
@@ -21,22 +21,6 @@ cdef enum:
 cdef enum:
     CONSUMER = -1                     # replica_id of a client that is not a broker
     DEBUGGING_CONSUMER = -2           # replica_id of a client that reads like a replica, but whose position is not recorded
-
-cdef enum:
-    FETCH = 1                         # the API's key
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    UNSUPPORTED_VERSION = 35
-    KAFKA_STORAGE_ERROR = 56
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNKNOWN_TOPIC_ID = 100
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 cdef inline int16_t storage_error(int16_t version) noexcept:

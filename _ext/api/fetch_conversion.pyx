@@ -4,16 +4,10 @@ batches at a time and no more than the response may hold; the response is writte
 
 from libc.stdint cimport int32_t, int64_t
 
-from odradek._ext.api.fetch_context cimport (
-    FIRST_WITH_MAX_BYTES,
-    FIRST_WITH_V1,
-    KAFKA_STORAGE_ERROR,
-    FetchContext,
-    FetchPartition,
-    storage_error,
-)
+from odradek._ext.api.fetch_context cimport FIRST_WITH_MAX_BYTES, FIRST_WITH_V1, FetchContext, FetchPartition, storage_error
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
+from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR
 from odradek._ext.shm.layout cimport monotonic_ms, slot_at
 
 

@@ -14,15 +14,7 @@ from libc.string cimport memcpy
 from posix.stat cimport fstat, struct_stat
 
 from odradek._ext.api.fetch_context cimport (
-    FENCED_LEADER_EPOCH,
     FIRST_WITH_MAX_BYTES,
-    NONE,
-    NOT_LEADER_OR_FOLLOWER,
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_LEADER_EPOCH,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_COMPRESSION_TYPE,
     WARM_ROUNDS,
     FetchContext,
     FetchPartition,
@@ -31,7 +23,18 @@ from odradek._ext.api.fetch_context cimport (
 )
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
-from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD, load32, load64
+from odradek._ext.protocol.byte_order cimport load32, load64
+from odradek._ext.protocol.kafka_errors cimport (
+    FENCED_LEADER_EPOCH,
+    NOT_LEADER_OR_FOLLOWER,
+    NO_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
+from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.layout cimport (
     MAX_IN_SYNC,
@@ -194,7 +197,7 @@ cdef class FetchPlan:
         if p.slot:
             slot = slot_at(p.slot - 1)
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
-                return NONE
+                return NO_ERROR
         topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
         if topic is None:
             p.slot, p.counted = 0, None
@@ -206,7 +209,7 @@ cdef class FetchPlan:
         p.incarnation = topic.incarnations[p.partition]
         p.counted = topic
         p.place_offset = -1
-        return NONE
+        return NO_ERROR
 
     cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1:
         """Determine the partition's error, or its available bytes and, if `planning`, the location of the response's records.
@@ -289,7 +292,7 @@ cdef class FetchPlan:
             return UNKNOWN_LEADER_EPOCH if p.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
         if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
             return UNSUPPORTED_COMPRESSION_TYPE
-        return NONE
+        return NO_ERROR
 
     cdef int locate_records(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1:
         """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as
@@ -347,7 +350,7 @@ cdef class FetchPlan:
         if slot.incarnation != p.incarnation or slot.state != SLOT_ONLINE:
             return unknown_partition_error(p)
         if load_acquire_64(&slot.generation) != p.generation:
-            return NONE
+            return NO_ERROR
         p.high_watermark = p.last_stable_offset = p.now_log_start = -1
         # The log start offset is raised before a file is deleted, so it shows that the file was deleted meanwhile.
         if p.fetch_offset < slot.log_start_offset:

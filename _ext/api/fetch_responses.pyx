@@ -4,18 +4,10 @@ client and topic. Used in a worker's event loop.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.api.fetch_context cimport (
-    FETCH,
-    FIRST_BY_ID,
-    FIRST_FLEXIBLE,
-    FIRST_WITH_BATCHES,
-    NONE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    FetchContext,
-    FetchPartition,
-)
+from odradek._ext.api.fetch_context cimport FIRST_BY_ID, FIRST_WITH_BATCHES, FetchContext, FetchPartition
 from odradek._ext.net.connection cimport Pending, ResponseOutput
+from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -28,7 +20,7 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.records.record_batch cimport store32
+from odradek._ext.protocol.kafka_errors cimport NO_ERROR, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
     TOPIC_NONE,
@@ -71,7 +63,7 @@ cdef class FetchResponses:
         """
         cdef WriteBuffer* b = &self.response
         cdef int16_t version = context.version
-        cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
+        cdef bint flexible = version >= FETCH_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef FetchPartition p
         cdef list cuts = []
         cdef list served = []
@@ -88,7 +80,7 @@ cdef class FetchResponses:
         if version >= 1:
             write_int32(b, 0)                                 # throttle time
         if version >= 7:
-            write_int16(b, NONE)
+            write_int16(b, NO_ERROR)
             write_int32(b, context.session_id)
         included = [q for q in context.partitions if (<FetchPartition>q).included]
         for p in included:
@@ -209,7 +201,7 @@ cdef class FetchResponses:
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1:
         """Write a response that contains only the error code of the session."""
         cdef WriteBuffer* b = &self.response
-        cdef bint flexible = version >= FIRST_FLEXIBLE
+        cdef bint flexible = version >= FETCH_FLEXIBLE
         b.size = 0
         write_int32(b, 0)
         write_int32(b, correlation_id)

@@ -11,6 +11,17 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from odradek._ext.api.plain_requests cimport finished, header, text
+from odradek._ext.protocol.api_versions cimport (
+    HEARTBEAT,
+    HEARTBEAT_FLEXIBLE,
+    HEARTBEAT_NEWEST,
+    JOIN_GROUP,
+    JOIN_GROUP_FLEXIBLE,
+    JOIN_GROUP_NEWEST,
+    SYNC_GROUP,
+    SYNC_GROUP_FLEXIBLE,
+    SYNC_GROUP_NEWEST,
+)
 from odradek._ext.protocol.cursor cimport (
     CURSOR_NULL,
     CURSOR_OK,
@@ -35,15 +46,6 @@ from odradek._ext.protocol.cursor cimport (
 )
 
 cdef enum:
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    SYNC_GROUP = 14
-    NEWEST_JOIN = 9
-    NEWEST_HEARTBEAT = 4
-    NEWEST_SYNC = 5
-    FLEXIBLE_JOIN = 6
-    FLEXIBLE_HEARTBEAT = 4
-    FLEXIBLE_SYNC = 4
     MOST_PROTOCOLS = 1000               # of a JoinGroup; a request with more is left to the schema, which refuses it
     MOST_ASSIGNMENTS = 1 << 16          # of a SyncGroup; a request with more is left to the schema, which refuses it
     LEAST_ELEMENT_BYTES = 2             # two empty values
@@ -95,10 +97,10 @@ def read_join(bytes frame not None):
     cdef int version
     cdef bint compact
     try:
-        version = header(&c, frame, JOIN_GROUP, NEWEST_JOIN, FLEXIBLE_JOIN, &correlation_id)
+        version = header(&c, frame, JOIN_GROUP, JOIN_GROUP_NEWEST, JOIN_GROUP_FLEXIBLE, &correlation_id)
         if version < 0:
             return None
-        compact = version >= FLEXIBLE_JOIN
+        compact = version >= JOIN_GROUP_FLEXIBLE
         group_id = text(&c, compact, False)
         session_ms = read_int32(&c)
         rebalance_ms = read_int32(&c) if version >= 1 else -1
@@ -127,10 +129,10 @@ def read_sync(bytes frame not None):
     cdef int version
     cdef bint compact
     try:
-        version = header(&c, frame, SYNC_GROUP, NEWEST_SYNC, FLEXIBLE_SYNC, &correlation_id)
+        version = header(&c, frame, SYNC_GROUP, SYNC_GROUP_NEWEST, SYNC_GROUP_FLEXIBLE, &correlation_id)
         if version < 0:
             return None
-        compact = version >= FLEXIBLE_SYNC
+        compact = version >= SYNC_GROUP_FLEXIBLE
         group_id = text(&c, compact, False)
         generation_id = read_int32(&c)
         member_id = text(&c, compact, False)
@@ -158,10 +160,10 @@ def read_heartbeat(bytes frame not None):
     cdef int version
     cdef bint compact
     try:
-        version = header(&c, frame, HEARTBEAT, NEWEST_HEARTBEAT, FLEXIBLE_HEARTBEAT, &correlation_id)
+        version = header(&c, frame, HEARTBEAT, HEARTBEAT_NEWEST, HEARTBEAT_FLEXIBLE, &correlation_id)
         if version < 0:
             return None
-        compact = version >= FLEXIBLE_HEARTBEAT
+        compact = version >= HEARTBEAT_FLEXIBLE
         group_id = text(&c, compact, False)
         generation_id = read_int32(&c)
         member_id = text(&c, compact, False)
@@ -215,7 +217,7 @@ def join_response(
 
     :param protocol_name: None becomes "" in versions below 7. :param members: [(member id, instance id or None, metadata)].
     """
-    cdef bint compact = version >= FLEXIBLE_JOIN
+    cdef bint compact = version >= JOIN_GROUP_FLEXIBLE
     cdef WriteBuffer out
     buffer_init(&out)
     try:
@@ -249,7 +251,7 @@ def sync_response(
     int version, int32_t correlation_id, int16_t error, str protocol_type, str protocol_name, bytes assignment not None
 ):
     """Return a SyncGroup response with its header."""
-    cdef bint compact = version >= FLEXIBLE_SYNC
+    cdef bint compact = version >= SYNC_GROUP_FLEXIBLE
     cdef WriteBuffer out
     buffer_init(&out)
     try:
@@ -267,7 +269,7 @@ def sync_response(
 
 def heartbeat_response(int version, int32_t correlation_id, int16_t error):
     """Return a Heartbeat response with its header."""
-    cdef bint compact = version >= FLEXIBLE_HEARTBEAT
+    cdef bint compact = version >= HEARTBEAT_FLEXIBLE
     cdef WriteBuffer out
     buffer_init(&out)
     try:

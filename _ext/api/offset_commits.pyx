@@ -12,6 +12,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from odradek._ext.api.plain_requests cimport finished, header, text
+from odradek._ext.protocol.api_versions cimport OFFSET_COMMIT, OFFSET_COMMIT_FLEXIBLE, OFFSET_COMMIT_NEWEST
 from odradek._ext.protocol.cursor cimport (
     CURSOR_OK,
     Cursor,
@@ -34,18 +35,16 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
 )
 from odradek._ext.protocol.decoder cimport MAX_ELEMENTS
+from odradek._ext.protocol.kafka_errors cimport OFFSET_METADATA_TOO_LARGE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.shm.metering cimport count_error
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef enum:
-    OFFSET_COMMIT = 8
-    NEWEST = 10
     WITH_THROTTLE = 3
     WITH_LEADER_EPOCH = 6
     WITH_INSTANCE = 7
-    FLEXIBLE = 8
     WITH_TOPIC_ID = 10
     TOPIC_ID_BYTES = 16
     LEAST_PARTITION_BYTES = 13          # index, offset and the length of the metadata
@@ -54,9 +53,6 @@ cdef enum:
     VALUE_VERSION = 3
     VALUE_VERSION_WITH_EXPIRY = 1
     RECORD_OVERHEAD = 40                # bytes of a record except the texts in its key and value
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    OFFSET_METADATA_TOO_LARGE = 12
-    UNKNOWN_TOPIC_ID = 100
     NO_TIME = -1
 
 
@@ -154,10 +150,10 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
     commit = OffsetCommit.__new__(OffsetCommit)
     commit.frame = frame
     try:
-        commit.version = <int16_t>header(&c, frame, OFFSET_COMMIT, NEWEST, FLEXIBLE, &commit.correlation_id)
+        commit.version = <int16_t>header(&c, frame, OFFSET_COMMIT, OFFSET_COMMIT_NEWEST, OFFSET_COMMIT_FLEXIBLE, &commit.correlation_id)
         if commit.version < 1:
             return None
-        compact = commit.version >= FLEXIBLE
+        compact = commit.version >= OFFSET_COMMIT_FLEXIBLE
         commit.group_id = text(&c, compact, False)
         commit.generation_id = read_int32(&c)
         commit.member_id = text(&c, compact, False)
@@ -189,7 +185,7 @@ cdef class OffsetCommit:
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
                          int64_t max_elements) except -1:
-        cdef bint compact = self.version >= FLEXIBLE
+        cdef bint compact = self.version >= OFFSET_COMMIT_FLEXIBLE
         cdef int64_t count = read_length(c, compact), length, i
         cdef Section* section
         cdef Entry* grown
@@ -247,7 +243,7 @@ cdef class OffsetCommit:
         return 0
 
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1:
-        cdef bint compact = self.version >= FLEXIBLE
+        cdef bint compact = self.version >= OFFSET_COMMIT_FLEXIBLE
         cdef int64_t length
         cdef str note = ""
         entry.partition = read_int32(c)
@@ -391,7 +387,7 @@ cdef class OffsetCommit:
 
     def response(self, int16_t outcome):
         """Return the response with its header: `outcome` for the partitions without an error, the error of each other partition."""
-        cdef bint compact = self.version >= FLEXIBLE
+        cdef bint compact = self.version >= OFFSET_COMMIT_FLEXIBLE
         cdef WriteBuffer out
         cdef Section* section
         cdef int i, k

@@ -13,18 +13,10 @@ from libc.string cimport memcmp, memset
 
 from odradek._ext.api.delayed_produce cimport DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
-    INVALID_REQUIRED_ACKS,
-    INVALID_TOPIC_EXCEPTION,
-    INVALID_TXN_STATE,
-    NOT_ENOUGH_REPLICAS,
-    PRODUCE,
     PRODUCE_BY_ID,
-    PRODUCE_FLEXIBLE,
     SLOW_COMPRESSED,
     SLOW_OLD,
     SLOW_RECOMPRESS,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
     ProduceItem,
     ProduceRequest,
     any_refused,
@@ -47,6 +39,7 @@ from odradek._ext.net.connection cimport (
     Connection,
     ResponseOutput,
 )
+from odradek._ext.protocol.api_versions cimport PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_NEWEST
 from odradek._ext.protocol.cursor cimport (
     CURSOR_LENGTH,
     Cursor,
@@ -58,17 +51,18 @@ from odradek._ext.protocol.cursor cimport (
     read_string_length,
     skip_tagged_fields,
 )
-from odradek._ext.records.record_batch cimport (
-    AT_MAGIC,
-    AT_RECORDS,
-    CODEC_NONE,
-    CODEC_ZSTD,
-    ERROR_INVALID_RECORD,
-    ERROR_MESSAGE_TOO_LARGE,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
-    BatchInfo,
-    check_batch,
+from odradek._ext.protocol.kafka_errors cimport (
+    INVALID_RECORD,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    INVALID_TXN_STATE,
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
 )
+from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, CODEC_ZSTD, BatchInfo, check_batch
 from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
 from odradek._ext.shm.metering cimport TOPIC_NONE, USAGE_BYTES_IN, USAGE_REQUESTS, count_batch, count_request, usage_of
@@ -80,7 +74,6 @@ cdef enum:
     MANY_ITEMS = 256                  # partitions above which a thread appends a request
     FIRST_WITH_BATCHES = 3            # earlier versions: message sets of formats v0 and v1
     AS_SENT = 255                     # compression.type=producer
-    NEWEST = 13
 
 
 cdef class Producing:
@@ -115,8 +108,8 @@ cdef class Producing:
         cdef bint slow = size > LARGE_REQUEST
         cdef int64_t wall_ms
         cdef int i
-        if version > NEWEST or version < 0:
-            connection.close_reason = f"Produce version {version} is not supported, supported are 0 to {NEWEST}"
+        if version > PRODUCE_NEWEST or version < 0:
+            connection.close_reason = f"Produce version {version} is not supported, supported are 0 to {PRODUCE_NEWEST}"
             return FRAME_CLOSE
         if must_wait(connection):
             self.execute(connection)
@@ -294,7 +287,7 @@ cdef class Producing:
             item.slow = SLOW_OLD
             return 0
         if item.append.data == NULL:
-            return refuse(item, ERROR_INVALID_RECORD, "a Produce request must contain exactly one record batch per partition, found none")
+            return refuse(item, INVALID_RECORD, "a Produce request must contain exactly one record batch per partition, found none")
         if acks == -1 and not enough_replicas(slot):
             return refuse(item, NOT_ENOUGH_REPLICAS, NULL)
         error = check_batch(item.append.data, <size_t>size, True, info)
@@ -302,13 +295,13 @@ cdef class Producing:
             info.size = <int32_t>size
             return refuse(item, error, reason_of(error))
         if info.size != size:
-            return refuse(item, ERROR_INVALID_RECORD, "a Produce request must contain exactly one record batch per partition")
+            return refuse(item, INVALID_RECORD, "a Produce request must contain exactly one record batch per partition")
         if info.size > slot.settings.max_message_bytes:
-            return refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch is larger than the topic's max.message.bytes")
+            return refuse(item, MESSAGE_TOO_LARGE, "the record batch is larger than the topic's max.message.bytes")
         if info.transactional:
             return refuse(item, INVALID_TXN_STATE, "transactions are not supported yet")
         if info.codec == CODEC_ZSTD and version < 7:
-            return refuse(item, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce requests of version 7 or newer")
+            return refuse(item, UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce requests of version 7 or newer")
         if slot.settings.compression != AS_SENT and slot.settings.compression != info.codec:
             item.slow = SLOW_RECOMPRESS
             return 0

@@ -55,22 +55,7 @@ cdef struct ProduceRequest:
 
 
 cdef enum:
-    PRODUCE = 0                   # the API's key
-    PRODUCE_FLEXIBLE = 9          # the first version with flexible encoding
     PRODUCE_BY_ID = 13            # the first version that names topics by their ids
-
-
-cdef enum:                            # Kafka's error codes
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    INVALID_TOPIC_EXCEPTION = 17
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    INVALID_REQUIRED_ACKS = 21
-    INVALID_TXN_STATE = 48
-    KAFKA_STORAGE_ERROR = 56
-    UNKNOWN_TOPIC_ID = 100
 
 
 cdef inline int refuse(ProduceItem* item, int error, const char* message) noexcept nogil:

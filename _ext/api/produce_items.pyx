@@ -16,15 +16,19 @@ from odradek._ext.partition.slot_access cimport (
     APPEND_STALE,
     AppendResult,
 )
-from odradek._ext.records.record_batch cimport (
-    ERROR_CORRUPT_MESSAGE,
-    ERROR_INVALID_RECORD,
-    ERROR_INVALID_TIMESTAMP,
-    ERROR_MESSAGE_TOO_LARGE,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
-    BatchInfo,
-    set_max_timestamp,
+from odradek._ext.protocol.kafka_errors cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
 )
+from odradek._ext.records.record_batch cimport BatchInfo, set_max_timestamp
 from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
 from odradek._ext.storage.log_dirs cimport is_full
 
@@ -43,15 +47,15 @@ cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers i
 # -- checks ---------------------------------------------------------------------------------------------------------
 
 cdef const char* reason_of(int error) noexcept nogil:
-    if error == ERROR_CORRUPT_MESSAGE:
+    if error == CORRUPT_MESSAGE:
         return "the record batch is corrupt: its CRC or its length is wrong"
-    if error == ERROR_INVALID_RECORD:
+    if error == INVALID_RECORD:
         return "the record batch is malformed: its records do not match its header"
-    if error == ERROR_UNSUPPORTED_COMPRESSION_TYPE:
+    if error == UNSUPPORTED_COMPRESSION_TYPE:
         return "the record batch has an unknown compression codec"
-    if error == ERROR_INVALID_TIMESTAMP:
+    if error == INVALID_TIMESTAMP:
         return "a timestamp of the record batch, or its timestamp type, is not allowed by the topic's configuration"
-    if error == ERROR_MESSAGE_TOO_LARGE:
+    if error == MESSAGE_TOO_LARGE:
         return "the record batch is larger than max.message.bytes, or its decompressed records exceed the broker's limit"
     return NULL
 

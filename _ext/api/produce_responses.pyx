@@ -6,20 +6,12 @@ A worker has one `ProduceResponses`, used only in its event loop; `attach_record
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport strlen
 
-from odradek._ext.api.produce_items cimport (
-    KAFKA_STORAGE_ERROR,
-    NOT_LEADER_OR_FOLLOWER,
-    PRODUCE,
-    PRODUCE_BY_ID,
-    PRODUCE_FLEXIBLE,
-    ProduceItem,
-    ProduceRequest,
-    reason_of_room,
-    refuse,
-)
+from odradek._ext.api.produce_items cimport PRODUCE_BY_ID, ProduceItem, ProduceRequest, reason_of_room, refuse
 from odradek._ext.net.connection cimport ResponseOutput
 from odradek._ext.partition.flusher cimport Flusher
 from odradek._ext.partition.record_errors cimport MOST_RECORD_ERRORS, RecordErrors, find_record_errors
+from odradek._ext.protocol.api_versions cimport PRODUCE, PRODUCE_FLEXIBLE
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -32,7 +24,7 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.records.record_batch cimport store32
+from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.layout cimport slot_at
 from odradek._ext.shm.metering cimport (
     BYTES_REJECTED,

@@ -10,6 +10,8 @@ from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.late_requests cimport is_unawaited
+from odradek._ext.protocol.api_versions cimport CONTROLLED_SHUTDOWN, FETCH, FETCH_FLEXIBLE, PRODUCE, PRODUCE_FLEXIBLE
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.cursor cimport (
     Cursor,
     cursor_init,
@@ -19,18 +21,9 @@ from odradek._ext.protocol.cursor cimport (
     read_string_length,
     skip_tagged_fields,
 )
-from odradek._ext.records.record_batch cimport store32
 from odradek._ext.shm.layout cimport Process, region
 from odradek._ext.shm.metering cimport METER_KEY_UNKNOWN, TOPIC_NONE, USAGE_BYTES_OUT, api_index, still_client, usage_of
 from odradek._ext.shm.waking cimport wake_own_loop
-
-
-cdef enum:
-    PRODUCE = 0
-    FETCH = 1
-    CONTROLLED_SHUTDOWN = 7
-    PRODUCE_FLEXIBLE = 9
-    FETCH_FLEXIBLE = 12
 
 
 cdef inline int32_t route_number(int16_t key, int16_t version) noexcept:

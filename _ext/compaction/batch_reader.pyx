@@ -10,15 +10,15 @@ from posix.unistd cimport close
 
 from odradek._ext.compaction.compacted_records cimport last_offset_of
 from odradek._ext.compaction.compaction_log cimport ABORTED_SOURCE, CompactedLog
+from odradek._ext.protocol.byte_order cimport load64
+from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
     BATCH_HEADER_BYTES,
     BATCH_OVERHEAD_BYTES,
     CODEC_ZSTD,
-    ERROR_INVALID_RECORD,
     crc_matches,
-    load64,
     parse_batch_header,
 )
 from odradek._ext.storage.file_calls cimport file_error
@@ -125,7 +125,7 @@ cdef class BatchReader:
             self.batch.size = 0
             return STEP_DONE
         error = parse_batch_header(p, n, &self.batch)
-        if error == ERROR_INVALID_RECORD and n >= MESSAGE_HEADER_BYTES:
+        if error == INVALID_RECORD and n >= MESSAGE_HEADER_BYTES:
             error = parse_message(p, n, &self.batch)
         if error and n >= BATCH_HEADER_BYTES:
             return STEP_CORRUPT

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
+from odradek._ext.protocol.byte_order cimport store16, store32, store64
 from odradek._ext.records.record_batch cimport (
     AT_ATTRIBUTES,
     AT_BASE_TIMESTAMP,
@@ -15,9 +16,6 @@ from odradek._ext.records.record_batch cimport (
     BATCH_OVERHEAD_BYTES,
     read_varint,
     read_varlong,
-    store16,
-    store32,
-    store64,
 )
 from odradek._ext.storage.log_state cimport Array
 

@@ -6,7 +6,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memset
 
-from odradek._ext.records.record_batch cimport AT_RECORDS, BatchInfo, load16, read_varint, read_varlong
+from odradek._ext.protocol.byte_order cimport load16
+from odradek._ext.records.record_batch cimport AT_RECORDS, BatchInfo, read_varint, read_varlong
 from odradek._ext.storage.index_entries cimport AbortedEntry
 from odradek._ext.storage.log_state cimport Array, append_item
 

@@ -35,6 +35,7 @@ from odradek._ext.compaction.compaction_log cimport CompactedLog, LastOfProducer
 from odradek._ext.compaction.compaction_map cimport KeyMap
 from odradek._ext.compaction.compaction_transactions cimport start_transactions, track_batch, track_marker
 from odradek._ext.compaction.offset_map cimport get_offset
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.old_messages cimport parse_message
 from odradek._ext.records.record_batch cimport (
@@ -48,7 +49,6 @@ from odradek._ext.records.record_batch cimport (
     BATCH_HEADER_BYTES,
     CODEC_NONE,
     BatchInfo,
-    store32,
 )
 from odradek._ext.shm.faults cimport *
 from odradek._ext.storage.log_state cimport append_item, clear_array, free_array

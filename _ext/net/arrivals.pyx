@@ -24,10 +24,10 @@ from odradek._ext.net.forward_frames cimport (
     read_request,
     taken,
 )
+from odradek._ext.protocol.byte_order cimport load16
 from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
 from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.net.late_requests cimport LATE_MS, beat, is_unawaited, look_at_clock, waited_too_long
-from odradek._ext.records.record_batch cimport load16
 from odradek._ext.shm.metering cimport FORWARDED_BYTES_IN, FORWARDED_BYTES_OUT, FORWARDED_REQUESTS, LATE_REQUESTS, add, clock_us
 
 

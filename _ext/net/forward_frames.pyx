@@ -7,8 +7,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memmove
 
+from odradek._ext.protocol.byte_order cimport load32, load64, store32, store64
 from odradek._ext.protocol.cursor cimport WriteBuffer, buffer_free, buffer_init, buffer_reserve, write_bytes
-from odradek._ext.records.record_batch cimport load32, load64, store32, store64
 
 
 MAX_FRAME_BYTES = 128 << 20

@@ -28,10 +28,10 @@ from odradek._ext.net.forward_frames cimport (
     read_reply,
     taken,
 )
+from odradek._ext.protocol.byte_order cimport load16, store64
 from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
 from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.net.late_requests cimport is_unawaited
-from odradek._ext.records.record_batch cimport load16, store64
 from odradek._ext.shm.metering cimport clock_us
 from odradek._ext.shm.topics cimport TopicDirectory
 

@@ -6,7 +6,7 @@ are held back (`hold`). Input may be hostile: a frame's length is checked before
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset, strerror
 from posix.uio cimport iovec, readv
 
@@ -25,6 +25,7 @@ from odradek._ext.net.connection cimport (
     Connection,
 )
 from odradek._ext.net.late_requests cimport ended_by_peer, last_arrival_age_ms, waited_too_long
+from odradek._ext.protocol.byte_order cimport load32
 from odradek._ext.shm.metering cimport BAD_FRAMES, FRAMES, LATE_REQUESTS, METER_KEY_UNKNOWN, SOCKET_BYTES_IN, add, clock_us
 
 
@@ -38,10 +39,6 @@ cdef enum:
     OUT_DELIVERED = 256 * 1024         # responses of one read are sent before its end if they exceed this many bytes
     MAX_OUT_NODES = 4096               # queued spans and slices of a connection from which back-pressure holds it
     SMALLEST_FRAME = 8                 # api key, version, correlation id
-
-
-cdef inline int64_t load_size(const uint8_t* data) noexcept nogil:
-    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
 
 
 cdef object other_protocol(const uint8_t* data):
@@ -192,7 +189,7 @@ cdef class FrameReading(Sending):
         cdef int64_t at = 0, size
         cdef int result
         while n - at >= 4 and not c.hold:
-            size = load_size(data + at)
+            size = <int64_t><int32_t>load32(data + at)
             if size < SMALLEST_FRAME or size > self.max_request_bytes or not c.greeted:
                 if self.refuse(c, data + at, size):
                     break
@@ -244,7 +241,7 @@ cdef class FrameReading(Sending):
             memcpy(c.size_bytes, data, n)
             c.size_have = n
         else:
-            c.part_bytes = 4 + load_size(data)
+            c.part_bytes = 4 + <int64_t><int32_t>load32(data)
             c.large = c.part_bytes > self.shared_bytes // 4
             self.pool.take(&c.part, max(c.part_bytes, n))
             memcpy(c.part.data, data, n)

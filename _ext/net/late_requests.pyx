@@ -5,6 +5,13 @@ See late_requests.pxd for the rule. Used in the event loops of workers and of th
 
 from libc.stdint cimport int16_t, int64_t, uint8_t
 
+from odradek._ext.protocol.api_versions cimport (
+    CONSUMER_GROUP_HEARTBEAT,
+    LEAVE_GROUP,
+    LEAVE_GROUP_FLEXIBLE,
+    PRODUCE,
+    PRODUCE_FLEXIBLE,
+)
 from odradek._ext.protocol.cursor cimport (
     Cursor,
     cursor_init,
@@ -41,12 +48,7 @@ cdef extern from "<netinet/tcp.h>" nogil:
 
 
 cdef enum:
-    PRODUCE = 0
-    LEAVE_GROUP = 13
-    CONSUMER_GROUP_HEARTBEAT = 68
-    PRODUCE_FLEXIBLE = 9
     PRODUCE_WITH_TRANSACTIONS = 3
-    LEAVE_FLEXIBLE = 4
     LEAVE_MANY = 3
     LEAVE_WITH_REASON = 5
 
@@ -93,19 +95,19 @@ cdef bint is_unawaited(const uint8_t* request, int64_t size) noexcept nogil:
         return skip_string(&c, True) > 0 and read_int32(&c) < 0 and not c.error
     if key != LEAVE_GROUP:
         return False
-    if version >= LEAVE_FLEXIBLE:
+    if version >= LEAVE_GROUP_FLEXIBLE:
         skip_tagged_fields(&c)
-    skip_string(&c, version >= LEAVE_FLEXIBLE)
+    skip_string(&c, version >= LEAVE_GROUP_FLEXIBLE)
     if version < LEAVE_MANY:
         return skip_string(&c, False) > 0 and not c.error
-    members = read_length(&c, version >= LEAVE_FLEXIBLE)
+    members = read_length(&c, version >= LEAVE_GROUP_FLEXIBLE)
     while members > 0 and not c.error:
-        if skip_string(&c, version >= LEAVE_FLEXIBLE) <= 0:
+        if skip_string(&c, version >= LEAVE_GROUP_FLEXIBLE) <= 0:
             return False
-        skip_string(&c, version >= LEAVE_FLEXIBLE)
+        skip_string(&c, version >= LEAVE_GROUP_FLEXIBLE)
         if version >= LEAVE_WITH_REASON:
             skip_string(&c, True)
-        if version >= LEAVE_FLEXIBLE:
+        if version >= LEAVE_GROUP_FLEXIBLE:
             skip_tagged_fields(&c)
         members -= 1
     return not c.error

@@ -14,7 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.uio cimport iovec
 
-from odradek._ext.records.record_batch cimport store32
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.storage.page_cache cimport read_resident, resident
 
 

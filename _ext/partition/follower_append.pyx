@@ -35,8 +35,9 @@ from odradek._ext.partition.slot_access cimport (
     take_slot,
 )
 from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from odradek._ext.records.record_batch cimport ERROR_INVALID_RECORD, BatchInfo, check_batch, parse_batch_header
+from odradek._ext.records.record_batch cimport BatchInfo, check_batch, parse_batch_header
 from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.shm.faults cimport TRUNCATE_INTENT_STORED, fault
 from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_FOLLOWER, Commit, Slot, slot_at
@@ -54,7 +55,7 @@ cdef enum:
 cdef int check_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
     """Check what a leader sent: a batch, or a message of format v0 or v1, which a follower stores unchanged."""
     cdef int error = parse_batch_header(p, n, out)
-    if error == ERROR_INVALID_RECORD:       # the magic is not 2
+    if error == INVALID_RECORD:       # the magic is not 2
         if n < MESSAGE_HEADER_BYTES and out.magic in (0, 1):
             return BATCH_INCOMPLETE
         if parse_message(p, n, out) != 0:

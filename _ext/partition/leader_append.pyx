@@ -30,6 +30,13 @@ from odradek._ext.partition.slot_access cimport (
     note_failure,
     take_slot,
 )
+from odradek._ext.protocol.byte_order cimport store32, store64
+from odradek._ext.protocol.kafka_errors cimport (
+    INVALID_PRODUCER_EPOCH,
+    NOT_ENOUGH_REPLICAS,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    RECORD_LIST_TOO_LARGE,
+)
 from odradek._ext.records.record_batch cimport (
     AT_BASE_OFFSET,
     AT_PARTITION_LEADER_EPOCH,
@@ -37,20 +44,11 @@ from odradek._ext.records.record_batch cimport (
     last_sequence_of,
     sequence_behind,
     set_max_timestamp,
-    store32,
-    store64,
 )
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport DISK_FULL, ROLE_LEADER, Commit, Slot, coarse_ms, region, slot_at
 from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.waking cimport wake_after
-
-
-cdef enum:
-    ERROR_OUT_OF_ORDER_SEQUENCE = 45
-    ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_NOT_ENOUGH_REPLICAS = 19    # for a full disk (docs/decisions/0011), and if there is no room for a producer (0018)
-    ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: the batch is larger than a segment may be
 
 
 cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept nogil:
@@ -121,7 +119,7 @@ cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room
         if not decided:
             check = by_slot
     if check != PRODUCER_NEXT:
-        item.error = ERROR_INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else ERROR_OUT_OF_ORDER_SEQUENCE
+        item.error = INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else OUT_OF_ORDER_SEQUENCE_NUMBER
         return False
     needs_room[0] = True
     return True
@@ -152,7 +150,7 @@ cdef int take_room(uint32_t index, Slot* slot, AppendItem* items, int at, Produc
     if room == ROOM_BUSY:
         return APPEND_BUSY
     if room != ROOM_READY:
-        item.error = ERROR_NOT_ENOUGH_REPLICAS      # retriable, and nothing of the batch was appended
+        item.error = NOT_ENOUGH_REPLICAS      # retriable, and nothing of the batch was appended
         item.room = room
         return 0
     item.place = place_of_entry(slot, known)
@@ -171,14 +169,14 @@ cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint 
     if item.info.producer_id >= 0:
         item.place = 0
         if not check_producer(slot, items, at, &needs_room, &known):
-            if full and item.error == ERROR_OUT_OF_ORDER_SEQUENCE:
-                item.error = ERROR_NOT_ENOUGH_REPLICAS      # the previous batch may be missing because it was refused
+            if full and item.error == OUT_OF_ORDER_SEQUENCE_NUMBER:
+                item.error = NOT_ENOUGH_REPLICAS      # the previous batch may be missing because it was refused
             return 0
     if item.info.size > slot.settings.segment_bytes:
-        item.error = ERROR_BATCH_TOO_LARGE
+        item.error = RECORD_LIST_TOO_LARGE
         return 0
     if full:
-        item.error = ERROR_NOT_ENOUGH_REPLICAS
+        item.error = NOT_ENOUGH_REPLICAS
         return 0
     return take_room(index, slot, items, at, known, pending) if needs_room else 1
 
@@ -215,7 +213,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         if check_item(index, slot, items, i, full, &pending) == APPEND_BUSY:
             unlock(index, slot)
             return APPEND_BUSY
-        refused += full and items[i].error == ERROR_NOT_ENOUGH_REPLICAS
+        refused += full and items[i].error == NOT_ENOUGH_REPLICAS
     if refused == count:
         set_outcome(slot, 0, outcome)
         unlock(index, slot)

@@ -15,8 +15,9 @@ from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry,
 from odradek._ext.partition.producer_room cimport PendingProducers, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer, next_producer
 from odradek._ext.partition.producers cimport restore_batch, restore_producer
+from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.records.crc32c cimport crc32c
-from odradek._ext.records.record_batch cimport base_sequence_of, load16, load32, load64, store16, store32, store64
+from odradek._ext.records.record_batch cimport base_sequence_of
 from odradek._ext.shm.faults cimport SNAPSHOT_WRITTEN, fault
 from odradek._ext.shm.layout cimport coarse_ms, now_ms, region
 from odradek._ext.storage.file_calls cimport file_open, file_unlink

@@ -3,7 +3,8 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from odradek._ext.protocol.cursor cimport WriteBuffer
-from odradek._ext.records.record_batch cimport ERROR_INVALID_RECORD, ERROR_INVALID_TIMESTAMP, ERROR_NONE, BatchInfo
+from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD, INVALID_TIMESTAMP, NO_ERROR
+from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.shm.layout cimport Slot
 
 
@@ -22,21 +23,21 @@ cdef inline int64_t latest_timestamp(Slot* slot, int64_t wall_ms) noexcept nogil
     return wall_ms + slot.settings.timestamp_after_max_ms
 
 
-# Returns ERROR_NONE, or a code if records that passed `check_records` break a rule of the topic. The code is provisional:
+# Returns NO_ERROR, or a code if records that passed `check_records` break a rule of the topic. The code is provisional:
 # `find_record_errors` checks each record and decides.
 cdef inline int check_rules(Slot* slot, const BatchInfo* info, int64_t wall_ms) noexcept nogil:
     if slot.settings.compact and info.keyless:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     if info.log_append_time and (slot.settings.log_append_time or info.max_timestamp == -1):
-        return ERROR_INVALID_TIMESTAMP
+        return INVALID_TIMESTAMP
     if slot.settings.log_append_time:
-        return ERROR_NONE
+        return NO_ERROR
     if info.found_max_timestamp > latest_timestamp(slot, wall_ms):
-        return ERROR_INVALID_TIMESTAMP
+        return INVALID_TIMESTAMP
     # A minimum of -1 means records without a timestamp.
     if info.found_min_timestamp < earliest_timestamp(slot, wall_ms) and info.found_min_timestamp != -1:
-        return ERROR_INVALID_TIMESTAMP
-    return ERROR_NONE
+        return INVALID_TIMESTAMP
+    return NO_ERROR
 
 
 # The errors of a batch, record by record.

@@ -12,6 +12,7 @@ Used in workers: by the loop for uncompressed batches, by append threads for oth
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
 from odradek._ext.protocol.cursor cimport write_bytes, write_int32, write_length, write_string_length, write_uvarint
+from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD, INVALID_TIMESTAMP, NO_ERROR
 from odradek._ext.records.record_batch cimport read_varint, read_varlong
 
 
@@ -75,7 +76,7 @@ cdef RecordErrors find_record_errors(const uint8_t* p, int64_t n, const BatchInf
     cdef int64_t delta = 0, timestamp
     cdef Fault fault
     out.listed = []
-    out.code = ERROR_NONE
+    out.code = NO_ERROR
     while index < info.record_count and read_varint(&p, end, &length) == 0 and 0 < length <= end - p:
         stop = p + length
         p += 1
@@ -86,8 +87,8 @@ cdef RecordErrors find_record_errors(const uint8_t* p, int64_t n, const BatchInf
         fault = fault_of(slot, info, wall_ms, key_bytes, timestamp)
         if fault != SOUND:
             out.total += 1
-            if out.code == ERROR_NONE or (fault != NO_KEY and not first_decides):
-                out.code = ERROR_INVALID_RECORD if fault == NO_KEY else ERROR_INVALID_TIMESTAMP
+            if out.code == NO_ERROR or (fault != NO_KEY and not first_decides):
+                out.code = INVALID_RECORD if fault == NO_KEY else INVALID_TIMESTAMP
             if len(out.listed) < most:
                 out.listed.append((index, message_of(fault, timestamp, slot, wall_ms)))
         index += 1

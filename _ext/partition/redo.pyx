@@ -11,7 +11,8 @@ from odradek._ext.partition.producer_room cimport PendingProducers, reserve_anyh
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport repair_producers, settle_last_stable
 from odradek._ext.partition.segment_files cimport end_of
-from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, load16, read_varint, read_varlong
+from odradek._ext.protocol.byte_order cimport load16, load32
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, read_varint, read_varlong
 from odradek._ext.shm.faults cimport RECOVER_APPLIED_ONE, fault
 from odradek._ext.shm.layout cimport Commit, Slot
 from odradek._ext.shm.owners cimport OWNER_NOBODY
@@ -37,7 +38,7 @@ cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_e
     p += n
     if read_varint(&p, end, &n) != 0 or n < 6 or end - p < 6:
         return -1
-    coordinator_epoch[0] = <int32_t>((<uint32_t>p[2] << 24) | (<uint32_t>p[3] << 16) | (<uint32_t>p[4] << 8) | p[5])
+    coordinator_epoch[0] = <int32_t>load32(p + 2)
     return 0
 
 

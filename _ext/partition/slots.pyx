@@ -30,8 +30,9 @@ from odradek._ext.partition.slot_access cimport (
     note_failure,
     wait_slot,
 )
+from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
 from odradek._ext.records.batch_builder cimport BatchBuilder
-from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, check_batch
+from odradek._ext.records.record_batch cimport check_batch
 from odradek._ext.shm.atomics cimport fence, fetch_or_64
 from odradek._ext.shm.layout cimport (
     SLOT_DELETED,
@@ -266,7 +267,7 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     cdef int checked
     builder.seal(codec, compress)
     if builder.out.size > max_bytes:
-        return ERROR_MESSAGE_TOO_LARGE, -1
+        return MESSAGE_TOO_LARGE, -1
     memset(&item, 0, sizeof(AppendItem))
     item.data = builder.out.data
     checked = check_batch(item.data, builder.out.size, False, &item.info)

@@ -29,7 +29,7 @@ from odradek._ext.partition.segment_files cimport (
     segment_holding,
 )
 from odradek._ext.partition.swapping cimport drop_swaps
-from odradek._ext.records.record_batch cimport load32
+from odradek._ext.protocol.byte_order cimport load32
 from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Commit, Slot, region

@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 
+from odradek._ext.protocol.byte_order cimport store16, store32, store64
 from odradek._ext.protocol.cursor cimport (
     buffer_free,
     buffer_init,
@@ -33,9 +34,6 @@ from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
     AT_RECORD_COUNT,
     BATCH_OVERHEAD_BYTES,
-    store16,
-    store32,
-    store64,
 )
 
 

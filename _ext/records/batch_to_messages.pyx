@@ -9,6 +9,7 @@ from odradek._ext.records.message_sets import BadMessageError
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t, uint8_t
 
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
@@ -19,6 +20,7 @@ from odradek._ext.protocol.cursor cimport (
     write_int64,
     write_int8,
 )
+from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.message_sets cimport (
     MESSAGE_AT_CRC,
@@ -31,15 +33,10 @@ from odradek._ext.records.record_batch cimport (
     ATTRIBUTE_LOG_APPEND_TIME,
     CODEC_LZ4,
     CODEC_NONE,
-    ERROR_CORRUPT_MESSAGE,
-    ERROR_MESSAGE_TOO_LARGE,
-    ERROR_NONE,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
     BatchInfo,
     parse_batch_header,
     read_varint,
     read_varlong,
-    store32,
 )
 
 
@@ -95,23 +92,23 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
     conversion.max_timestamp = conversion.first_offset = conversion.last_offset = -1
     for _ in range(info.record_count):
         if read_varint(&p, end, &length) or length < RECORD_LEAST - 1 or length > end - p:
-            return ERROR_CORRUPT_MESSAGE
+            return CORRUPT_MESSAGE
         stop = p + length
         p += 1
         if read_varlong(&p, stop, &delta) or read_varint(&p, stop, &offset_delta) or offset_delta < 0:
-            return ERROR_CORRUPT_MESSAGE
+            return CORRUPT_MESSAGE
         if read_varint(&p, stop, &key_bytes) or key_bytes < -1 or key_bytes > stop - p:
-            return ERROR_CORRUPT_MESSAGE
+            return CORRUPT_MESSAGE
         key = p
         p += max(key_bytes, 0)
         if read_varint(&p, stop, &value_bytes) or value_bytes < -1 or value_bytes > stop - p:
-            return ERROR_CORRUPT_MESSAGE
+            return CORRUPT_MESSAGE
         value = p
         p = stop                        # messages have no headers
         offset = info.base_offset + offset_delta
         timestamp = info.max_timestamp if info.log_append_time else <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>delta)
         if <int64_t>MESSAGE_V1_BYTES + max(key_bytes, 0) + max(value_bytes, 0) > INT32_MAX:
-            return ERROR_MESSAGE_TOO_LARGE
+            return MESSAGE_TOO_LARGE
         if info.codec == CODEC_NONE and offset < from_offset:
             continue
         if conversion.count == 0:
@@ -121,12 +118,12 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
                     offset - conversion.first_offset if info.codec and magic else offset, timestamp, key, key_bytes, value, value_bytes)
         if info.codec == CODEC_NONE and conversion.count and b.size > limit:
             b.size = before
-            return ERROR_NONE
+            return NO_ERROR
         conversion.count += 1
         conversion.last_offset = offset
         conversion.max_timestamp = max(conversion.max_timestamp, timestamp)
     conversion.whole = True
-    return ERROR_NONE
+    return NO_ERROR
 
 
 def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limit, compress):
@@ -143,14 +140,14 @@ def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limi
     cdef WriteBuffer b
     cdef BatchInfo info
     cdef Conversion conversion
-    cdef int error = ERROR_CORRUPT_MESSAGE
+    cdef int error = CORRUPT_MESSAGE
     cdef bytes packed
     if batch_view.size:
         error = parse_batch_header(batch_view.data, batch_view.size, &info)
     if error:
         raise BadMessageError(error, 0)
     if info.codec > CODEC_LZ4:
-        raise BadMessageError(ERROR_UNSUPPORTED_COMPRESSION_TYPE, 0)
+        raise BadMessageError(UNSUPPORTED_COMPRESSION_TYPE, 0)
     if view.size == 0:
         return b"", info.base_offset + info.last_offset_delta + 1
     buffer_init(&b)

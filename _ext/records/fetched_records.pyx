@@ -20,15 +20,8 @@ from odradek._ext.protocol.cursor cimport (
     read_varint,
     read_varlong,
 )
-from odradek._ext.records.record_batch cimport (
-    AT_MAGIC,
-    AT_RECORDS,
-    CODEC_NONE,
-    ERROR_CORRUPT_MESSAGE,
-    BatchInfo,
-    crc_matches,
-    parse_batch_header,
-)
+from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE
+from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, BatchInfo, crc_matches, parse_batch_header
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
 cdef enum:
@@ -122,7 +115,7 @@ cdef class RecordReader:
                 break                   # cut off
             if info.magic in (0, 1):
                 self.read_old(p, info.size)
-            elif error == ERROR_CORRUPT_MESSAGE or info.magic < 0 or not crc_matches(p, &info):
+            elif error == CORRUPT_MESSAGE or info.magic < 0 or not crc_matches(p, &info):
                 raise CorruptRecordsError(f"the batch at offset {info.base_offset} does not match its checksum")
             else:
                 self.read_batch(p, &info, waiting, producers)

@@ -1,10 +1,12 @@
 from typing import TypedDict
 
-from odradek._ext.records.record_batch import (
-    ERROR_CORRUPT_MESSAGE, ERROR_INVALID_RECORD, ERROR_INVALID_TIMESTAMP,
-    ERROR_MESSAGE_TOO_LARGE, ERROR_UNSUPPORTED_COMPRESSION_TYPE)
+from odradek._ext.protocol.kafka_errors import (CORRUPT_MESSAGE,
+                                                INVALID_RECORD,
+                                                INVALID_TIMESTAMP,
+                                                MESSAGE_TOO_LARGE,
+                                                UNSUPPORTED_COMPRESSION_TYPE)
 
-REASONS = {ERROR_CORRUPT_MESSAGE: 'a message is damaged: its CRC or one of its lengths is wrong', ERROR_INVALID_RECORD: 'a message is not well formed', ERROR_INVALID_TIMESTAMP: 'a message has a timestamp below -1, or has the timestamp type LogAppendTime and no timestamp', ERROR_MESSAGE_TOO_LARGE: 'a message is larger than the topic allows', ERROR_UNSUPPORTED_COMPRESSION_TYPE: 'a message has a codec that its format does not support'}
+REASONS = {CORRUPT_MESSAGE: 'a message is damaged: its CRC or one of its lengths is wrong', INVALID_RECORD: 'a message is not well formed', INVALID_TIMESTAMP: 'a message has a timestamp below -1, or has the timestamp type LogAppendTime and no timestamp', MESSAGE_TOO_LARGE: 'a message is larger than the topic allows', UNSUPPORTED_COMPRESSION_TYPE: 'a message has a codec that its format does not support'}
 
 class BadMessageError(ValueError):
     code: int

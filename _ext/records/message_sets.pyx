@@ -6,29 +6,26 @@ Formats: Kafka's protocol guides and LegacyRecord; relative offsets and wrapper 
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, int8_t, uint8_t
 
+from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.protocol.byte_view cimport ByteView
-from odradek._ext.records.crc32 cimport crc32
-from odradek._ext.records.record_batch cimport (
-    ATTRIBUTE_LOG_APPEND_TIME,
-    CODEC_MASK,
-    CODEC_NONE,
-    ERROR_CORRUPT_MESSAGE,
-    ERROR_INVALID_RECORD,
-    ERROR_INVALID_TIMESTAMP,
-    ERROR_MESSAGE_TOO_LARGE,
-    ERROR_NONE,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
-    load32,
-    load64,
+from odradek._ext.protocol.kafka_errors cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    NO_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
 )
+from odradek._ext.records.crc32 cimport crc32
+from odradek._ext.records.record_batch cimport ATTRIBUTE_LOG_APPEND_TIME, CODEC_MASK, CODEC_NONE
 
 
 REASONS = {
-    ERROR_CORRUPT_MESSAGE: "a message is damaged: its CRC or one of its lengths is wrong",
-    ERROR_INVALID_RECORD: "a message is not well formed",
-    ERROR_INVALID_TIMESTAMP: "a message has a timestamp below -1, or has the timestamp type LogAppendTime and no timestamp",
-    ERROR_MESSAGE_TOO_LARGE: "a message is larger than the topic allows",
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE: "a message has a codec that its format does not support",
+    CORRUPT_MESSAGE: "a message is damaged: its CRC or one of its lengths is wrong",
+    INVALID_RECORD: "a message is not well formed",
+    INVALID_TIMESTAMP: "a message has a timestamp below -1, or has the timestamp type LogAppendTime and no timestamp",
+    MESSAGE_TOO_LARGE: "a message is larger than the topic allows",
+    UNSUPPORTED_COMPRESSION_TYPE: "a message has a codec that its format does not support",
 }
 
 
@@ -50,22 +47,22 @@ cdef int parse_message_header(const uint8_t* p, size_t n, Message* out) noexcept
     out.size = 0
     out.magic = -1
     if n <= MESSAGE_AT_MAGIC:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     size = <int32_t>load32(p + MESSAGE_AT_SIZE)
     if size < MESSAGE_V0_BYTES - MESSAGE_OVERHEAD_BYTES or size > INT32_MAX - MESSAGE_OVERHEAD_BYTES:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     if p[MESSAGE_AT_MAGIC] > 1:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     out.size = <int32_t>(size + MESSAGE_OVERHEAD_BYTES)
     out.magic = <int8_t>p[MESSAGE_AT_MAGIC]
     if n < MESSAGE_V0_BYTES or out.magic == 1 and (n < MESSAGE_V1_BYTES or out.size < MESSAGE_V1_BYTES):
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     out.offset = <int64_t>load64(p)
     out.crc = load32(p + MESSAGE_AT_CRC)
     out.codec = p[MESSAGE_AT_ATTRIBUTES] & CODEC_MASK
     out.log_append_time = out.magic == 1 and p[MESSAGE_AT_ATTRIBUTES] & ATTRIBUTE_LOG_APPEND_TIME
     out.timestamp = <int64_t>load64(p + MESSAGE_AT_TIMESTAMP) if out.magic == 1 else -1
-    return ERROR_NONE
+    return NO_ERROR
 
 
 cdef int check_message(const uint8_t* p, size_t n, Message* out) noexcept nogil:
@@ -74,20 +71,20 @@ cdef int check_message(const uint8_t* p, size_t n, Message* out) noexcept nogil:
     if error:
         return error
     if <size_t>out.size > n or crc32(0, p + MESSAGE_AT_MAGIC, out.size - MESSAGE_AT_MAGIC) != out.crc:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     at = MESSAGE_AT_TIMESTAMP + 8 * out.magic + 4
     out.key_at = <int32_t>at
     out.key_bytes = <int32_t>load32(p + at - 4)
     if out.key_bytes < -1 or out.key_bytes > out.size - at - 4:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     if out.key_bytes > 0:
         at += out.key_bytes
     out.value_bytes = <int32_t>load32(p + at)
     at += 4
     out.value_at = <int32_t>at
     if out.value_bytes < -1 or out.size - at != (out.value_bytes if out.value_bytes > 0 else 0):
-        return ERROR_CORRUPT_MESSAGE
-    return ERROR_NONE
+        return CORRUPT_MESSAGE
+    return NO_ERROR
 
 
 cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept nogil:
@@ -111,7 +108,7 @@ cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept
             out.codec = message.codec
         out.count += 1
         out.size += message.size
-    return ERROR_NONE
+    return NO_ERROR
 
 
 def check_set(data):
@@ -121,13 +118,13 @@ def check_set(data):
     """
     cdef ByteView view = ByteView(data)
     cdef MessageSet result
-    cdef int error = ERROR_NONE
+    cdef int error = NO_ERROR
     result.size = 0
     if view.size:
         with nogil:
             error = check_message_set(view.data, view.size, &result)
     else:
-        error = ERROR_CORRUPT_MESSAGE
+        error = CORRUPT_MESSAGE
     if error:
         raise BadMessageError(error, result.size)
     return result

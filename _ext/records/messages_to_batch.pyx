@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
+from odradek._ext.protocol.byte_order cimport store16, store32, store64
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
@@ -19,6 +20,13 @@ from odradek._ext.protocol.cursor cimport (
     write_int8,
     write_varint,
     write_varlong,
+)
+from odradek._ext.protocol.kafka_errors cimport (
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    NO_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
 )
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.message_sets cimport Message, check_message
@@ -41,16 +49,8 @@ from odradek._ext.records.record_batch cimport (
     BATCH_OVERHEAD_BYTES,
     CODEC_LZ4,
     CODEC_MASK,
-    ERROR_INVALID_RECORD,
-    ERROR_INVALID_TIMESTAMP,
-    ERROR_MESSAGE_TOO_LARGE,
-    ERROR_NONE,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
     BatchInfo,
     parse_batch_header,
-    store16,
-    store32,
-    store64,
 )
 
 
@@ -68,11 +68,11 @@ cdef int check_inner(const uint8_t* p, size_t n, const Message* wrapper, int64_t
         if error:
             return error
         if message.magic != wrapper.magic or message.codec:
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         last_offset[0] = message.offset
         count[0] += 1
         at[0] += message.size
-    return ERROR_NONE if count[0] else ERROR_INVALID_RECORD
+    return NO_ERROR if count[0] else INVALID_RECORD
 
 
 cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompress, int64_t limit, int64_t position):
@@ -83,18 +83,18 @@ cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompres
     cdef const uint8_t* start
     cdef int error
     if wrapper.codec > CODEC_LZ4:
-        raise BadMessageError(ERROR_UNSUPPORTED_COMPRESSION_TYPE, position)
+        raise BadMessageError(UNSUPPORTED_COMPRESSION_TYPE, position)
     if wrapper.value_bytes < 1:
-        raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message has no value")
+        raise BadMessageError(INVALID_RECORD, position, "a compressed message has no value")
     packed = PyBytes_FromStringAndSize(<const char*>p + wrapper.value_at, wrapper.value_bytes)
     plain = decompress(wrapper.codec, packed, limit, wrapper.magic)
     view = ByteView(plain)
     if view.size == 0:
-        raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message contains an empty set")
+        raise BadMessageError(INVALID_RECORD, position, "a compressed message contains an empty set")
     start = view.data
     with nogil:
         error = check_inner(start, view.size, wrapper, &at, &last, &count)
-    if error == ERROR_INVALID_RECORD:
+    if error == INVALID_RECORD:
         raise BadMessageError(error, at, "a message inside a compressed one has another format, or is compressed itself")
     if error:
         raise BadMessageError(error, at)
@@ -128,7 +128,7 @@ cdef int put_record(UpState* state, const uint8_t* p, const Message* message) no
     cdef int64_t delta, length
     cdef int32_t key = max(message.key_bytes, 0), value = max(message.value_bytes, 0)
     if message.timestamp < -1 or (message.log_append_time and message.timestamp == -1):
-        return ERROR_INVALID_TIMESTAMP
+        return INVALID_TIMESTAMP
     if state.count == 0:
         state.base_timestamp = message.timestamp
     delta = message.timestamp - state.base_timestamp
@@ -149,7 +149,7 @@ cdef int put_record(UpState* state, const uint8_t* p, const Message* message) no
         state.min_timestamp = min(state.min_timestamp, message.timestamp)
     state.keyless |= message.key_bytes < 0
     state.log_append_time |= message.log_append_time
-    return ERROR_NONE
+    return NO_ERROR
 
 
 cdef int put_inner(UpState* state, const uint8_t* p, size_t n, const Message* wrapper, int64_t* at) noexcept nogil:
@@ -160,7 +160,7 @@ cdef int put_inner(UpState* state, const uint8_t* p, size_t n, const Message* wr
     at[0] = 0
     while <size_t>at[0] < n:
         error = check_message(p + at[0], n - at[0], &message)
-        if error == ERROR_NONE:
+        if error == NO_ERROR:
             message.log_append_time = wrapper.log_append_time
             if wrapper.log_append_time:
                 message.timestamp = wrapper.timestamp
@@ -168,7 +168,7 @@ cdef int put_inner(UpState* state, const uint8_t* p, size_t n, const Message* wr
         if error:
             return error
         at[0] += message.size
-    return ERROR_NONE
+    return NO_ERROR
 
 
 cdef class Records:
@@ -240,7 +240,7 @@ def read_produced(data, decompress, int64_t limit, int64_t max_message_bytes):
         if error:
             raise BadMessageError(error, at)
         if message.size > max_message_bytes:
-            raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, at)
+            raise BadMessageError(MESSAGE_TOO_LARGE, at)
         if message.codec:
             plain = inner_set(data_view.data + at, &message, decompress, left, at)
             view = ByteView(plain)
@@ -276,7 +276,7 @@ def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64
     cdef bytes batch
     cdef uint8_t* p
     if size > INT32_MAX:
-        raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are too many for a record batch")
+        raise BadMessageError(MESSAGE_TOO_LARGE, 0, f"{size} bytes are too many for a record batch")
     batch = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(batch)
     store64(p + AT_BASE_OFFSET, 0)
@@ -307,7 +307,7 @@ def replace_payload(batch, payload, int codec):
     if view.size == 0 or parse_batch_header(view.data, view.size, &info):
         raise ValueError("not a record batch")
     if size > INT32_MAX:
-        raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are too many for a record batch")
+        raise BadMessageError(MESSAGE_TOO_LARGE, 0, f"{size} bytes are too many for a record batch")
     copy = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(copy)
     memcpy(p, view.data, BATCH_HEADER_BYTES)

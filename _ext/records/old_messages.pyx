@@ -12,6 +12,8 @@ inside. Messages inside have absolute offsets in v0 and count from 0 in v1. Its 
 
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t
 
+from odradek._ext.protocol.byte_order cimport load32, load64
+from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE, NO_ERROR
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.record_batch cimport (
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -21,11 +23,7 @@ from odradek._ext.records.record_batch cimport (
     CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
-    ERROR_CORRUPT_MESSAGE,
-    ERROR_NONE,
     BatchInfo,
-    load32,
-    load64,
 )
 
 
@@ -34,16 +32,16 @@ cdef int parse_message(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
     out.size = 0
     out.magic = -1
     if n < MESSAGE_HEADER_BYTES:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     size = <int64_t><int32_t>load32(p + AT_BATCH_LENGTH) + BATCH_OVERHEAD_BYTES
     if p[AT_MAGIC] > 1 or not (MESSAGE_V1_BYTES if p[AT_MAGIC] else MESSAGE_V0_BYTES) <= size <= 0x7FFFFFFF:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     out.codec = p[AT_MESSAGE_ATTRIBUTES] & CODEC_MASK
     if out.codec > CODEC_LZ4:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     out.base_offset = <int64_t>load64(p)
     if out.base_offset < 0:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     out.size = <int32_t>size
     out.magic = <int8_t>p[AT_MAGIC]
     out.attributes = <int16_t>p[AT_MESSAGE_ATTRIBUTES]
@@ -64,7 +62,7 @@ cdef int parse_message(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
     out.offset_delta_of_max_timestamp = -1
     out.found_max_timestamp = -1
     out.found_min_timestamp = -1
-    return ERROR_NONE
+    return NO_ERROR
 
 
 cdef bint message_crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil:

@@ -1,16 +1,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 
-# Kafka's error codes that a check can return (0: no error).
-cdef enum:
-    ERROR_NONE = 0
-    ERROR_CORRUPT_MESSAGE = 2
-    ERROR_MESSAGE_TOO_LARGE = 10
-    ERROR_INVALID_TIMESTAMP = 32
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
-    ERROR_INVALID_RECORD = 87
-
-
 # Positions of the fields of a record batch (message format v2), in bytes from its start; all are big-endian.
 cdef enum:
     AT_BASE_OFFSET = 0
@@ -88,35 +78,6 @@ cdef inline int32_t base_sequence_of(int32_t last_sequence, int64_t last_offset_
 cdef inline int32_t sequence_behind(int32_t last_sequence) noexcept nogil:
     """The base sequence of the following batch; 0 also after a batch without a sequence."""
     return 0 if last_sequence == 0x7FFFFFFF else last_sequence + 1
-
-
-cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
-    return <uint16_t>((<uint16_t>p[0] << 8) | p[1])
-
-
-cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
-    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
-
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    return (<uint64_t>load32(p) << 32) | load32(p + 4)
-
-
-cdef inline void store16(uint8_t* p, uint16_t value) noexcept nogil:
-    p[0] = <uint8_t>(value >> 8)
-    p[1] = <uint8_t>value
-
-
-cdef inline void store32(uint8_t* p, uint32_t value) noexcept nogil:
-    p[0] = <uint8_t>(value >> 24)
-    p[1] = <uint8_t>(value >> 16)
-    p[2] = <uint8_t>(value >> 8)
-    p[3] = <uint8_t>value
-
-
-cdef inline void store64(uint8_t* p, uint64_t value) noexcept nogil:
-    store32(p, <uint32_t>(value >> 32))
-    store32(p + 4, <uint32_t>value)
 
 
 # Parses a header of which p[0:n] is in memory (the records may be missing). CORRUPT_MESSAGE if n < 61 or the stated length is less

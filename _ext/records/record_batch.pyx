@@ -16,7 +16,9 @@ Error codes: CORRUPT_MESSAGE for data that was damaged on the way (length, CRC),
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.protocol.byte_view cimport ByteView
+from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE, INVALID_RECORD, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE
 from odradek._ext.records.crc32c cimport crc32c
 
 CRC_AT = AT_CRC
@@ -34,18 +36,18 @@ cdef int parse_batch_header(const uint8_t* p, size_t n, BatchInfo* out) noexcept
     out.found_max_timestamp = -1
     out.found_min_timestamp = -1
     if n < AT_CRC:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     length = <int32_t>load32(p + AT_BATCH_LENGTH)
     if length < AT_CRC - BATCH_OVERHEAD_BYTES or length > 0x7FFFFFFF - BATCH_OVERHEAD_BYTES:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     out.base_offset = <int64_t>load64(p + AT_BASE_OFFSET)
     out.size = <int32_t>(length + BATCH_OVERHEAD_BYTES)
     out.partition_leader_epoch = <int32_t>load32(p + AT_PARTITION_LEADER_EPOCH)
     out.magic = <int8_t>p[AT_MAGIC]
     if out.magic != 2:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     if n < BATCH_HEADER_BYTES or out.size < BATCH_HEADER_BYTES:
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     out.crc = load32(p + AT_CRC)
     out.attributes = <int16_t>load16(p + AT_ATTRIBUTES)
     out.codec = out.attributes & CODEC_MASK
@@ -59,7 +61,7 @@ cdef int parse_batch_header(const uint8_t* p, size_t n, BatchInfo* out) noexcept
     out.producer_epoch = <int16_t>load16(p + AT_PRODUCER_EPOCH)
     out.base_sequence = <int32_t>load32(p + AT_BASE_SEQUENCE)
     out.record_count = <int32_t>load32(p + AT_RECORD_COUNT)
-    return ERROR_NONE
+    return NO_ERROR
 
 
 cdef bint crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil:
@@ -69,24 +71,24 @@ cdef bint crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil:
 cdef inline int check_header(const BatchInfo* info, bint from_client) noexcept nogil:
     """Check the values in a parsed header whose CRC matches."""
     if info.codec > CODEC_ZSTD:
-        return ERROR_UNSUPPORTED_COMPRESSION_TYPE
+        return UNSUPPORTED_COMPRESSION_TYPE
     if info.last_offset_delta < 0 or info.record_count < 0:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     if not from_client:
         # Compaction keeps the last offset delta of a batch from which it removed some or all records.
         if <int64_t>info.record_count > <int64_t>info.last_offset_delta + 1:
-            return ERROR_INVALID_RECORD
-        return ERROR_NONE
+            return INVALID_RECORD
+        return NO_ERROR
     if info.base_offset != 0 or <int64_t>info.record_count != <int64_t>info.last_offset_delta + 1:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     if info.control or info.attributes & ATTRIBUTE_DELETE_HORIZON:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     # Without a producer id, epoch and sequence are not checked: kafkajs and sarama send 0 there.
     if info.producer_id < -1 or (info.producer_id == -1 and info.transactional):
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     if info.producer_id >= 0 and (info.producer_epoch < 0 or info.base_sequence < 0):
-        return ERROR_INVALID_RECORD
-    return ERROR_NONE
+        return INVALID_RECORD
+    return NO_ERROR
 
 
 cdef int check_batch(const uint8_t* p, size_t n, bint from_client, BatchInfo* out) noexcept nogil:
@@ -94,7 +96,7 @@ cdef int check_batch(const uint8_t* p, size_t n, bint from_client, BatchInfo* ou
     if error:
         return error
     if <size_t>out.size > n or not crc_matches(p, out):
-        return ERROR_CORRUPT_MESSAGE
+        return CORRUPT_MESSAGE
     error = check_header(out, from_client)
     if error or not from_client or out.codec != CODEC_NONE:
         return error
@@ -189,30 +191,30 @@ cdef int check_records(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
     cdef uint8_t keyless = 0
     # A record has at least seven bytes.
     if count < 1 or <size_t>count > n // 7:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     while expected < count:
         if varint(&p, end, &length) or length < 6 or length > end - p:
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         stop = p + length
         p += 1
         if varlong(&p, stop, &delta) or varint(&p, stop, &offset_delta) or offset_delta != expected:
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         if varint(&p, stop, &length) or length < -1 or length > stop - p:
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         if length < 0:
             keyless = 1
         else:
             p += length
         if varint(&p, stop, &length) or length < -1 or length > stop - p:
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         if length > 0:
             p += length
         if varint(&p, stop, &length):
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         if length != 0 and skip_headers(&p, stop, length):
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         if p != stop:
-            return ERROR_INVALID_RECORD
+            return INVALID_RECORD
         timestamp = <int64_t>(<uint64_t>out.base_timestamp + <uint64_t>delta)
         if timestamp > maximum:
             maximum = timestamp
@@ -221,7 +223,7 @@ cdef int check_records(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
             minimum = timestamp
         expected += 1
     if p != end:
-        return ERROR_INVALID_RECORD
+        return INVALID_RECORD
     out.found_max_timestamp = maximum
     out.found_min_timestamp = minimum
     if minimum == INT64_MAX:
@@ -229,7 +231,7 @@ cdef int check_records(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
     out.offset_delta_of_max_timestamp = first_at_maximum
     out.keyless = keyless
     out.framed = 1
-    return ERROR_NONE
+    return NO_ERROR
 
 
 cdef void set_max_timestamp(uint8_t* p, BatchInfo* info, int64_t timestamp, bint log_append_time) noexcept nogil:
@@ -256,7 +258,7 @@ def check(data, bint from_client=True):
     cdef int error
     cdef size_t n = view.size
     if n == 0:
-        return ERROR_CORRUPT_MESSAGE, None
+        return CORRUPT_MESSAGE, None
     with nogil:
         error = check_batch(view.data, n, from_client, &info)
     return error, (info if info.magic == 2 else None)
@@ -270,13 +272,13 @@ def check_decompressed(batch, payload):
     cdef ByteView batch_view = ByteView(batch)
     cdef ByteView payload_view = ByteView(payload)
     cdef BatchInfo info
-    cdef int error = ERROR_CORRUPT_MESSAGE
+    cdef int error = CORRUPT_MESSAGE
     if batch_view.size:
         error = parse_batch_header(batch_view.data, batch_view.size, &info)
     if error:
         return error, None
     if payload_view.size == 0:
-        return ERROR_INVALID_RECORD, info
+        return INVALID_RECORD, info
     with nogil:
         error = check_records(payload_view.data, payload_view.size, &info)
     return error, info

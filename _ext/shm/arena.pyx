@@ -5,15 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from odradek._ext.shm.atomics cimport cpu_pause, store_release_64
 from odradek._ext.shm.faults cimport ARENA_RUN_GIVEN, ARENA_RUN_MERGED, ARENA_RUN_SPLIT, ARENA_RUN_TAKEN, fault
-from odradek._ext.shm.layout cimport (
-    ARENA_ORDERS,
-    ARENA_UNIT_BYTES,
-    SLOT_DELETED,
-    Header,
-    Slot,
-    region,
-    slot_at,
-)
+from odradek._ext.shm.layout cimport ARENA_ORDERS, ARENA_UNIT_BYTES, SLOT_DELETED, Header, Slot, region, slot_at
 from odradek._ext.shm.locks cimport (
     EOWNERDEAD,
     initialise_robust,

@@ -7,7 +7,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
-from odradek._ext.records.record_batch cimport load64, store16, store32, store64
+from odradek._ext.protocol.byte_order cimport load64, store16, store32, store64
 
 
 cdef enum:

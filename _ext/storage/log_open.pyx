@@ -12,7 +12,8 @@ from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, O_RDWR, open
 from posix.unistd cimport close
 
-from odradek._ext.records.record_batch cimport BatchInfo, load32, load64
+from odradek._ext.protocol.byte_order cimport load32, load64
+from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.gap_limit_file cimport fit_gap_limit, read_gap_limit
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES

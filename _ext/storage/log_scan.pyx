@@ -9,18 +9,11 @@ below a size that is committed or below the end of a file that only the caller u
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint8_t
 
+from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD, NO_ERROR
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, parse_message
-from odradek._ext.records.record_batch cimport (
-    AT_ATTRIBUTES,
-    AT_MAGIC,
-    BATCH_HEADER_BYTES,
-    ERROR_INVALID_RECORD,
-    ERROR_NONE,
-    BatchInfo,
-    parse_batch_header,
-)
+from odradek._ext.records.record_batch cimport AT_ATTRIBUTES, AT_MAGIC, BATCH_HEADER_BYTES, BatchInfo, parse_batch_header
 from odradek._ext.storage.file_calls cimport file_pread, file_pwrite
 
 
@@ -96,9 +89,9 @@ cdef int scan_batch(Scanner* scanner, int64_t position, BatchInfo* out) noexcept
     if p == NULL:
         return error if error else SCAN_CORRUPT
     error = parse_batch_header(p, n, out)
-    if error == ERROR_INVALID_RECORD:   # the magic is not 2
+    if error == INVALID_RECORD:   # the magic is not 2
         error = parse_message(p, n, out)
-    if error != ERROR_NONE or out.size > left or out.base_offset < 0 or out.last_offset_delta < 0:
+    if error != NO_ERROR or out.size > left or out.base_offset < 0 or out.last_offset_delta < 0:
         return SCAN_CORRUPT
     if out.base_offset > INT64_MAX - 1 - <int64_t>out.last_offset_delta:
         return SCAN_CORRUPT

@@ -10,7 +10,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memmove, memset
 
-from odradek._ext.records.record_batch cimport BatchInfo, last_sequence_of, load16, load32, read_varint, read_varlong
+from odradek._ext.protocol.byte_order cimport load16, load32
+from odradek._ext.records.record_batch cimport BatchInfo, last_sequence_of, read_varint, read_varlong
 from odradek._ext.shm.atomics cimport fetch_add_64
 from odradek._ext.shm.siphash cimport hash_word
 

@@ -11,20 +11,11 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.protocol.byte_view cimport ByteView
+from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD, NO_ERROR
 from odradek._ext.records.old_messages cimport parse_message
-from odradek._ext.records.record_batch cimport (
-    AT_RECORDS,
-    CODEC_NONE,
-    ERROR_INVALID_RECORD,
-    ERROR_NONE,
-    BatchInfo,
-    load32,
-    load64,
-    parse_batch_header,
-    read_varint,
-    read_varlong,
-)
+from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE, BatchInfo, parse_batch_header, read_varint, read_varlong
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 
@@ -225,9 +216,9 @@ cdef int search_records(const uint8_t* p, const uint8_t* end, const BatchInfo* i
 cdef bint parse_any(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
     """Parse the header of a batch or an old message. Returns False if it is neither."""
     cdef int error = parse_batch_header(p, n, out)
-    if error == ERROR_INVALID_RECORD:
+    if error == INVALID_RECORD:
         error = parse_message(p, n, out)
-    return error == ERROR_NONE
+    return error == NO_ERROR
 
 
 cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timestamp, int64_t from_offset,
@@ -290,7 +281,7 @@ def find_in_records(batch, records, int64_t target_timestamp,
     cdef FoundRecord record
     cdef int result = LOOKUP_CORRUPT
     cdef const uint8_t* at = records_view.data if records_view.size else NULL
-    if batch_view.size and parse_batch_header(batch_view.data, batch_view.size, &info) == ERROR_NONE:
+    if batch_view.size and parse_batch_header(batch_view.data, batch_view.size, &info) == NO_ERROR:
         with nogil:
             result = search_records(at, at + records_view.size, &info, target_timestamp, from_offset, &record)
     if result == LOOKUP_CORRUPT:

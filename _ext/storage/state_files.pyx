@@ -14,8 +14,9 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
+from odradek._ext.protocol.byte_order cimport load16, load32, load64
 from odradek._ext.records.crc32c cimport crc32c
-from odradek._ext.records.record_batch cimport base_sequence_of, load16, load32, load64
+from odradek._ext.records.record_batch cimport base_sequence_of
 from odradek._ext.storage.file_calls cimport file_open, file_rename
 from odradek._ext.storage.log_scan cimport read_at, write_at
 from odradek._ext.storage.log_state cimport (
