@@ -333,6 +333,17 @@ def read(broker, slot):
     return [batch for piece in read_records(slot, [broker.path]) for batch in piece]
 
 
+@pytest.mark.parametrize("length", [-1, 0, 4])
+def test_a_batch_with_an_impossible_length_is_corrupt(broker, length):
+    slot = taken_over(broker, build_batch([Record(b"k", b"v", 1)], partition_leader_epoch=1))
+    (path,) = broker.table.path(slot).glob("*.log")
+    with path.open("r+b") as log:
+        log.seek(8)
+        log.write(length.to_bytes(4, "big", signed=True))
+    with pytest.raises(OSError, match=rf"corrupt batch \(its length field is {length}\)"):
+        read(broker, slot)
+
+
 def test_records_and_end_of_a_transaction_are_distinguished_from_others(broker):
     def within(base_offset, *values, codec=0):
         records = [Record(b"k", value, 1) for value in values]

@@ -338,9 +338,10 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Log
         while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
             if int.from_bytes(head[:8], "big") >= end:
                 break
-            data = head + file.read(
-                int.from_bytes(head[8:LENGTH_BYTES], "big", signed=True) - (HEAD_BYTES - LENGTH_BYTES)
-            )
+            length = int.from_bytes(head[8:LENGTH_BYTES], "big", signed=True)
+            if length < HEAD_BYTES - LENGTH_BYTES:  # `read` would take a negative number as the rest of the file
+                raise OSError(errno.EIO, f"corrupt batch (its length field is {length})", str(path))
+            data = head + file.read(length - (HEAD_BYTES - LENGTH_BYTES))
             try:
                 last, batch = _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
             except ValueError as error:  # the batch is corrupt or cannot be decompressed
