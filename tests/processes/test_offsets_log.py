@@ -335,7 +335,7 @@ def read(broker, slot):
 
 @pytest.mark.parametrize("length", [-1, 0, 4])
 def test_a_batch_with_an_impossible_length_is_corrupt(broker, length):
-    slot = taken_over(broker, build_batch([Record(b"k", b"v", 1)], partition_leader_epoch=1))
+    slot = taken_over(broker, build_batch([Record(b"k", b"v", 1)], partition_leader_epoch=1), next_offset=1)
     (path,) = broker.table.path(slot).glob("*.log")
     with path.open("r+b") as log:
         log.seek(8)
