@@ -79,13 +79,17 @@ class HandLoop(HandTimers):
 @pytest.fixture
 def stepped(broker):
     """A bench on a loop that is stepped."""
-    return Bench(broker, HandLoop())
+    made = Bench(broker, HandLoop())
+    yield made
+    made.flusher.close()  # its threads use the broker's memory
 
 
 @pytest.fixture
 def bench(broker):
     loop = asyncio.new_event_loop()
-    yield Bench(broker, loop)
+    made = Bench(broker, loop)
+    yield made
+    made.flusher.close()  # its threads use the broker's memory
     loop.close()
 
 
