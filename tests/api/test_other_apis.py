@@ -1,5 +1,7 @@
 """ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and APIs that are not served."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from odradek.api.offset_for_leader_epoch import end_offset
@@ -162,7 +164,7 @@ def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
 
 
 def test_epochs_whose_records_are_all_deleted_are_unknown_immediately(monkeypatch):
-    state = {"epochs": [(0, 0), (2, 10), (5, 20)], "log_start_offset": 12, "log_end_offset": 30, "leader_epoch": 5}
+    state = SimpleNamespace(epochs=[(0, 0), (2, 10), (5, 20)], log_start_offset=12, log_end_offset=30, leader_epoch=5)
     module = "odradek.api.offset_for_leader_epoch.leader_state"
     monkeypatch.setattr(module, lambda *_: (0, None, state))
     make = offset_for_leader_epoch.Request

@@ -229,9 +229,10 @@ OWN_VALUES = {
     "remote.log.metadata.manager.class.name",
     "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.jwt.validator.class",
+    "socket.listen.backlog.size",
     "socket.receive.buffer.bytes",
 }
-"""Keys with another default: values that depend on the machine, and Java classes."""
+"""Keys with another default: values that depend on the machine, Java classes, and a longer queue of new connections."""
 
 
 def test_a_broker_has_all_of_kafkas_keys_with_kafkas_defaults(sides: Sides) -> None:

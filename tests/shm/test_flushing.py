@@ -30,8 +30,8 @@ def broker(tmp_path: Path) -> Iterator[OneBroker]:
 
 
 def state(slot: int, *names: str) -> tuple[object, ...]:
-    described = slot_facts.describe(slot)
-    return tuple(described[name] for name in names)
+    facts = slot_facts.describe(slot)
+    return tuple(getattr(facts, name) for name in names)
 
 
 def recovery_point(broker: OneBroker) -> int:
