@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.interrupt import Interruption
+from odradek.cli.interrupt import Interruption, without_interruption
 from odradek.protocol.schemas import (
     consumer_group_describe,
     create_partitions,
@@ -242,6 +242,25 @@ def test_an_interrupted_stop_names_the_broker(tmp_path):
         assert stubborn.stdout.readline() == b"signalled\n"
         assert_stopped(process, signal.SIGINT, f"SIGTERM was sent to broker {stubborn.pid}")
         stubborn.stdin.close()
+
+
+def test_a_constructor_is_not_interrupted():
+    made = []
+
+    def make():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            made.append("whole")
+        except KeyboardInterrupt:
+            raise TypeError("what confluent-kafka makes of it") from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` may have it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            without_interruption(make)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert made == ["whole"]
 
 
 def test_an_interrupted_demo_ends_its_broker():

@@ -13,7 +13,7 @@ import click
 
 from odradek import clock
 from odradek.cli.failure import fail, warn
-from odradek.cli.interrupt import Interruption, interrupt_note
+from odradek.cli.interrupt import Interruption, interrupt_note, without_interruption
 from odradek.cli.options import BOOTSTRAP_OPTION, TIMEOUT_OPTION, complete_groups, complete_topics, key_values
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _read_with_library(
         "auto.offset.reset": "earliest" if options.group_id is not None else "error",
     }
     try:
-        consumer = confluent.Consumer(settings)
+        consumer = without_interruption(lambda: confluent.Consumer(settings))
     except (confluent.KafkaException, ValueError, TypeError) as error:
         fail(f"librdkafka rejected the settings: {error}")
     if options.group_id is None:

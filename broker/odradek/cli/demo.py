@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from odradek.cli.client_library import LONGEST_POLL_S, flush
-from odradek.cli.interrupt import Interruption
+from odradek.cli.interrupt import Interruption, without_interruption
 from odradek.testing import Broker, BrokerError
 
 INSTALL = "pip install 'confluent-kafka>=2.5' 'kafka-python>=2.1' (Odradek's extra `demo`)"
@@ -77,16 +77,15 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
         if error is not None:
             failures.append(f"a record of {message.key().decode()} was not delivered: {error}")
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "log_level": 3,
-            "queue.buffering.max.messages": 1_000_000,
-            "message.timeout.ms": int(_STALL_SECONDS * 1000),
-        }
-    )
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "log_level": 0,  # a demo that is interrupted stops its broker while the client is connected
+        "queue.buffering.max.messages": 1_000_000,
+        "message.timeout.ms": int(_STALL_SECONDS * 1000),
+    }
+    producer = without_interruption(lambda: Producer(settings))
     began = time.monotonic()
     with Interruption() as interruption:  # an exception in `acknowledged` would go through librdkafka
         for name, lines in corpus.items():

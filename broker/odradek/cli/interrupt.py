@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+Made = TypeVar("Made")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 OUTPUTS = (1, 2)
@@ -218,3 +220,14 @@ class Interruption:
         """Raise the exception of a signal that has arrived."""
         if self.number is not None:
             raise raised_by(self.number)
+
+
+def without_interruption(make: Callable[[], Made]) -> Made:
+    """Return `make()`, and raise a signal that arrived meanwhile only after it.
+
+    For constructors in C: confluent-kafka replaces an exception that a signal handler raises by its own TypeError.
+    """
+    with Interruption() as interruption:
+        made = make()
+        interruption.check()
+    return made

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from odradek.cli.client_library import LONGEST_POLL_S, client_config, error_text, flush, library
 from odradek.cli.failure import fail
-from odradek.cli.interrupt import Interruption, interrupt_note
+from odradek.cli.interrupt import Interruption, interrupt_note, without_interruption
 from odradek.cli.output import count, progress
 from odradek.cli.produce import ProduceOptions
 from odradek.cli.record_json import InvalidRecordError, parse
@@ -34,7 +34,7 @@ def send(
     settings.setdefault("message.timeout.ms", int(timeout * 1000))
     settings.setdefault("queue.buffering.max.messages", 200_000)
     try:
-        producer = confluent.Producer(settings)
+        producer = without_interruption(lambda: confluent.Producer(settings))
     except (confluent.KafkaException, ValueError, TypeError) as error:
         fail(f"librdkafka rejected the settings: {error}")
     sender = LibrarySender(producer, topic, timeout)
