@@ -1,7 +1,10 @@
 """ListOffsets on the wire: log start, log end and timestamps, across segments and within compressed batches."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from odradek.api import list_offsets
 from odradek.protocol.errors import ErrorCode
 from tests.wire import batch
 
@@ -89,3 +92,16 @@ def test_unknown_partitions_and_timestamps_of_later_versions_get_errors(wire, na
     assert wire.offset_at(name, -7).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert wire.offset_at(name, -4).offset == 0
     assert wire.offset_at(name, LATEST, isolation_level=1).offset == 0
+
+
+def test_the_end_for_readers_of_committed_records_is_not_above_the_high_watermark(monkeypatch):
+    state = SimpleNamespace(high_watermark=10, last_stable_offset=12, log_end_offset=12, leader_epoch=3)
+    monkeypatch.setattr(list_offsets, "leader_state", lambda *_: (ErrorCode.NONE, 0, state))
+    partition = SimpleNamespace(timestamp=LATEST, partition_index=0, current_leader_epoch=-1)
+    request, call, answer = (
+        SimpleNamespace(replica_id=-1, isolation_level=1),
+        SimpleNamespace(version=7),
+        SimpleNamespace(),
+    )
+    list_offsets._fill(answer, request, "t", partition, call)
+    assert (answer.offset, answer.leader_epoch) == (10, 3)

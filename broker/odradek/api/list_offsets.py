@@ -90,7 +90,7 @@ def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> N
     if request.replica_id != CONSUMER:
         end = state.log_end_offset
     elif call.version >= 2 and request.isolation_level == READ_COMMITTED:
-        end = state.last_stable_offset
+        end = min(state.last_stable_offset, state.high_watermark)
     if call.version == 0:
         _fill_with_segments(answer, request, name, partition, call, slot, state)
     elif timestamp == LATEST:
