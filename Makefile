@@ -49,7 +49,7 @@ build: .build/installed .build/native ## compile, and install in .venv what `mak
 	@$(BIN)/python setup.py -q build_ext --inplace >.build/compile.log 2>&1 || { tail -n 60 .build/compile.log >&2; exit 1; }
 	@touch $@
 
-# setup.py hands pip the modules that are compiled already. Again when the dependencies changed.
+# pip takes the modules that are compiled already (setup.py says how). Again when the dependencies changed.
 .build/installed: pyproject.toml setup.py .build/requirements | .build/native
 	@echo "installing into .venv; the log is .build/install.log"
 	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[demo]' >.build/install.log 2>&1 \
@@ -110,14 +110,15 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
 
-# A third copy, of the same C sources as the first, compiled for AddressSanitizer and not optimized, which takes a minute. The brokers
+# A third copy, with the C sources of the first, compiled for AddressSanitizer and not optimized, which takes a minute. The brokers
 # that the tests start use it, too. Everything that is found is in the reports.
 test-cuts: build-dev ## cut clients' connections in every state of their requests, under AddressSanitizer (needs gcc)
 	@if ! test -e "$$($(CC) -print-file-name=libasan.so)"; then \
 		echo "test-cuts is skipped: $(CC) has no AddressSanitizer (libasan.so)" >&2; test -z "$$CI"; exit; fi; \
 	mkdir -p $(ADDRESS_BUILD)/reports; \
 	find $(ADDRESS_BUILD) -name '*.py' -delete; rm -f $(ADDRESS_BUILD)/reports/*; \
-	tar --exclude='*.so' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml | tar -xf - -C $(ADDRESS_BUILD); \
+	tar --exclude='*.so' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml build/c-* \
+		| tar -xf - -C $(ADDRESS_BUILD); \
 	cd $(ADDRESS_BUILD); \
 	ODRADEK_SANITIZE=address $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
 		|| { tail -n 40 build.log >&2; exit 1; }; \

@@ -8,17 +8,24 @@ Environment variables:
                         them afterwards
 ``ODRADEK_QUICK=1``     no optimization: half the time, for checks of the packages
 ``ODRADEK_JOBS=N``      how many modules to compile at once; default: as many as this process may use CPUs
+
+Every build keeps what it makes in two directories: ``build/c-HASH`` has the C sources, ``build/native-HASH`` the compiled
+modules. Each hash stands for all that determines the content: versions, directives, options, variables such as CFLAGS. So a
+module is compiled once for all commands (``make build``, ``pip install``, ``make wheel``), and a wheel never holds a module
+that was compiled with other options.
 """
 
+import hashlib
 import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
+import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.modified import newer_group
 
 PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
@@ -37,6 +44,37 @@ elif DEBUG:
     OPTIONS = ["-O1", "-g", "-UNDEBUG"]
 else:  # no debug information, which is four fifths of a module; the names of functions remain for perf and gdb
     OPTIONS = ["-O0" if QUICK else "-O2", "-g0"]
+
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "embedsignature": True,
+    "freethreading_compatible": False,
+}
+COMPILER_VARIABLES = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED")
+"""The environment variables by which setuptools changes how C is compiled and linked."""
+
+
+def named_by_content(name: str, *determined_by: object) -> Path:
+    """The directory ``build/NAME-HASH`` for what is determined by these values."""
+    return Path("build") / f"{name}-{hashlib.sha256(repr(determined_by).encode()).hexdigest()[:12]}"
+
+
+C_SOURCES = named_by_content("c", Cython.__version__, DIRECTIVES)
+COMPILED = named_by_content(
+    "native",
+    C_SOURCES,
+    OPTIONS,
+    SANITIZERS,
+    DEBUG,
+    sys.version,
+    sysconfig.get_config_var("EXT_SUFFIX"),
+    [os.environ.get(variable) for variable in COMPILER_VARIABLES],
+)
 
 
 def native_modules() -> list[Extension]:
@@ -70,41 +108,52 @@ class BuildNativeModules(build_ext):
         """What an sdist holds. MANIFEST.in cannot name it: setuptools finds files through one of two paths to a directory."""
         return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.pyi", "*.h") for path in DIRECTORY.rglob(pattern))
 
+    def run(self) -> None:
+        """Compile what changed into `COMPILED`, and copy the modules from there to where the command wants them."""
+        destination, self.build_lib = self.build_lib, str(COMPILED / "modules")
+        self.build_temp = str(COMPILED / "objects")
+        try:
+            super().run()  # with --inplace this calls copy_extensions_to_source
+        finally:
+            self.build_lib = destination
+        if not self.inplace:
+            self.copy_modules(Path(destination))
+
     def build_extensions(self) -> None:
         generated = cythonize(
             self.extensions,
             nthreads=self.parallel,
             include_path=[str(PACKAGES)],
-            compiler_directives={
-                "language_level": 3,
-                "boundscheck": DEBUG,
-                "wraparound": False,
-                "initializedcheck": DEBUG,
-                "cdivision": True,
-                "embedsignature": True,
-                "freethreading_compatible": False,
-            },
+            build_dir=str(C_SOURCES),
+            compiler_directives=DIRECTIVES,
         )
         for extension, with_c_source in zip(self.extensions, generated, strict=True):
             extension.sources = with_c_source.sources
             extension.depends = with_c_source.depends
-        options = Path(f"build/{self.plat_name}-options")
-        described = " ".join([*OPTIONS, *SANITIZERS, str(DEBUG)])
-        self.reusable = options.is_file() and options.read_text() == described
         super().build_extensions()
-        options.parent.mkdir(exist_ok=True)
-        options.write_text(described)
 
-    def build_extension(self, extension: Extension) -> None:
-        """Compile a module, unless ``build_ext --inplace`` did it before: pip builds in directories that are new each time."""
-        built = Path(self.get_ext_fullpath(extension.name))
-        compiled = DIRECTORY.joinpath(*extension.name.split(".")[2:]).with_name(built.name)
-        needs = [*extension.sources, *extension.depends]
-        if self.reusable and not built.exists() and compiled.is_file() and not newer_group(needs, str(compiled)):
-            built.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(compiled, built)
-        else:
-            super().build_extension(extension)
+    def copy_extensions_to_source(self) -> None:
+        """Copy the modules into the source tree, which setuptools does only for those that are newer than the present ones."""
+        self.copy_modules(PACKAGES)
+
+    def copy_modules(self, directory: Path) -> None:
+        """Copy the compiled modules that differ (by size or time) to below `directory`.
+
+        Each replaces its predecessor as a new file: a process that has loaded the old module keeps it unchanged.
+        """
+        for extension in self.extensions:
+            module = self.get_ext_filename(extension.name)
+            source, target = COMPILED / "modules" / module, directory / module
+            made = source.stat()
+            if target.is_file() and (target.stat().st_size, target.stat().st_mtime_ns) == (
+                made.st_size,
+                made.st_mtime_ns,
+            ):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            new = target.with_name(f"{target.name}.new")
+            shutil.copy2(source, new)
+            new.replace(target)
 
 
 if __name__ == "__main__":  # Cython's processes may import this file again
