@@ -18,17 +18,11 @@ from odradek._ext.storage.segments import LoadedLog, load_log
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker, read_batch
 from odradek.storage.checkpoints import read_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
-from odradek.storage.indexes import (
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    TXN_ENTRY,
-    read_offset_index,
-    read_time_index,
-    read_txn_index,
-)
+from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, read_txn_index
 from odradek.storage.lookup import find_in_compressed
 from tests.shm.model import Model
 from tests.shm.one_broker import SETTINGS, OneBroker
+from tests.storage.log_files import read_offset_index, read_time_index
 
 IDEMPOTENT, TRANSACTIONS = (1, 2, 3, 4), (11, 12)
 ENTRY_BYTES = {".index": OFFSET_ENTRY.size, ".timeindex": TIME_ENTRY.size, ".txnindex": TXN_ENTRY.size}

@@ -16,10 +16,11 @@ from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSeg
 from odradek._ext.compaction.compactor import MapTooSmallError
 from odradek._ext.partition import slots
 from odradek.storage.batch import ABORT, COMMIT, DELETE_HORIZON
-from odradek.storage.indexes import read_offset_index, read_time_index, read_txn_index
+from odradek.storage.indexes import read_txn_index
 from tests.shm.compaction_harness import CompactedLog, compactor, record
 from tests.shm.compaction_model import parse
 from tests.shm.one_broker import OneBroker
+from tests.storage.log_files import read_offset_index, read_time_index
 
 CODECS = range(5)
 

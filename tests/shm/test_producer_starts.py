@@ -16,9 +16,10 @@ from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek.cleaner import upkeep
 from odradek.storage.batch import TRANSACTIONAL
-from odradek.storage.producer_snapshot import ProducerState, read_snapshot, write_snapshot
+from odradek.storage.producer_snapshot import ProducerState, read_snapshot
 from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_producers import first, monotonic_ms, wait_for_the_clock
+from tests.storage.log_files import write_snapshot
 from tests.waiting import until
 
 NOW = int(time.time() * 1000)

@@ -17,8 +17,9 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.shm import checkpoints
 from odradek.storage import file_names
 from odradek.storage.checkpoints import read_offset_checkpoint
-from odradek.storage.producer_snapshot import ProducerState, write_snapshot
+from odradek.storage.producer_snapshot import ProducerState
 from tests.shm.one_broker import OneBroker, batch
+from tests.storage.log_files import write_snapshot
 
 
 def stop(broker: OneBroker) -> None:

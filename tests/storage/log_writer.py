@@ -12,7 +12,8 @@ from odradek.storage.checkpoints import write_leader_epochs
 from odradek.storage.file_names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_file_name
 from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTransaction
 from odradek.storage.old_messages import is_old, read_message
-from odradek.storage.producer_snapshot import ProducerBatch, ProducerState, write_snapshot
+from odradek.storage.producer_snapshot import ProducerBatch, ProducerState
+from tests.storage.log_files import write_snapshot
 
 
 def read_old(data: bytes) -> tuple[RecordBatch, int]:

@@ -14,6 +14,7 @@ from odradek.storage.atomic_file import replace_file
 from odradek.storage.file_names import DELETE, FUTURE, STRAY, ForeignNameError, PartitionDirectory
 from odradek.storage.log_directory import MetaProperties
 from odradek.storage.producer_snapshot import ProducerBatch, ProducerState
+from tests.storage.log_files import encode_snapshot, read_offset_index, read_time_index
 
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True)
 i64 = st.integers(-1, (1 << 63) - 1)
@@ -94,7 +95,7 @@ states = st.builds(
 
 @given(st.lists(states, max_size=5))
 def test_snapshots_round_trip(producers):
-    data = producer_snapshot.encode_snapshot(producers)
+    data = encode_snapshot(producers)
     assert len(data) == 10 + 46 * len(producers)
     found = producer_snapshot.decode_snapshot(data)
     for before, after in zip(producers, found, strict=True):
@@ -105,7 +106,7 @@ def test_snapshots_round_trip(producers):
 
 
 def test_any_damage_to_a_snapshot_is_noticed():
-    data = producer_snapshot.encode_snapshot([ProducerState(5, 1, 2, 3, 4, (ProducerBatch(9, 8, 7, 3),))])
+    data = encode_snapshot([ProducerState(5, 1, 2, 3, 4, (ProducerBatch(9, 8, 7, 3),))])
     for at in range(len(data)):
         with pytest.raises(producer_snapshot.CorruptSnapshotError):
             producer_snapshot.decode_snapshot(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -123,8 +124,8 @@ def test_index_entries():
     assert indexes.read_txn_index(bytes(aborted) * 2) == [aborted, aborted]
     with pytest.raises(ValueError, match="version"):
         indexes.read_txn_index(b"\0\1" + bytes(aborted)[2:])
-    assert indexes.read_offset_index(indexes.OFFSET_ENTRY.pack(5, 100), 1000) == [(1005, 100)]
-    assert indexes.read_time_index(indexes.TIME_ENTRY.pack(77, 5), 1000) == [(77, 1005)]
+    assert read_offset_index(indexes.OFFSET_ENTRY.pack(5, 100), 1000) == [(1005, 100)]
+    assert read_time_index(indexes.TIME_ENTRY.pack(77, 5), 1000) == [(77, 1005)]
 
 
 def test_meta_properties_of_both_versions(tmp_path):

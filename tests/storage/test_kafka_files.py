@@ -15,6 +15,7 @@ from odradek.storage import checkpoints, log_directory, producer_snapshot
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.file_names import parse_directory_name
 from tests.ports import reserved
+from tests.storage.log_files import write_snapshot
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill
 from tests.waiting import until
@@ -205,7 +206,7 @@ def test_kafka_goes_on_with_files_written_here(kafka_directory):
             )
             for producer in loaded.producers
         ]
-        producer_snapshot.write_snapshot(path / f"{end:020d}.snapshot", states)
+        write_snapshot(path / f"{end:020d}.snapshot", states)
         checkpoints.write_leader_epochs(path / "leader-epoch-checkpoint", loaded.epochs)
         log_directory.write_partition_metadata(path, log_directory.read_partition_metadata(path))
     was_clean, epoch = log_directory.take_clean_shutdown(data)

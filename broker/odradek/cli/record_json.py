@@ -6,7 +6,7 @@ null, or `{"base64": "..."}` if the bytes are not UTF-8.
 
 import binascii
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from typing import Any
 
 Headers = list[tuple[str, bytes | None]]
@@ -14,16 +14,6 @@ Headers = list[tuple[str, bytes | None]]
 
 class InvalidRecordError(ValueError):
     """A line is not a record; the message is the reason."""
-
-
-def json_value(data: bytes | None) -> Any:
-    """Bytes as a JSON value: text, null, or `{"base64": "..."}`."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}
 
 
 def value_bytes(value: Any) -> bytes | None:

@@ -18,7 +18,6 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
@@ -90,14 +89,6 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
     except CorruptCompressedDataError:
         return CORRUPT_MESSAGE, info, b""
     return *records.check_decompressed(batch, plain), plain
-
-
-def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None]:
-    """The error code and the fields of `open_batch`; MESSAGE_TOO_LARGE if the records decompress to more than `limit`."""
-    try:
-        return open_batch(batch, limit)[:2]
-    except DecompressionLimitError:
-        return MESSAGE_TOO_LARGE, None
 
 
 def _plain(data: bytes | memoryview, limit: int) -> bytes:

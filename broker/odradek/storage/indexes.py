@@ -37,16 +37,6 @@ class AbortedTransaction:
         )
 
 
-def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """[(last offset of a batch, position)]; `data` holds whole entries."""
-    return [(base_offset + offset, position) for offset, position in OFFSET_ENTRY.iter_unpack(data)]
-
-
-def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """[(timestamp in ms, offset)]; `data` holds whole entries."""
-    return [(timestamp, base_offset + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(data)]
-
-
 def last_timestamp(descriptor: int) -> int:
     """The largest timestamp of a closed segment in ms, which is that of the last entry of its time index; -1 if that is empty.
 

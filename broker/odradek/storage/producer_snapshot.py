@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from crc32c import crc32c
-
-from odradek.storage.atomic_file import replace_file
 
 VERSION = 1
 HEAD = struct.Struct(">hI")
@@ -66,27 +63,6 @@ class ProducerState:
     batches: tuple[ProducerBatch, ...] = ()
 
 
-def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
-    """Encode the content of a snapshot file."""
-    entries = []
-    for state in producers:
-        last = state.batches[-1] if state.batches else ProducerBatch(-1, -1, 0, -1)
-        entries.append(
-            ENTRY.pack(
-                state.producer_id,
-                state.producer_epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                state.last_timestamp,
-                state.coordinator_epoch,
-                state.current_txn_first_offset,
-            )
-        )
-    body = COUNT.pack(len(entries)) + b"".join(entries)
-    return HEAD.pack(VERSION, crc32c(body)) + body
-
-
 def decode_snapshot(data: bytes) -> list[ProducerState]:
     """Decode the content of a snapshot file. Raises CorruptSnapshotError."""
     if len(data) < HEAD.size + COUNT.size:
@@ -106,11 +82,6 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
         batches = (ProducerBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
         producers.append(ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(txn_offset, -1), batches))
     return producers
-
-
-def write_snapshot(path: str | os.PathLike[str], producers: Iterable[ProducerState], *, sync: bool = True) -> None:
-    """Replace the file. Raises OSError."""
-    replace_file(path, encode_snapshot(producers), sync=sync)
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> list[ProducerState]:
