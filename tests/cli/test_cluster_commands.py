@@ -1,11 +1,13 @@
 """The commands that connect to a cluster, with Odradek's broker, and the most important ones with Kafka's."""
 
 import json
+import re
 
 import pytest
 
 from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
+from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
 from tests.waiting import until
@@ -58,6 +60,35 @@ def test_wrong_command_lines_are_one_line_with_a_hint(odradek):
     odradek.refused("topic", "creat", code=2, words=["did you mean 'create'", "odradek topic --help"])
     odradek.refused("topic", "create", code=2, words=["TOPIC", "odradek topic create --help"])
     odradek.refused("topic", "list", "-b", "localhost:no", words=["localhost:no", "host:port"])
+    odradek.refused("-b", "localhost:9092", "start", code=2, words=["no such option '-b'", "odradek start --help"])
+    odradek.refused("-b", "topic", code=2, words=["no such option '-b'"])
+
+
+@pytest.mark.parametrize("option", [["-b", "{}"], ["-b{}"], ["--bootstrap-server", "{}"], ["--bootstrap-server={}"]])
+def test_the_bootstrap_server_may_be_named_before_the_command(option, odradek, cli_broker, name):
+    odradek("topic", "create", name)
+    words = [word.format(cli_broker.bootstrap_servers) for word in option]
+    nowhere = Command("127.0.0.1:1")
+    assert nowhere.json(*words, "topic", "list", name)[0]["topic"] == name
+    assert nowhere.json("topic", *words, "list", name)[0]["topic"] == name
+    nowhere.refused("topic", "list", words=["127.0.0.1:1"])
+
+
+def test_an_empty_list_of_groups_says_what_it_looked_for(odradek, cli_broker):
+    assert "no groups in state Dead (" in odradek.run("group", "list", "--state", "dead").stderr
+    assert "in other states)" in odradek.run("group", "list", "--state", "dead").stderr
+    listed = odradek.run("group", "list", "--state", "dead", "--state", "assigning", "--type", "consumer").stderr
+    assert re.fullmatch(r"no groups in state Dead or Assigning of type Consumer \(\d+ other groups?\)\n", listed)
+    others = len({row["group"] for row in odradek.json("group", "list")})
+    assert f"({others} group" in odradek.run("group", "list", "--state", "dead").stderr
+
+
+def test_produce_says_that_the_broker_created_the_topic():
+    with Broker({"num.partitions": 3}) as broker:
+        odradek = Command(broker.bootstrap_servers)
+        first, second = (odradek.run("produce", "fresh", stdin="a\n") for _ in range(2))
+    assert "warning: topic 'fresh' did not exist; the broker created it with 3 partitions" in first.stderr
+    assert first.returncode == second.returncode == 0 and "did not exist" not in second.stderr
 
 
 def test_an_unreachable_broker_is_an_error_of_one_line():

@@ -58,7 +58,24 @@ def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tup
         echo_json(rows)
         return
     titles = ["group", "state", "type", "protocol", "coordinator"]
-    print_table(titles, [[row[title] for title in titles] for row in rows], "no groups")
+    cells = [[row[title] for title in titles] for row in rows]
+    print_table(titles, cells, "" if rows else _none_listed(cluster, states, types))
+
+
+def _none_listed(cluster: "Cluster", states: tuple[str, ...], types: tuple[str, ...]) -> str:
+    """The text for an empty list: the states and types that the command looked for, and the number of other groups."""
+    from odradek.cli.output import count
+    from odradek.clients import tree_offsets
+    from odradek.clients.groups import list_groups
+
+    if not states and not types:
+        return "no groups"
+    others = len({group.group_id for group in list_groups(cluster)}.union(tree_offsets.groups(cluster)))
+    wanted = [f"in state {' or '.join(states)}"] if states else []
+    wanted += [f"of type {' or '.join(types)}"] if types else []
+    if states and types:
+        return f"no groups {' '.join(wanted)} ({count(others, 'other group')})"
+    return f"no groups {wanted[0]} ({count(others, 'group')} {'in other states' if states else 'of other types'})"
 
 
 @group.command("describe")

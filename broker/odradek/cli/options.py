@@ -30,7 +30,7 @@ BOOTSTRAP_OPTION = click.option(
     default=DEFAULT_SERVERS,
     show_default=True,
     show_envvar=True,
-    help="Brokers to connect to first; the cluster's other brokers are discovered.",
+    help="Brokers to connect to first; the cluster's other brokers are discovered. Without :PORT, the port is 9092.",
 )
 TIMEOUT_OPTION = click.option(
     "--timeout",

@@ -177,18 +177,26 @@ def produce(
 
 
 def _topic(cluster: "Cluster", name: str) -> "TopicInfo":
-    """Return the topic; the broker creates it if auto.create.topics.enable is set.
+    """Return the topic; the broker creates it if auto.create.topics.enable is set, and a warning says so.
 
     Ends the command if the topic does not exist, or has no leader. Raises ClientError.
     """
     import time
 
+    from odradek.cli.output import count
+
     deadline = time.monotonic() + min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S)
-    if name not in cluster.metadata([name]).topics and not _creates_topics_automatically(cluster):
+    is_new = name not in cluster.metadata([name]).topics
+    if is_new and not _creates_topics_automatically(cluster):
         fail(f"topic '{name}' does not exist; `odradek topic create {name}` creates it")
     while True:
         info = cluster.metadata([name], create=True).topics.get(name)
         if info is not None and any(part.leader >= 0 for part in info.partitions):
+            if is_new:
+                warn(
+                    f"topic '{name}' did not exist; the broker created it with {count(len(info.partitions), 'partition')},"
+                    " because its auto.create.topics.enable is true"
+                )
             return info
         if time.monotonic() > deadline:
             fail(f"no partition of topic '{name}' has a leader; `odradek doctor` looks for the cause")
