@@ -2,6 +2,9 @@
 
 import json
 import re
+import socket
+import threading
+import time
 
 import pytest
 
@@ -103,6 +106,40 @@ def test_an_unreachable_broker_is_an_error_of_one_line():
         nobody.refused(*arguments, words=["127.0.0.1:1", "Connection refused"])
     done = nobody.run("doctor", "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["findings"][0]["subject"] == "cluster"
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["produce", "t"], ["consume", "t"], ["usage", "show"]])
+def test_a_server_that_is_no_broker_is_found_out_soon(command):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        nobody = Command(address)
+        began = time.monotonic()
+        nobody.refused(*command, words=[address, "did not respond to ApiVersions within 3 s", "plain-text listener"])
+        assert time.monotonic() - began < 20  # 3 s, and the start of Python on a busy machine; the timeout is 30 s
+        nobody.refused(*command, "--timeout", "0.2", words=[address, "within 0.2 s"])
+        nobody.refused(*command, "--timeout", "3.5", words=[address, "within 3.5 s"])
+
+
+def test_a_server_of_another_protocol_is_named_with_the_beginning_of_its_response():
+    def respond(server):
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.recv(1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=respond, args=(server,))
+        thread.start()
+        nobody = Command(f"127.0.0.1:{server.getsockname()[1]}")
+        nobody.refused("topic", "list", words=["is not a Kafka broker", "b'HTTP'"])
+        thread.join()
+
+
+def test_an_unreachable_broker_is_reported_with_the_way_to_name_another():
+    nobody = Command("127.0.0.1:1")
+    for command in (["topic", "list"], ["produce", "t"], ["consume", "t"]):
+        nobody.refused(*command, words=["127.0.0.1:1", "ODRADEK_BOOTSTRAP_SERVERS must name a listener"])
+        nobody.refused(*command, "-b", "127.0.0.1:2", words=["127.0.0.1:2", "-b must name a listener"])
 
 
 def test_lines_keys_and_headers_are_read_back_unchanged(odradek, name):

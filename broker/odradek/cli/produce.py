@@ -12,7 +12,15 @@ import click
 
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note
-from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, TOPIC_ARGUMENT, key_values
+from odradek.cli.options import (
+    BOOTSTRAP_OPTION,
+    JSON_OPTION,
+    TIMEOUT_OPTION,
+    TOPIC_ARGUMENT,
+    connection_to,
+    fail_on_cluster,
+    key_values,
+)
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, TopicInfo
@@ -154,11 +162,10 @@ def produce(
     --timeout limits the seconds without an acknowledgement; with -X, the seconds until each record is acknowledged.
     """
     from odradek.cli.output import count, echo_json
-    from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
     try:
-        with Cluster(servers, timeout) as cluster:
+        with connection_to(servers, timeout) as cluster:
             info = _topic(cluster, topic)
             if options.partition is not None and options.partition >= len(info.partitions):
                 fail(f"topic '{topic}' has no partition {options.partition}; it has 0 to {len(info.partitions) - 1}")
@@ -169,7 +176,7 @@ def produce(
             else:
                 records, size = _send(cluster, timeout, info, source, options)
     except ClientError as error:
-        fail(error)
+        fail_on_cluster(error, servers)
     if as_json:
         echo_json({"topic": topic, "records": records, "bytes": size})
     else:
