@@ -125,7 +125,7 @@ def test_failed_starts_are_errors_of_one_line(running, tmp_path):
     cases = {
         f"in use; set another address in {taken}": ["--set", taken, "--set", f"log.dirs={tmp_path}/new"],
         f"{file}/new cannot be created: Not a directory; create it": ["--set", free, "--set", f"log.dirs={file}/new"],
-        f"another directory ; that broker is process {running.pid}: `odradek stop --pid {running.pid}`": [
+        f"another directory; that broker is process {running.pid}: `odradek stop --pid {running.pid}`": [
             "--set",
             "listeners=PLAINTEXT://127.0.0.1:0",
             "--set",
@@ -162,6 +162,7 @@ def test_the_demo_compares_every_byte():
     result = odradek("demo", "--megabytes", "3", timeout=240)
     assert result.returncode == 0, result
     assert re.search(r"compared  [\d,]+ records: every byte .* are equal", result.stdout)
+    assert re.search(r"consumed .* MB/s.*kafka-python .* limits this rate, not the broker", result.stdout)
     assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout
 
 
