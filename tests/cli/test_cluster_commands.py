@@ -345,11 +345,11 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
         "(1",
         "h)",
     ]
-    assert "  default   604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
+    assert "  default    604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
     explained = odradek("config", "explain", "-t", name, "retention.ms")
     for words in (
-        "value     3600000 (1 h)  from topic",
-        "applies   retention.ms=3600000 (1 h)  (topic)",
+        "value      3600000 (1 h)\n",
+        "taken from retention.ms=3600000 (1 h)  (topic)",
         "effect of retention.ms=3600000 (1 h) now:",
     ):
         assert words in explained, explained

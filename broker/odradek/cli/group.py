@@ -100,9 +100,10 @@ def describe(cluster: "Cluster", as_json: bool, group_id: str, only_members: boo
 @GROUP_ARGUMENT
 @click.option("-n", "--last", type=click.IntRange(1), default=40, show_default=True, help="Maximum number of events.")
 def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None:
-    """Show a group's recent events: which members joined, left or were expelled and why, and how long rebalances took.
+    """Show a group's recent events: which members joined and left, and why; and how long each rebalance took.
 
-    Only Odradek's brokers record these events; other brokers return an error.
+    An expelled member is one that the broker removed, for example because it sent no heartbeat. Only Odradek's brokers record
+    these events; other brokers return an error.
     """
     from odradek.cli.output import echo_json, print_table, span, when
     from odradek.clients import groups
@@ -149,7 +150,8 @@ def _summary(events: "list[Event]", description: "GroupDescription") -> list[str
         period = span(max(0, events[-1].at_ms - events[0].at_ms))
         if durations_ms:
             lines.append(
-                f"{count(len(durations_ms), 'rebalance')} ended within {period}; the longest took {span(max(durations_ms))}."
+                f"The recorded events span {period}, in which {count(len(durations_ms), 'rebalance')} ended;"
+                f" the longest took {span(max(durations_ms))}."
             )
         expulsions = [event for event in events if event.kind == "expelled"]
         for client, times in Counter(event.client or event.member for event in expulsions).most_common(3):
