@@ -25,7 +25,7 @@ CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connect
 	tests/api/test_parked_requests.py tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-dev build-debug demo run quick test test-all wheel test-faults test-cuts test-package chaos test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug tables demo run quick test test-all wheel test-faults test-cuts test-package chaos test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,8 @@ build: .build/installed .build/native ## compile, and install in .venv what `mak
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@mkdir -p .build
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -c 'import os, sys, sysconfig; file = sysconfig.get_path("include") + "/Python.h"; \
+		os.path.exists(file) or sys.exit(f"needs the headers of Python, {file}: install python3-dev (Debian) or python3-devel (Fedora)")'
 	@touch $@
 
 # What the build needs is in .venv, so that only what changed is compiled again.
@@ -45,7 +47,8 @@ build: .build/installed .build/native ## compile, and install in .venv what `mak
 	@mv $@.new $@
 
 .build/native: setup.py $(NATIVE) .build/requirements
-	@echo "compiling; the log is .build/compile.log"
+	@echo "compiling those of the $(words $(filter %.pyx,$(NATIVE))) native modules that changed, with $${ODRADEK_JOBS:-$$(nproc)} processes;" \
+		"all of them take about a minute and a half on two CPUs; the log is .build/compile.log"
 	@$(BIN)/python setup.py -q build_ext --inplace >.build/compile.log 2>&1 || { tail -n 60 .build/compile.log >&2; exit 1; }
 	@touch $@
 
@@ -62,6 +65,12 @@ build-dev: .build/installed-dev .build/native
 	@echo "installing what tests and reports need (1.3 GB) into .venv; the log is .build/install-dev.log"
 	@$(PIP) 'odradek[dev]' >.build/install-dev.log 2>&1 || { tail -n 40 .build/install-dev.log >&2; exit 1; }
 	@touch $@
+
+tables: build-dev ## write the files that are made from code: two pages of docs/, the dashboards, the stubs of _ext/
+	@$(BIN)/python -m odradek.config.reference docs/configuration.md
+	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
+	@$(BIN)/python -m grafana
+	@$(BIN)/python tools/native_stubs.py
 
 # A second copy of the package, compiled with bounds checks and fault points, and of the tests that use it from there.
 build-debug: build-dev

@@ -2,19 +2,12 @@
 
 from grafana.board import BROKER, CLUSTER, RATE, Board, Row, largest
 from grafana.clients import both_ways
-from grafana.panels import BLUE, GRAY, GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
+from grafana.panels import GRAY, GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
 
 UID = "odradek-overview"
 
-BROKER_STATES = {
-    0: ("not running", RED),
-    1: ("starting", BLUE),
-    2: ("recovering", ORANGE),
-    3: ("running", GREEN),
-    6: ("about to stop", ORANGE),
-    7: ("stopping", ORANGE),
-}
-"""Kafka's numbers of broker states (org.apache.kafka.metadata.BrokerState)."""
+BROKER_STATES = {3: ("running", GREEN), 7: ("stopping", ORANGE)}
+"""The states in which a broker serves metrics, by Kafka's numbers (org.apache.kafka.metadata.BrokerState)."""
 
 TO_TOPIC = Link("Topic ${__field.labels.topic}", "odradek-topics", {"topic": "topic"})
 TO_GROUP = Link("Group ${__field.labels.consumergroup}", "odradek-groups", {"consumergroup": "consumergroup"})

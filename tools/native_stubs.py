@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         stale = sorted(str(path) for path in {*stubs, *present} if stubs.get(path) != present.get(path))
         for path in stale:
-            print(f"_ext/{path} does not fit its source: run `python tools/native_stubs.py`")
+            print(f"_ext/{path} does not fit its source: run `make tables`")
         return 1 if stale else 0
     for path in present.keys() - stubs.keys():
         (NATIVE / path).unlink()

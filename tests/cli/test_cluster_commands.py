@@ -1,11 +1,16 @@
 """The commands that connect to a cluster, with Odradek's broker, and the most important ones with Kafka's."""
 
 import json
+import re
+import socket
+import threading
+import time
 
 import pytest
 
 from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
+from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
 from tests.waiting import until
@@ -58,6 +63,35 @@ def test_wrong_command_lines_are_one_line_with_a_hint(odradek):
     odradek.refused("topic", "creat", code=2, words=["did you mean 'create'", "odradek topic --help"])
     odradek.refused("topic", "create", code=2, words=["TOPIC", "odradek topic create --help"])
     odradek.refused("topic", "list", "-b", "localhost:no", words=["localhost:no", "host:port"])
+    odradek.refused("-b", "localhost:9092", "start", code=2, words=["no such option '-b'", "odradek start --help"])
+    odradek.refused("-b", "topic", code=2, words=["no such option '-b'"])
+
+
+@pytest.mark.parametrize("option", [["-b", "{}"], ["-b{}"], ["--bootstrap-server", "{}"], ["--bootstrap-server={}"]])
+def test_the_bootstrap_server_may_be_named_before_the_command(option, odradek, cli_broker, name):
+    odradek("topic", "create", name)
+    words = [word.format(cli_broker.bootstrap_servers) for word in option]
+    nowhere = Command("127.0.0.1:1")
+    assert nowhere.json(*words, "topic", "list", name)[0]["topic"] == name
+    assert nowhere.json("topic", *words, "list", name)[0]["topic"] == name
+    nowhere.refused("topic", "list", words=["127.0.0.1:1"])
+
+
+def test_an_empty_list_of_groups_says_what_it_looked_for(odradek, cli_broker):
+    assert "no groups in state Dead (" in odradek.run("group", "list", "--state", "dead").stderr
+    assert "in other states)" in odradek.run("group", "list", "--state", "dead").stderr
+    listed = odradek.run("group", "list", "--state", "dead", "--state", "assigning", "--type", "consumer").stderr
+    assert re.fullmatch(r"no groups in state Dead or Assigning of type Consumer \(\d+ other groups?\)\n", listed)
+    others = len({row["group"] for row in odradek.json("group", "list")})
+    assert f"({others} group" in odradek.run("group", "list", "--state", "dead").stderr
+
+
+def test_produce_says_that_the_broker_created_the_topic():
+    with Broker({"num.partitions": 3}) as broker:
+        odradek = Command(broker.bootstrap_servers)
+        first, second = (odradek.run("produce", "fresh", stdin="a\n") for _ in range(2))
+    assert "warning: topic 'fresh' did not exist; the broker created it with 3 partitions" in first.stderr
+    assert first.returncode == second.returncode == 0 and "did not exist" not in second.stderr
 
 
 def test_an_unreachable_broker_is_an_error_of_one_line():
@@ -72,6 +106,45 @@ def test_an_unreachable_broker_is_an_error_of_one_line():
         nobody.refused(*arguments, words=["127.0.0.1:1", "Connection refused"])
     done = nobody.run("doctor", "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["findings"][0]["subject"] == "cluster"
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["produce", "t"], ["consume", "t"], ["usage", "show"]])
+def test_a_server_that_is_no_broker_is_found_out_soon(command):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        nobody = Command(address)
+        began = time.monotonic()
+        nobody.refused(*command, words=[address, "did not respond to ApiVersions within 3 s", "plain-text listener"])
+        assert time.monotonic() - began < 25  # 3 s, and the start of Python on a busy machine; the timeout is 30 s
+
+
+def test_a_timeout_that_the_user_gives_is_also_that_of_the_first_response():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = Command(f"127.0.0.1:{silent.getsockname()[1]}")
+        nobody.refused("topic", "list", "--timeout", "0.2", words=["within 0.2 s"])
+        nobody.refused("topic", "list", "--timeout", "3.5", words=["within 3.5 s"])
+
+
+def test_a_server_of_another_protocol_is_named_with_the_beginning_of_its_response():
+    def respond(server):
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.recv(1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=respond, args=(server,))
+        thread.start()
+        nobody = Command(f"127.0.0.1:{server.getsockname()[1]}")
+        nobody.refused("topic", "list", words=["is not a Kafka broker", "b'HTTP'"])
+        thread.join()
+
+
+def test_an_unreachable_broker_is_reported_with_the_way_to_name_another():
+    nobody = Command("127.0.0.1:1")
+    for command in (["topic", "list"], ["produce", "t"], ["consume", "t"]):
+        nobody.refused(*command, words=["127.0.0.1:1", "ODRADEK_BOOTSTRAP_SERVERS must name a listener"])
+        nobody.refused(*command, "-b", "127.0.0.1:2", words=["127.0.0.1:2", "-b must name a listener"])
 
 
 def test_lines_keys_and_headers_are_read_back_unchanged(odradek, name):
@@ -277,11 +350,11 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
         "(1",
         "h)",
     ]
-    assert "  default   604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
+    assert "  default    604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
     explained = odradek("config", "explain", "-t", name, "retention.ms")
     for words in (
-        "value     3600000 (1 h)  from topic",
-        "applies   retention.ms=3600000 (1 h)  (topic)",
+        "value      3600000 (1 h)\n",
+        "taken from retention.ms=3600000 (1 h)  (topic)",
         "effect of retention.ms=3600000 (1 h) now:",
     ):
         assert words in explained, explained

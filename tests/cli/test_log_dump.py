@@ -205,8 +205,10 @@ def test_kafkas_internal_topics_are_decoded(tmp_path):
 
 
 def test_errors_are_one_line(tmp_path):
+    (tmp_path / "file.txt").touch()
     for path, word in (
-        (tmp_path / "none.txt", "unknown kind"),
+        (tmp_path / "file.txt", "unknown kind"),
+        (tmp_path / "none.txt", "none.txt: No such file"),
         (tmp_path / "00000000000000000000.log", "No such file"),
     ):
         done = odradek("log", "dump", path)

@@ -62,12 +62,12 @@ def test_a_directory_that_was_not_cleanly_shut_down_is_reported(log_dir):
     assert done.returncode == 0 and "not cleanly shut down" in done.stdout and "note" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["nothing", "file"])
-def test_a_path_that_is_no_log_directory_is_an_error_of_one_line(tmp_path, name):
+@pytest.mark.parametrize(("name", "problem"), [("nothing", "does not exist"), ("file", "is not a directory")])
+def test_a_path_that_is_no_log_directory_is_an_error_of_one_line(tmp_path, name, problem):
     (tmp_path / "file").touch()
     done = odradek("log", "verify", tmp_path / name)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"odradek: {tmp_path / name} is not a directory\n"
+    assert done.stderr == f"odradek: {tmp_path / name} {problem}; name a directory of the broker's log.dirs\n"
 
 
 def test_a_directory_without_logs_is_not_reported_as_healthy(tmp_path):

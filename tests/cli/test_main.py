@@ -81,6 +81,23 @@ def test_a_bad_value_stops_the_start_with_one_line():
     assert_one_line(odradek("start", "--set", "num.partitions=x"), 1, "num.partitions=x", "an integer from 1", "--set")
 
 
+def test_an_unknown_key_is_reported_with_the_error_that_it_may_cause(tmp_path):
+    """Else a start or a stop complains about the default that a misspelled key did not replace."""
+    misspelled = ["--set", f"log.drs={tmp_path}"]
+    cases = {
+        "num.partitions=x": ["start", *misspelled, "--set", "num.partitions=x"],
+        "no broker runs on": ["stop", *misspelled, "--set", f"log.dir={tmp_path}"],
+        "does not exist": ["adopt", "--check", *misspelled, "--set", f"log.dir={tmp_path}/none"],
+    }
+    for words, arguments in cases.items():
+        warning, error = odradek(*arguments).stderr.splitlines()
+        assert warning == (
+            "odradek: warning: ignoring unknown key log.drs (--set); did you mean 'log.dirs'?"
+            " docs/configuration.md lists all keys"
+        )
+        assert error.startswith("odradek: ") and words in error
+
+
 def test_a_bad_file_stops_the_start_with_file_and_line(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text("broker.id=1\nlog.cleanup.policy=shred\n")
@@ -95,7 +112,8 @@ def test_a_bad_configuration_is_one_line_for_the_other_commands_too(command):
 
 @pytest.mark.parametrize(("command", "code"), [("stop", 1), ("status", 3)])
 def test_a_directory_without_a_broker_is_an_error(command, code, tmp_path):
-    assert_one_line(odradek(command, "--data-dir", tmp_path), code, "no broker runs", str(tmp_path))
+    advice = "first directory of its log.dirs"
+    assert_one_line(odradek(command, "--data-dir", tmp_path), code, "no broker runs", str(tmp_path), advice)
     assert_one_line(odradek(command, "--set", f"log.dirs={tmp_path}/a,{tmp_path}/b"), code, f"{tmp_path}/a")
 
 

@@ -62,7 +62,9 @@ def test_status_counts_existing_partitions(running):
 
 
 def test_an_error_without_a_selected_broker_names_the_options(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(running_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)]))
+    monkeypatch.setattr(
+        running_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)], unknown_key_warnings=[])
+    )
     with pytest.raises(running_broker.NotRunningError, match=r"--config FILE.*--data-dir DIR"):
         running_broker.find(None, (), None, None)
     with pytest.raises(running_broker.NotRunningError) as named:
@@ -97,8 +99,11 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
     settings = {"no.such.key": "1", "log.retnetion.hours": "1", "num.io.threads": "4", "sasl.jaas.config": "x"}
     with Broker(settings, directory=tmp_path) as broker:
         text = broker.log_file.read_text()
-    assert re.search(r" WARN supervisor\[\d+\] odradek.config: ignoring unknown key no.such.key \(--set\)\n", text)
-    assert "ignoring unknown key log.retnetion.hours (--set); did you mean 'log.retention.hours'?\n" in text
+    assert re.search(
+        r" WARN supervisor\[\d+\] odradek.config: ignoring unknown key no.such.key \(--set\); docs/\S+ lists all keys\n",
+        text,
+    )
+    assert "ignoring unknown key log.retnetion.hours (--set); did you mean 'log.retention.hours'? " in text
     assert "odradek.config: these settings have no effect yet: num.io.threads\n" in text
     assert "no authentication and no authorization yet" in text
     assert "these settings have no effect: sasl.jaas.config (--set)\n" in text
@@ -115,9 +120,17 @@ def test_the_log_level_is_an_option_of_start(tmp_path):
 def test_failed_starts_are_errors_of_one_line(running, tmp_path):
     file = tmp_path / "file"
     file.touch()
+    free = "listeners=PLAINTEXT://127.0.0.1:0"
+    taken = f"listeners=PLAINTEXT://127.0.0.1:{running.port}"
     cases = {
-        "in use": ["--set", f"listeners=PLAINTEXT://127.0.0.1:{running.port}", "--set", f"log.dirs={tmp_path}/new"],
-        str(running.data_dir): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={running.data_dir}"],
+        f"in use; set another address in {taken}": ["--set", taken, "--set", f"log.dirs={tmp_path}/new"],
+        f"{file}/new cannot be created: Not a directory; create it": ["--set", free, "--set", f"log.dirs={file}/new"],
+        f"another directory; that broker is process {running.pid}: `odradek stop --pid {running.pid}`": [
+            "--set",
+            "listeners=PLAINTEXT://127.0.0.1:0",
+            "--set",
+            f"log.dirs={running.data_dir}",
+        ],
         str(file): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={file}"],
     }
     for words, arguments in cases.items():
@@ -149,6 +162,7 @@ def test_the_demo_compares_every_byte():
     result = odradek("demo", "--megabytes", "3", timeout=240)
     assert result.returncode == 0, result
     assert re.search(r"compared  [\d,]+ records: every byte .* are equal", result.stdout)
+    assert re.search(r"consumed .* MB/s.*kafka-python .* limits this rate, not the broker", result.stdout)
     assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout
 
 

@@ -107,6 +107,7 @@ def test_unknown_keys_are_reported_with_their_place(tmp_path):
     path = tmp_path / "f.properties"
     path.write_text("\nlog.segmnet.bytes=5\n")
     config = load(path, ["my.key=1", "rlmm.config.x=1"])
+    assert len(config.unknown_key_warnings) == len(config.unknown)
     assert [(key.name, key.where) for key in config.unknown] == [
         ("log.segmnet.bytes", f"{path}:2"),
         ("my.key", "--set"),
@@ -323,3 +324,19 @@ def test_importing_it_pulls_in_nothing_heavy():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"asyncio", "socket", "dataclasses", "inspect", "json", "logging", "click", "ssl", "subprocess"}
     assert not heavy.intersection(loaded)
+
+
+def test_an_unknown_key_that_is_a_topics_key_names_the_brokers_key():
+    (warning,) = load(None, ["max.message.bytes=1"]).warnings
+    assert warning == (
+        "ignoring unknown key max.message.bytes (--set); it is a key of topics, whose default is the broker's"
+        " message.max.bytes; docs/configuration.md lists all keys"
+    )
+
+
+@pytest.mark.parametrize("refused", [["num.partitions=x"], ["num.partitions=x", "broker.id=y"], ["log.dirs=,"]])
+def test_an_error_has_the_warnings_about_unknown_keys(refused):
+    with pytest.raises(ConfigError) as raised:
+        load(None, [*refused, "no.such=1"])
+    assert raised.value.warnings == ["ignoring unknown key no.such (--set); docs/configuration.md lists all keys"]
+    assert len(raised.value.errors) == len(refused)

@@ -29,7 +29,7 @@ def _texts(value):
 
 def test_the_committed_json_is_what_the_code_makes():
     checked = _run("--check")
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert (checked.returncode, checked.stderr) == (0, ""), "run: make tables"
 
 
 def test_files_that_differ_from_the_code_are_listed(tmp_path):

@@ -17,7 +17,7 @@ NOW = at("2026-03-10T05:20")
 @pytest.fixture
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The spool of a broker that was started this morning; the current time is 05:20."""
-    monkeypatch.setattr(job.time, "time", lambda: NOW / 1000)
+    monkeypatch.setattr(job, "now_ms", lambda: NOW)
     directory = tmp_path / "spool"
     directory.mkdir()
     boot = Boot(directory, "0a", at("2026-03-10T03:00"))
@@ -55,5 +55,5 @@ def test_the_hint_for_an_old_spool_names_its_days(spool: Path) -> None:
 def test_hours_that_have_not_begun_do_not_belong_to_the_page(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert job.end_of_page_ms(made(spool, "today", "tomorrow")) == TODAY + 6 * HOUR_MS
     assert job.end_of_page_ms(made(spool, "-3d")) == TODAY
-    monkeypatch.setattr(job.time, "time", lambda: at("2026-03-10T05:00") / 1000)
+    monkeypatch.setattr(job, "now_ms", lambda: at("2026-03-10T05:00"))
     assert job.end_of_page_ms(made(spool, "2026-03-10T05:00", "tomorrow")) == TODAY + 6 * HOUR_MS

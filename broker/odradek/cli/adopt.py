@@ -27,7 +27,9 @@ START_HINT = "Start the broker with log.dirs={}"
 
 
 class AdoptError(Exception):
-    """The directories were not taken over; one line."""
+    """The directories were not taken over; one line. ``warnings``: one line for each unknown key of the configuration."""
+
+    warnings: Sequence[str] = ()
 
 
 def run_adopt(
@@ -44,6 +46,17 @@ def run_adopt(
 ) -> int:
     """Run the command; return its exit code. Raises AdoptError, ConfigError."""
     config = _config(config_file, overrides, directories)
+    try:
+        return _adopt(config, check=check, yes=yes, force=force, again=again, as_json=as_json, processes=processes)
+    except AdoptError as error:
+        error.warnings = config.unknown_key_warnings
+        raise
+
+
+def _adopt(
+    config: BrokerConfig, *, check: bool, yes: bool, force: bool, again: bool, as_json: bool, processes: int
+) -> int:
+    """Report, confirm and adopt; return the exit code of the command. Raises AdoptError."""
     locks: list[int] = []
     try:
         with interrupt_note(lambda: "nothing was changed"):

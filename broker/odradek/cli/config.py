@@ -198,7 +198,7 @@ def explain(
     of_group: str | None,
     key: str,
 ) -> None:
-    """Explain a setting: its meaning, its value, and the source of the value.
+    """Explain a setting: its meaning, its value, which key the value is taken from, and what applies otherwise.
 
     With --topic TOPIC and KEY=VALUE, also show the records that the value would delete now. Without --topic, --broker or
     --group, show only the meaning and the default; no broker is contacted.
@@ -291,17 +291,17 @@ def _print(explanation: dict[str, Any]) -> None:
         click.echo(f"  {explanation['documentation']}")
     if "value" in explanation:
         click.echo(
-            f"  value     {with_reading(name, explanation['value'])}  from {explanation['source']}"
-            + (", read only" if explanation["read_only"] else "")
+            f"  value      {with_reading(name, explanation['value'])}"
+            + ("  (read-only: a change requires a restart)" if explanation["read_only"] else "")
         )
         for number, source in enumerate(explanation["chain"]):
             shown = with_reading(source["key"], source["value"])
-            click.echo(f"  {'fallback' if number else 'applies '}  {source['key']}={shown}  ({source['source']})")
+            click.echo(f"  {'otherwise ' if number else 'taken from'} {source['key']}={shown}  ({source['source']})")
     else:
-        click.echo(f"  default   {with_reading(name, explanation['default'])}\n  allowed   {explanation['allowed']}")
+        click.echo(f"  default    {with_reading(name, explanation['default'])}\n  allowed    {explanation['allowed']}")
         if explanation["comes_from"]:
             click.echo(
-                f"  fallback  the broker's {', '.join(explanation['comes_from'])}, for topics that do not set it"
+                f"  taken from the broker's {', '.join(explanation['comes_from'])}, for topics that do not set it"
             )
     if "deletes" in explanation:
         deletes = explanation["deletes"]

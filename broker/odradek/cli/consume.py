@@ -14,7 +14,15 @@ import click
 from odradek import clock
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note, without_interruption
-from odradek.cli.options import BOOTSTRAP_OPTION, TIMEOUT_OPTION, complete_groups, complete_topics, key_values
+from odradek.cli.options import (
+    BOOTSTRAP_OPTION,
+    TIMEOUT_OPTION,
+    complete_groups,
+    complete_topics,
+    connection_to,
+    fail_on_cluster,
+    key_values,
+)
 
 if TYPE_CHECKING:
     from odradek.cli.reading import Ends, Place, Start
@@ -182,12 +190,11 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
     from odradek.cli.direct_reading import DirectConsumer, output_to, record_reader
     from odradek.cli.output import count
     from odradek.cli.reading import Ends, assignment, matching
-    from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
     from odradek.clients.fetching import Fetcher
 
     try:
-        with Cluster(servers, timeout) as cluster, Interruption() as interruption:
+        with connection_to(servers, timeout) as cluster, Interruption() as interruption:
             with interruption.at_once():
                 partitions = matching(cluster, options.topics, options.chosen)
                 ends = Ends.of(cluster, partitions, options.committed_only) if options.to_the_end else None
@@ -202,7 +209,7 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
                 consumer.run(interruption, timeout)
                 interruption.check()
     except ClientError as error:
-        fail(error)
+        fail_on_cluster(error, servers)
 
 
 def _read_with_library(
@@ -257,11 +264,10 @@ def _start(
     With both --group and --from, changes the committed offsets of the group. Ends the command on errors.
     """
     from odradek.cli.reading import Ends, assignment, matching
-    from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
     try:
-        with Cluster(servers, timeout) as cluster:
+        with connection_to(servers, timeout) as cluster:
             partitions = matching(cluster, options.topics, options.chosen)
             ends = Ends.of(cluster, partitions, options.committed_only) if options.to_the_end else None
             assigned: dict[Place, int] = {}
@@ -272,7 +278,7 @@ def _start(
             if options.group_id is not None and ends is not None:
                 ends.skip_read(cluster, options.group_id)
     except ClientError as error:
-        fail(error)
+        fail_on_cluster(error, servers)
     return partitions, assigned, ends
 
 

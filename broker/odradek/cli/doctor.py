@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION
+from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, connection_to
 
 
 @click.command("doctor")
@@ -36,7 +36,6 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
     from odradek.cli.health import examine_cluster
     from odradek.cli.health_local import examine_broker, metrics_of
     from odradek.cli.output import count, echo_json
-    from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
     checked: list[str] = []
@@ -51,7 +50,7 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
         checked.append(f"the metrics at {metrics}")
         findings += examine_metrics(metrics, timeout)
     try:
-        with Cluster(servers, timeout) as cluster:
+        with connection_to(servers, timeout) as cluster:
             checked.append(f"the cluster at {servers}")
             findings += examine_cluster(cluster)
     except ClientError as error:

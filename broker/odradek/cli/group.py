@@ -58,7 +58,24 @@ def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tup
         echo_json(rows)
         return
     titles = ["group", "state", "type", "protocol", "coordinator"]
-    print_table(titles, [[row[title] for title in titles] for row in rows], "no groups")
+    cells = [[row[title] for title in titles] for row in rows]
+    print_table(titles, cells, "" if rows else _none_listed(cluster, states, types))
+
+
+def _none_listed(cluster: "Cluster", states: tuple[str, ...], types: tuple[str, ...]) -> str:
+    """The text for an empty list: the states and types that the command looked for, and the number of other groups."""
+    from odradek.cli.output import count
+    from odradek.clients import tree_offsets
+    from odradek.clients.groups import list_groups
+
+    if not states and not types:
+        return "no groups"
+    others = len({group.group_id for group in list_groups(cluster)}.union(tree_offsets.groups(cluster)))
+    wanted = [f"in state {' or '.join(states)}"] if states else []
+    wanted += [f"of type {' or '.join(types)}"] if types else []
+    if states and types:
+        return f"no groups {' '.join(wanted)} ({count(others, 'other group')})"
+    return f"no groups {wanted[0]} ({count(others, 'group')} {'in other states' if states else 'of other types'})"
 
 
 @group.command("describe")
@@ -83,9 +100,10 @@ def describe(cluster: "Cluster", as_json: bool, group_id: str, only_members: boo
 @GROUP_ARGUMENT
 @click.option("-n", "--last", type=click.IntRange(1), default=40, show_default=True, help="Maximum number of events.")
 def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None:
-    """Show a group's recent events: which members joined, left or were expelled and why, and how long rebalances took.
+    """Show a group's recent events: which members joined and left, and why; and how long each rebalance took.
 
-    Only Odradek's brokers record these events; other brokers return an error.
+    An expelled member is one that the broker removed, for example because it sent no heartbeat. Only Odradek's brokers record
+    these events; other brokers return an error.
     """
     from odradek.cli.output import echo_json, print_table, span, when
     from odradek.clients import groups
@@ -132,7 +150,8 @@ def _summary(events: "list[Event]", description: "GroupDescription") -> list[str
         period = span(max(0, events[-1].at_ms - events[0].at_ms))
         if durations_ms:
             lines.append(
-                f"{count(len(durations_ms), 'rebalance')} ended within {period}; the longest took {span(max(durations_ms))}."
+                f"The recorded events span {period}, in which {count(len(durations_ms), 'rebalance')} ended;"
+                f" the longest took {span(max(durations_ms))}."
             )
         expulsions = [event for event in events if event.kind == "expelled"]
         for client, times in Counter(event.client or event.member for event in expulsions).most_common(3):

@@ -19,6 +19,8 @@ WRONG_USAGE = 2
 class LazyGroup(click.Group):
     """A command group that imports a command when it is used.
 
+    A bootstrap server (`-b`) may be given before the command or after it.
+
     :param lazy: for each command name its location, "module:attribute", and its line in the list of commands.
     """
 
@@ -37,6 +39,10 @@ class LazyGroup(click.Group):
         module, _, attribute = self._lazy[name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Like click's; a bootstrap server before the name of the command is passed to the command."""
+        return super().parse_args(context, _server_after_command(args))
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
@@ -100,6 +106,17 @@ class LazyGroup(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _server_after_command(arguments: list[str]) -> list[str]:
+    """`-b HOST:PORT topic list` as `topic -b HOST:PORT list`; the group `topic` then moves the option once more."""
+    size = 0
+    while size < len(arguments) and arguments[size].startswith(("-b", "--bootstrap-server")):
+        has_value = "=" in arguments[size] if arguments[size].startswith("--") else arguments[size] != "-b"
+        size += 1 if has_value else 2
+    if not 0 < size < len(arguments) or arguments[size].startswith("-"):
+        return arguments
+    return [arguments[size], *arguments[:size], *arguments[size + 1 :]]
 
 
 def _stopped(error: BaseException | None) -> NoReturn:

@@ -25,6 +25,8 @@ def run_dump(
     """Run the command; return its exit code: 1 if part of a file could not be read. Raises UnknownFileError, OSError."""
     console = Console(highlight=False, soft_wrap=True)
     damaged = False
+    for name in paths:
+        Path(name).stat()  # raises before anything is printed
     for path in (file for name in paths for file in files_of(name)):
         if not as_json:
             console.print(Text(str(path), style="bold"))

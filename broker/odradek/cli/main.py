@@ -82,7 +82,10 @@ LAZY = {
     help="Show the version and exit.",
 )
 def main() -> None:
-    """A log broker that speaks Apache Kafka's wire protocol."""
+    """A log broker that speaks Apache Kafka's wire protocol.
+
+    Commands that connect to a cluster take -b HOST:PORT (default: localhost:9092), before or after their name.
+    """
 
 
 @main.command()

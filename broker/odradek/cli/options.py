@@ -4,9 +4,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from odradek.cli.failure import fail
 from odradek.cli.interrupt import interrupt_note
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from odradek.clients.cluster import Cluster
+    from odradek.clients.errors import ClientError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 COMPLETION_TIMEOUT_S = 1.0
+FIRST_TIMEOUT_S = 3.0
+"""The time for the first response of a bootstrap server, unless the user gives a --timeout."""
 
 BOOTSTRAP_OPTION = click.option(
     "-b",
@@ -30,14 +34,14 @@ BOOTSTRAP_OPTION = click.option(
     default=DEFAULT_SERVERS,
     show_default=True,
     show_envvar=True,
-    help="Brokers to connect to first; the cluster's other brokers are discovered.",
+    help="Brokers to connect to first; the cluster's other brokers are discovered. Without :PORT, the port is 9092.",
 )
 TIMEOUT_OPTION = click.option(
     "--timeout",
     type=click.FloatRange(0.01),
     default=30.0,
     show_default=True,
-    help="Seconds to wait for a broker's response.",
+    help="Seconds to wait for a broker's response; without this option, 3 s for the first response.",
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -49,22 +53,44 @@ def on_cluster(function: Command) -> Command:
 
     @wraps(function)
     def run(servers: str, timeout: float, **options: Any) -> Any:
-        from odradek.clients.cluster import Cluster
-        from odradek.clients.errors import ClientError, UnreachableError
+        from odradek.clients.errors import ClientError
 
         try:
-            with Cluster(servers, timeout) as cluster, unanswered_changes_note(cluster):
+            with connection_to(servers, timeout) as cluster, unanswered_changes_note(cluster):
                 return function(cluster, **options)
-        except UnreachableError as error:
-            hint = f"; name another broker with -b HOST:PORT or {SERVERS}" if servers == DEFAULT_SERVERS else ""
-            fail(f"{error}{hint}")
         except ClientError as error:
-            fail(error)
+            fail_on_cluster(error, servers)
 
     command: Any = run
     for option in (JSON_OPTION, TIMEOUT_OPTION, BOOTSTRAP_OPTION):
         command = option(command)
     return command
+
+
+def connection_to(servers: str, timeout: float) -> "Cluster":
+    """The cluster of a command's -b and --timeout; connects at the first request. Raises ClientError for a bad address."""
+    from odradek.clients.cluster import Cluster
+
+    context = click.get_current_context(silent=True)
+    given = context is not None and context.get_parameter_source("timeout") is not ParameterSource.DEFAULT
+    return Cluster(servers, timeout, timeout if given else min(timeout, FIRST_TIMEOUT_S))
+
+
+def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:
+    """End the command with the error. If no bootstrap server could be reached, the message says how to name another one."""
+    from odradek.clients.errors import NoBootstrapServerError
+
+    hint = ""
+    if isinstance(error, NoBootstrapServerError):
+        context = click.get_current_context(silent=True)
+        source = None if context is None else context.get_parameter_source("servers")
+        if servers == DEFAULT_SERVERS:
+            hint = f"; start a broker there, or name another one with -b HOST:PORT or {SERVERS}"
+        elif source is ParameterSource.ENVIRONMENT:
+            hint = f"; {SERVERS} must name a listener of a running broker, or add -b HOST:PORT"
+        else:
+            hint = "; -b must name a listener of a running broker (`odradek status` on its machine shows them)"
+    fail(f"{error}{hint}")
 
 
 @contextmanager

@@ -12,7 +12,15 @@ import click
 
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note
-from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, TOPIC_ARGUMENT, key_values
+from odradek.cli.options import (
+    BOOTSTRAP_OPTION,
+    JSON_OPTION,
+    TIMEOUT_OPTION,
+    TOPIC_ARGUMENT,
+    connection_to,
+    fail_on_cluster,
+    key_values,
+)
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, TopicInfo
@@ -154,11 +162,10 @@ def produce(
     --timeout limits the seconds without an acknowledgement; with -X, the seconds until each record is acknowledged.
     """
     from odradek.cli.output import count, echo_json
-    from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
 
     try:
-        with Cluster(servers, timeout) as cluster:
+        with connection_to(servers, timeout) as cluster:
             info = _topic(cluster, topic)
             if options.partition is not None and options.partition >= len(info.partitions):
                 fail(f"topic '{topic}' has no partition {options.partition}; it has 0 to {len(info.partitions) - 1}")
@@ -169,7 +176,7 @@ def produce(
             else:
                 records, size = _send(cluster, timeout, info, source, options)
     except ClientError as error:
-        fail(error)
+        fail_on_cluster(error, servers)
     if as_json:
         echo_json({"topic": topic, "records": records, "bytes": size})
     else:
@@ -177,18 +184,26 @@ def produce(
 
 
 def _topic(cluster: "Cluster", name: str) -> "TopicInfo":
-    """Return the topic; the broker creates it if auto.create.topics.enable is set.
+    """Return the topic; the broker creates it if auto.create.topics.enable is set, and a warning says so.
 
     Ends the command if the topic does not exist, or has no leader. Raises ClientError.
     """
     import time
 
+    from odradek.cli.output import count
+
     deadline = time.monotonic() + min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S)
-    if name not in cluster.metadata([name]).topics and not _creates_topics_automatically(cluster):
+    is_new = name not in cluster.metadata([name]).topics
+    if is_new and not _creates_topics_automatically(cluster):
         fail(f"topic '{name}' does not exist; `odradek topic create {name}` creates it")
     while True:
         info = cluster.metadata([name], create=True).topics.get(name)
         if info is not None and any(part.leader >= 0 for part in info.partitions):
+            if is_new:
+                warn(
+                    f"topic '{name}' did not exist; the broker created it with {count(len(info.partitions), 'partition')},"
+                    " because its auto.create.topics.enable is true"
+                )
             return info
         if time.monotonic() > deadline:
             fail(f"no partition of topic '{name}' has a leader; `odradek doctor` looks for the cause")

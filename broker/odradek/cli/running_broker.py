@@ -17,10 +17,18 @@ ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 _DEFAULT_DIRECTORY_HINT = (
     ", the default log directory: select the broker with --config FILE, --data-dir DIR or --pid PID"
 )
+_SELECTED_DIRECTORY_HINT = (
+    ": select the broker by the first directory of its log.dirs, or by the process id of its supervisor"
+)
 
 
 class FindError(Exception):
-    """The broker cannot be found, does not respond, or cannot be stopped; one line."""
+    """The broker cannot be found, does not respond, or cannot be stopped; one line.
+
+    ``warnings``: one line for each unknown key of the configuration that selected the broker.
+    """
+
+    warnings: Sequence[str] = ()
 
 
 class NotRunningError(FindError):
@@ -37,10 +45,27 @@ def find(
     """
     if sum((pid is not None, data_dir is not None, bool(config_file or overrides))) > 1:
         raise FindError("give only one of --pid, --data-dir, and --config with --set")
+    is_selected = bool(pid is not None or data_dir is not None or config_file or overrides)
     if pid is not None:
         directory = _directory_of(pid)
+    elif data_dir is not None:
+        directory = data_dir
     else:
-        directory = data_dir if data_dir is not None else load(config_file, overrides).log_dirs[0]
+        config = load(config_file, overrides)
+        directory = config.log_dirs[0]
+        try:
+            return directory, _broker_of(directory, None, is_selected)
+        except FindError as error:
+            error.warnings = config.unknown_key_warnings
+            raise
+    return directory, _broker_of(directory, pid, is_selected)
+
+
+def _broker_of(directory: str, pid: int | None, is_selected: bool) -> RunningBroker:
+    """The broker that runs on the directory. Raises NotRunningError, FindError.
+
+    :param pid: the process id with which the broker was selected. :param is_selected: False for the default directory.
+    """
     try:
         running = read_pid_file(directory)
     except OSError as error:
@@ -50,8 +75,7 @@ def find(
     if running is None or not running.is_alive():
         running = _starting(directory) or running
     if running is None:
-        selected = pid is not None or data_dir is not None or config_file or overrides
-        hint = "" if selected else _DEFAULT_DIRECTORY_HINT
+        hint = _SELECTED_DIRECTORY_HINT if is_selected else _DEFAULT_DIRECTORY_HINT
         raise NotRunningError(f"no broker runs on {directory} (it has no {PID_FILE}){hint}")
     if not running.is_alive():
         raise NotRunningError(f"no broker runs on {directory}: process {running.pid} of its {PID_FILE} has ended")
@@ -59,7 +83,7 @@ def find(
         raise FindError(
             f"process {pid} is not the supervisor of the broker of {directory}; its supervisor is process {running.pid}"
         )
-    return directory, running
+    return running
 
 
 def _starting(directory: str) -> RunningBroker | None:
@@ -113,7 +137,10 @@ def stop_broker(running: RunningBroker, timeout: float) -> float:
                 ) from None
             ended = wait_for_end([pidfd], timeout)
         if not ended:
-            raise FindError(f"broker {running.pid} still runs {timeout:g} s after SIGTERM; it may still be stopping")
+            raise FindError(
+                f"broker {running.pid} still runs {timeout:g} s after SIGTERM; it may still be stopping:"
+                f" `odradek status --pid {running.pid}` shows its state, and a longer --timeout waits for it"
+            )
     finally:
         os.close(pidfd)
     return time.monotonic() - began

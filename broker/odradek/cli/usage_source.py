@@ -148,8 +148,9 @@ def _local_address(location: UsageLocation) -> tuple[str, int]:
 
 def _configured_address(servers: str, timeout: float) -> tuple[str, int]:
     """The metrics.listener in the configuration of the broker at a Kafka listener. Raises UsageError."""
+    from odradek.cli.options import connection_to
     from odradek.cli.running_broker import ANY_HOST
-    from odradek.clients.cluster import Cluster, parse_servers
+    from odradek.clients.cluster import parse_servers
     from odradek.clients.configs import Resource, describe
     from odradek.clients.errors import ClientError
 
@@ -157,7 +158,7 @@ def _configured_address(servers: str, timeout: float) -> tuple[str, int]:
     try:
         address = parse_servers(servers)[0]
         shown = f"{address.host}:{address.port}"
-        with Cluster(shown, timeout) as cluster:
+        with connection_to(shown, timeout) as cluster:
             brokers = cluster.view().brokers
             node_id = next((number for number, advertised in brokers.items() if advertised == address), min(brokers))
             entry = describe(cluster, Resource("broker", str(node_id)), [key]).get(key)

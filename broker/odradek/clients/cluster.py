@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from odradek.clients.errors import ClientError, RefusedError, UnreachableError, code_of
+from odradek.clients.errors import ClientError, NoBootstrapServerError, RefusedError, UnreachableError, code_of
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
@@ -106,13 +106,18 @@ class Cluster:
     """Connections to the brokers of one cluster.
 
     :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
+    :param first_timeout_s: for the first response of each bootstrap server, until one of them has answered; a program that
+        listens there and is not a broker is found out after this time. Default: `timeout_s`.
 
     Raises ClientError for a malformed address; connects at the first request.
     """
 
-    def __init__(self, servers: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, servers: str, timeout_s: float = DEFAULT_TIMEOUT_S, first_timeout_s: float | None = None
+    ) -> None:
         self.servers = servers
         self.timeout_s = timeout_s
+        self._first_timeout_s = timeout_s if first_timeout_s is None else first_timeout_s
         self._bootstrap = parse_servers(servers)
         self._any: Connection | None = None
         self._of_node: dict[int, Connection] = {}
@@ -138,17 +143,18 @@ class Cluster:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def any_broker(self) -> Connection:
-        """A connection to a bootstrap server. Raises UnreachableError if none answers."""
+        """A connection to a bootstrap server. Raises NoBootstrapServerError if none answers."""
         if self._any is None:
             failures = []
+            first_timeout_s = self._first_timeout_s if self._view is None else self.timeout_s
             for address in self._bootstrap:
                 try:
-                    self._any = Connection(address.host, address.port, self.timeout_s)
+                    self._any = Connection(address.host, address.port, self.timeout_s, first_timeout_s=first_timeout_s)
                     break
                 except UnreachableError as error:
                     failures.append(str(error))
             else:
-                raise UnreachableError("; ".join(failures))
+                raise NoBootstrapServerError("; ".join(failures))
         return self._any
 
     def forget(self, node_id: int) -> None:

@@ -14,6 +14,10 @@ class UnreachableError(ClientError):
     """The broker does not answer, does not answer in time, or is not a Kafka broker."""
 
 
+class NoBootstrapServerError(UnreachableError):
+    """None of the bootstrap servers could be reached, or none is a Kafka broker."""
+
+
 class UnsupportedError(ClientError):
     """The broker does not serve the API, or none of the versions that the client needs."""
 

@@ -46,10 +46,18 @@ class Connection:
     """A connection to a broker; connects and requests the served API versions at once. Raises UnreachableError.
 
     :param host: name or address of the broker. :param timeout_s: for the connect, and for each response.
+    :param first_timeout_s: for the response to the first request, ApiVersions. Default: `timeout_s`.
     :ivar features: the lowest and highest supported level of each cluster feature that the broker reports.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float, client_id: str = SOFTWARE) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_s: float,
+        client_id: str = SOFTWARE,
+        first_timeout_s: float | None = None,
+    ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
         self._client_id = client_id
@@ -63,7 +71,7 @@ class Connection:
             raise UnreachableError(f"cannot connect to {self.address}: {error.strerror or error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._ranges = self._request_versions()
+            self._ranges = self._request_versions(timeout_s if first_timeout_s is None else first_timeout_s)
         except BaseException:
             self.close()
             raise
@@ -145,16 +153,20 @@ class Connection:
         Fields of type `records` are memoryviews of a buffer that the caller owns.
         """
         request = self._pending[0]
-        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit_s
         try:
-            (size,) = _SIZE.unpack(self._receive_exactly(4, deadline))
+            head = self._receive_exactly(4, deadline)
+            (size,) = _SIZE.unpack(head)
             if not 4 <= size <= MAX_RESPONSE_BYTES:
-                raise UnreachableError(f"{self.address} is not a Kafka broker: it sent a response of {size} bytes")
+                raise UnreachableError(
+                    f"{self.address} is not a Kafka broker: it responded to {request.api.name} with {bytes(head)!r}..."
+                )
             response = self._receive_exactly(size, deadline)
         except TimeoutError:
             self.close()
             raise UnreachableError(
-                f"{self.address} did not answer a {request.api.name} request in time; {_ALLOW_MORE}"
+                f"{self.address} did not respond to {request.api.name} within {limit_s:g} s; {_ALLOW_MORE}"
             ) from None
         except OSError as error:
             self.close()
@@ -204,18 +216,18 @@ class Connection:
             left = left[received:]
         return data
 
-    def _request_versions(self) -> dict[int, tuple[int, int]]:
+    def _request_versions(self, timeout_s: float) -> dict[int, tuple[int, int]]:
         """Send ApiVersions; a broker that does not know our version of it answers in version 0, and then gets version 0."""
         schema = api_versions.SCHEMA
         request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
         try:
             self.send(schema, request, version=_API_VERSIONS_VERSION)
-            response = self.receive()
+            response = self.receive(timeout_s)
         except UnreachableError as error:
-            raise UnreachableError(f"{error}; is {self.address} a plain-text listener of a Kafka broker?") from None
+            raise UnreachableError(f"connected, but {error}; is it a plain-text listener of a Kafka broker?") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             self.send(schema, api_versions.Request(), version=0)
-            response = self.receive()
+            response = self.receive(timeout_s)
         if response.error_code:
             raise UnreachableError(f"{self.address} refused ApiVersions with error code {response.error_code}")
         self.features = {

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.config import properties
-from odradek.config.errors import ConfigError, raise_all
+from odradek.config.errors import ConfigError, combined, raise_all
 from odradek.config.key import NONE, NONE_YET, ConfigKey, Value, show
 from odradek.config.listeners import (
     SUPPORTED_PROTOCOLS,
@@ -28,6 +28,7 @@ from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
 KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
+KEY_LIST = "docs/configuration.md lists all keys"
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
 """The results of `BrokerConfig.where` for settings in the metadata store."""
 
@@ -48,8 +49,13 @@ class UnknownKey(NamedTuple):
 
 
 def _unknown_key_warning(key: UnknownKey) -> str:
-    hint = did_you_mean(key.name, BROKER_KEYS, KEY_CUTOFF)
-    return f"ignoring unknown key {key.name} ({key.where})" + (f"; {hint}" if hint else "")
+    synonyms = TOPIC_KEYS[key.name].synonyms if key.name in TOPIC_KEYS else ()
+    if synonyms:
+        hint = f"it is a key of topics, whose default is the broker's {synonyms[0].name};"
+    else:
+        hint = did_you_mean(key.name, BROKER_KEYS, KEY_CUTOFF)
+    advice = f"{hint} {KEY_LIST}" if hint else KEY_LIST
+    return f"ignoring unknown key {key.name} ({key.where}); {advice}"
 
 
 class BrokerConfig:
@@ -60,7 +66,7 @@ class BrokerConfig:
     ``groups``: the settings of single groups by group id (only in the coordinator, see
     `odradek.config.dynamic.group_values`; the dict is replaced, never modified); ``listeners`` and
     ``advertised_listeners``, in the order of the setting; ``inter_broker_listener``; ``log_dirs``, absolute paths;
-    ``node_id``; ``unknown`` keys; ``warnings``, one line each.
+    ``node_id``; ``unknown`` keys and ``unknown_key_warnings``; all ``warnings``, one line each.
     """
 
     def __init__(
@@ -81,7 +87,8 @@ class BrokerConfig:
         self.settings = dict(settings)
         self.groups: dict[str, dict[str, Value]] = {}
         self.unknown = tuple(unknown)
-        self.warnings: list[str] = [_unknown_key_warning(key) for key in unknown]
+        self.unknown_key_warnings = [_unknown_key_warning(key) for key in unknown]
+        self.warnings: list[str] = [*self.unknown_key_warnings]
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         self._values.update((name, setting.value) for name, setting in settings.items())
         errors = [*refused, *self._derive_identity(), *self._derive_listeners(), *self._derive_log_dirs()]
@@ -426,5 +433,6 @@ def resolve(entries: Sequence[tuple[str, str, str]], to_start: bool = False) -> 
         return BrokerConfig(settings, tuple(unknown.values()), refused, to_start)
     except ConfigError as error:
         order = {name: place for place, name in enumerate(last)}
-        raise_all(sorted(error.errors, key=lambda refusal: order.get(refusal.name, len(order))))
-        raise
+        ordered = combined(sorted(error.errors, key=lambda refusal: order.get(refusal.name, len(order))))
+        ordered.warnings = [_unknown_key_warning(key) for key in unknown.values()]
+        raise ordered from None

@@ -8,8 +8,10 @@ class ConfigError(ValueError):
 
     Attributes: ``name``: the key (empty for an error of the file); ``value``: the text of the value (None if there is none,
     ``[hidden]`` if it is sensitive); ``reason``: the error and the allowed values; ``where``: the place of the setting
-    (``file:line``, ``--set``, or empty).
+    (``file:line``, ``--set``, or empty); ``warnings``: one line for each unknown key of the same configuration.
     """
+
+    warnings: Sequence[str] = ()
 
     def __init__(self, name: str, value: str | None, reason: str, where: str = "") -> None:
         self.name = name
@@ -45,9 +47,12 @@ class ConfigErrors(ConfigError):
         return self._errors
 
 
+def combined(errors: Sequence[ConfigError]) -> ConfigError:
+    """One exception for at least one error: the error itself, or ConfigErrors."""
+    return errors[0] if len(errors) == 1 else ConfigErrors(errors)
+
+
 def raise_all(errors: Sequence[ConfigError]) -> None:
     """Raise the errors as one exception; do nothing if there are none. Raises ConfigError, for several errors ConfigErrors."""
-    if len(errors) == 1:
-        raise errors[0]
     if errors:
-        raise ConfigErrors(errors)
+        raise combined(errors)

@@ -1,4 +1,4 @@
-"""Generates ``docs/configuration.md`` from the table: ``python -m odradek.config.reference [FILE]``.
+"""Generates ``docs/configuration.md`` from the table: ``python -m odradek.config.reference [FILE]``, or ``make tables``.
 
 Developers run it, and the test that checks that the committed file is up to date. No process of the broker imports it.
 """
@@ -25,7 +25,7 @@ from odradek.config.table import AREAS, BROKER_KEYS, TOPIC_KEYS
 _HEAD = """\
 # Configuration
 
-Generated from the table in `broker/odradek/config/` by `python -m odradek.config.reference`. Do not edit this page.
+Generated from the table in `broker/odradek/config/` by `make tables`. Do not edit this page.
 
 Odradek reads Kafka's `server.properties` (`odradek start --config FILE`) and single keys from the command line
 (`--set key=value`), which take precedence over the file. Names, types, defaults and ranges are those of Kafka 4.3, or of

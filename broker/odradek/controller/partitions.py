@@ -7,7 +7,6 @@ coordinator that died in the middle of a change calls them again, and they compl
 
 import logging
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
@@ -18,6 +17,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState
+from odradek.clock import now_ms
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
@@ -325,7 +325,7 @@ class LocalPartitions:
                 recovery_point=checkpoints.recovery_points.get(key, 0),
                 cleaner_offset=None if cleaned is None else cleaned.get(key, -1),
                 clean=clean,
-                producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
+                producers_before_ms=now_ms() - self._config.integer("producer.id.expiration.ms"),
                 at_start=at_start,
                 is_made=owner == topic_id,
                 begin_epoch=None if begin_epoch is None else partial(begin_epoch, topic, partition, slot),

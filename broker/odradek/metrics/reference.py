@@ -1,4 +1,4 @@
-"""Writes ``docs/metrics.md`` from the table of metrics: ``python -m odradek.metrics.reference [FILE]``.
+"""Writes ``docs/metrics.md`` from the table of metrics: ``python -m odradek.metrics.reference [FILE]``, or ``make tables``.
 
 Run by developers and by the test that checks the committed file; no process of the broker imports this module.
 """
@@ -11,7 +11,7 @@ from odradek.metrics.names import METRICS, SECTIONS
 _HEAD = """\
 # Metrics
 
-Generated from the table in `broker/odradek/metrics/names.py` by `python -m odradek.metrics.reference`; do not edit.
+Generated from the table in `broker/odradek/metrics/names.py` by `make tables`. Do not edit this page.
 
 The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
 the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. The

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
+from odradek.config.key import show
 from odradek.config.listeners import Listener
 from odradek.net import listeners
 from odradek.processes import logs
@@ -113,4 +114,4 @@ def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
             receive_buffer=config.integer("socket.receive.buffer.bytes"),
         )
     except listeners.BindError as error:
-        raise StartError(str(error)) from error
+        raise StartError(f"{error}; set another address in listeners={show(config['listeners'])}") from error

@@ -38,12 +38,14 @@ def _reason(error: OSError, path: Path) -> str:
 
 
 def _holder(path: Path) -> str:
-    """The process that holds the lock, if the directory's pid file names one, as a suffix of an error message."""
+    """How to stop the broker that holds the lock, if the directory's pid file names it, as a suffix of an error message."""
     try:
         running = read_pid_file(str(path))
     except (OSError, ValueError):
         return ""
-    return f" (by process {running.pid})" if running is not None and running.is_alive() else ""
+    if running is None or not running.is_alive():
+        return ""
+    return f"; that broker is process {running.pid}: `odradek stop --pid {running.pid}` stops it"
 
 
 class LogDirectories:
@@ -130,7 +132,10 @@ class LogDirectories:
         except FileExistsError:
             raise _UnusableDirectory(f"log directory {path} is not a directory") from None
         except OSError as error:
-            raise _UnusableDirectory(f"log directory {path} cannot be created: {error.strerror}") from error
+            raise _UnusableDirectory(
+                f"log directory {path} cannot be created: {error.strerror}; create it for this user, or set log.dirs to a"
+                " directory that this user may write"
+            ) from error
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             raise _UnusableDirectory(f"log directory {path} is not readable and writable by this user")
         try:

@@ -122,7 +122,8 @@ def list_directory(path: str | os.PathLike[str]) -> DirectoryFiles:
     Raises NotALogDirectoryError, OSError.
     """
     if not Path(path).is_dir():
-        raise NotALogDirectoryError(f"{path} is not a directory")
+        problem = "is not a directory" if Path(path).exists() else "does not exist"
+        raise NotALogDirectoryError(f"{path} {problem}; name a directory of the broker's log.dirs")
     if any(name.suffix == LOG for name in Path(path).iterdir()):
         return _single(Path(path))
     files = DirectoryFiles(str(path), is_locked(path), Path(path, CLEAN_SHUTDOWN).exists())

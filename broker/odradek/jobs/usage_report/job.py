@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.clock import now_ms
 from odradek.jobs.usage_report.errors import INSTALL, ReportError
 from odradek.jobs.usage_report.gaps import Span
 from odradek.jobs.usage_report.options import Job
@@ -95,8 +96,8 @@ def _expects_little(job: Job) -> bool:
 
 def _whole_days(job: Job) -> tuple[int, int]:
     """Return the period for which tables are written: whole days, but for today only the hours that have begun."""
-    now_ms = int(time.time() * 1000)
-    return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-now_ms // HOUR_MS) * HOUR_MS)
+    begun_hours_end_ms = -(-now_ms() // HOUR_MS) * HOUR_MS
+    return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, begun_hours_end_ms)
 
 
 def end_of_page_ms(job: Job) -> int:
@@ -117,7 +118,7 @@ def _with_data(job: Job, say: Say) -> Job:
     except ReportError:
         if not job.default_period:
             raise
-        today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+        today_ms = now_ms() // DAY_MS * DAY_MS
         today = replace(job, from_ms=today_ms, to_ms=today_ms + DAY_MS)
         try:
             _check_source(today)
@@ -211,7 +212,7 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         for damage in sorted(damages, key=lambda damage: damage.source):
             say(f"warning: skipped: {damage.source}: {damage.reason}")
         known_from = gaps.known_from(spans)
-        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
+        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, now_ms())
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
             began = counted(count, "counter")
@@ -232,7 +233,7 @@ def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> Re
         contents = "it has no file usage-YYYYMMDDTHH-BOOT.jsonl"
     else:
         first_ms, last_ms = min(file.hour_ms for file in files), max(file.hour_ms for file in files)
-        today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+        today_ms = now_ms() // DAY_MS * DAY_MS
         if last_ms >= today_ms:
             hint = "--from today --to tomorrow"
         else:
@@ -264,7 +265,7 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     try:
         small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
         spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
-        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, int(time.time() * 1000), source.step_s * 1000)
+        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, now_ms(), source.step_s * 1000)
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
             lost = counted(row["count"], "sample")
