@@ -24,6 +24,7 @@ PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
 DEBUG = os.environ.get("ODRADEK_DEBUG") == "1"
 SANITIZE = os.environ.get("ODRADEK_SANITIZE", "")
+FOR_TESTS = DEBUG or "--inplace" in sys.argv  # a wheel contains no native code that only tests call
 QUICK = os.environ.get("ODRADEK_QUICK") == "1"
 SANITIZERS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
 if SANITIZE:
@@ -42,6 +43,8 @@ else:  # no debug information, which is four fifths of a module; the names of fu
 def native_modules() -> list[Extension]:
     """One extension per ``.pyx`` file. Ends the build if there is none: a broker without native modules cannot start."""
     sources = sorted(DIRECTORY.glob("*/*.pyx"))
+    if not FOR_TESTS:
+        sources = [path for path in sources if path.parent.name != "testing"]
     if not sources:
         sys.exit(f"setup.py: no native source ({DIRECTORY}/*/*.pyx) below {Path.cwd()}: this source tree is incomplete")
     return [
@@ -90,6 +93,8 @@ class BuildNativeModules(build_ext):
             extension.depends = with_c_source.depends
         options = Path(f"build/{self.plat_name}-options")
         described = " ".join([*OPTIONS, *SANITIZERS, str(DEBUG)])
+        if not FOR_TESTS:  # setuptools puts everything that an earlier build left in this directory into the wheel
+            shutil.rmtree(Path(self.build_lib, "odradek/_ext/testing"), ignore_errors=True)
         self.reusable = options.is_file() and options.read_text() == described
         super().build_extensions()
         options.parent.mkdir(exist_ok=True)

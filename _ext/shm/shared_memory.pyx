@@ -11,7 +11,6 @@ from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_W
 from posix.unistd cimport close, ftruncate, getpid, read
 
 from odradek._ext.shm.atomics cimport (
-    FAULTS_COMPILED,
     compare_swap_64,
     exchange_32,
     exchange_64,
@@ -552,41 +551,3 @@ cdef class SharedMemory:
         header.disk_free_bytes[index] = free_bytes
         header.disk_total_bytes[index] = total_bytes
         store_release_32(&header.disk_state[index], state)
-
-    # -- faults (debug build) -------------------------------------------------------------------------------------
-
-    @property
-    def faults_compiled(self):
-        return FAULTS_COMPILED != 0
-
-    def arm_fault(self, uint64_t identity, uint64_t countdown=1, int signal_number=9):
-        """Kill the process that reaches fault point `identity` for the `countdown`-th time. Raises RuntimeError in a release
-        build."""
-        if not FAULTS_COMPILED:
-            raise RuntimeError("fault points are compiled into the debug build only (ODRADEK_DEBUG=1)")
-        the_region.header.fault[2] = signal_number
-        the_region.header.fault[1] = countdown
-        store_release_64(&the_region.header.fault[0], identity)
-
-    def arm_file_fault(self, uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0):
-        """Make file calls of the given `kinds` (FileCall) fail with errno `number`: the `countdown`-th one from now on and the
-        `times` - 1 calls after it, in whichever process they happen. With `number` 0 calls are only counted. Raises
-        RuntimeError in a release build."""
-        if not FAULTS_COMPILED:
-            raise RuntimeError("file faults are compiled into the debug build only (ODRADEK_DEBUG=1)")
-        cdef uint64_t* armed = the_region.header.file_fault
-        armed[0] = 0
-        armed[1] = countdown
-        armed[2] = times
-        armed[3] = kinds
-        armed[4] = 0
-        store_release_64(&armed[0], number)
-
-    @property
-    def file_calls(self):
-        """How many file calls of the armed kinds happened since `arm_file_fault`."""
-        return the_region.header.file_fault[4]
-
-    @property
-    def fault_armed(self):
-        return the_region.header.fault[0] != 0

@@ -1,5 +1,6 @@
 """What an sdist holds, what a tree without native sources answers, and what the Makefile installs for which target."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -63,6 +64,23 @@ def test_setup_refuses_a_tree_without_native_sources(tmp_path: Path) -> None:
         done.stderr
         == f"setup.py: no native source (broker/odradek/_ext/*/*.pyx) below {root}: this source tree is incomplete\n"
     )
+
+
+@pytest.mark.parametrize(("command", "for_tests"), [(["bdist_wheel"], False), (["build_ext", "--inplace"], True)])
+def test_only_a_build_in_the_tree_compiles_native_code_for_tests(command: list[str], for_tests: bool) -> None:
+    program = "import setup; print(*(module.name for module in setup.native_modules()), sep='\\n')"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ODRADEK_")}
+    modules = subprocess.run(
+        [sys.executable, "-c", program, *command],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.split()
+    assert "odradek._ext.shm.layout" in modules
+    assert any(name.startswith("odradek._ext.testing.") for name in modules) == for_tests
 
 
 def test_the_data_files_of_a_wheel_link_to_each_other_only(tmp_path: Path) -> None:
