@@ -1,4 +1,6 @@
 from typing import Any
+from typing import TypedDict
+
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 
 MAGIC = 5423816373581401857
@@ -78,3 +80,16 @@ class SharedMemory:
     def log_dir_found_full(self): ...
     def disk(self, index: int): ...
     def set_disk(self, index: int, state, free_bytes: int, total_bytes: int): ...
+
+class Parts(TypedDict):
+    max_slots: int
+    arena_units: int
+    bitmap_bytes: int
+    processes_at: int
+    bitmaps_at: int
+    slots_at: int
+    arena_blocks_at: int
+    owners_at: int
+    arena_at: int
+    meters_at: int
+    total_bytes: int
