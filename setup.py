@@ -30,6 +30,8 @@ from setuptools.command.build_ext import build_ext
 PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
 DEBUG = os.environ.get("ODRADEK_DEBUG") == "1"
+FOR_TESTS = "odradek._ext.testing."
+"""Native code that only tests call. It is compiled in the source tree only; a wheel contains none of it."""
 SANITIZE = os.environ.get("ODRADEK_SANITIZE", "")
 QUICK = os.environ.get("ODRADEK_QUICK") == "1"
 SANITIZERS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
@@ -101,6 +103,8 @@ class BuildNativeModules(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
+        if not self.inplace:
+            self.extensions = [module for module in self.extensions if not module.name.startswith(FOR_TESTS)]
         if self.parallel is None:
             self.parallel = int(os.environ.get("ODRADEK_JOBS") or len(os.sched_getaffinity(0)))
 

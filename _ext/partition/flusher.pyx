@@ -182,10 +182,6 @@ cdef class Flusher:
         """The Python form of `request`."""
         self.request(slot)
 
-    @property
-    def thread_count(self):
-        return len(self.threads)
-
     def close(self):
         """Sync what was requested, then end the threads."""
         cdef DirectoryQueue queue

@@ -459,10 +459,3 @@ def settle_many(indexes, beat=None):
         if index not in failed and (slot.synced_end < commit.log_end_offset or slot.state != SLOT_ONLINE):
             failed[index] = OSError(EIO, "the log could not be synced to its end", topic_of(slot))
     return failed
-
-
-def settle(uint32_t index):
-    """`settle_many` for one slot. :raises OSError: a file could not be written or synced."""
-    failed = settle_many([index])
-    if failed:
-        raise failed[index]

@@ -77,6 +77,69 @@ cdef int reserve_replicated(uint32_t index, Slot* slot, int64_t producer_id, Pen
     return reserve_anyhow(index, slot, known, pending)
 
 
+cdef struct Replicated:           # what the next commit of a follower's append contains
+    AppendItem[MAX_JOINED] items
+    AppendItem* ready[MAX_JOINED]
+    int count                     # of the batches in `ready`
+    int64_t gap                   # base offset of the last batch after a gap that the limit does not cover; -1: none
+    bint roll                     # a roll follows
+    AppendResult checked          # why the batches after them are not appended; APPEND_OK if nothing refused one
+
+
+cdef int gather_replicated(uint32_t index, Slot* slot, uint8_t* data, int64_t size, int64_t* at, int64_t wall_ms,
+                           Replicated* out) noexcept nogil:
+    """The batches at data[at] that one commit can append, with room for their producers and their epochs in the file.
+
+    Returns 0, or -errno. *at is behind them; it is `size` if a batch cannot be appended, or not now.
+    """
+    cdef Commit commit = current(slot)[0]
+    cdef PendingProducers pending
+    cdef AppendItem* item
+    cdef int verdict, n = 0, result = 0
+    out.count = 0
+    out.gap = -1
+    out.roll = False
+    pending.producers = pending.fresh = 0
+    while n < MAX_JOINED and at[0] < size:
+        item = &out.items[n]
+        memset(item, 0, sizeof(AppendItem))
+        verdict = check_replicated(data + at[0], <size_t>(size - at[0]), &item.info)
+        if verdict == BATCH_SOUND and item.info.base_offset < commit.log_end_offset:
+            verdict = BATCH_BAD
+        if verdict != BATCH_SOUND:
+            if verdict == BATCH_BAD:
+                out.checked = APPEND_OUT_OF_RANGE
+            at[0] = size
+            break
+        if must_roll(slot, &commit, &item.info, item.info.base_offset + item.info.last_offset_delta, wall_ms):
+            out.roll = True
+            break
+        if n and (item.info.control or out.ready[n - 1].info.control
+                  or (item.info.magic == 2 and new_epoch(slot, item.info.partition_leader_epoch))):
+            break                       # a marker is committed alone; an epoch must begin at the log end
+        if item.info.producer_id >= 0:
+            result = reserve_replicated(index, slot, item.info.producer_id, &pending)
+            if result != 0:
+                out.checked = APPEND_BUSY
+                result = min(result, 0)
+                at[0] = size            # after the batches that are ready are appended
+                break
+        # A limit that is not known covers every gap, but it will be replaced by one that may not cover this gap.
+        if item.info.base_offset > commit.log_end_offset and is_gap_limit_below(slot, item.info.base_offset):
+            out.gap = item.info.base_offset
+        item.data = data + at[0]
+        item.base_offset = item.info.base_offset
+        advance(&commit, item)
+        result = note_epoch(slot, item.info.partition_leader_epoch, item.base_offset)
+        if result != 0:
+            break
+        out.ready[n] = item
+        at[0] += item.info.size
+        n += 1
+        out.count = n
+    return result
+
+
 cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint8_t* data, int64_t size,
                                      int64_t leader_high_watermark, int64_t leader_log_start_offset, int64_t wall_ms, int spins,
                                      AppendOutcome* outcome) noexcept nogil:
@@ -88,82 +151,39 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     records appended there for durable [R 4].
     """
     cdef Slot* slot = slot_at(index)
-    cdef AppendItem[MAX_JOINED] items
-    cdef AppendItem* ready[MAX_JOINED]
-    cdef AppendResult checked
-    cdef PendingProducers pending
-    cdef Commit commit
-    cdef int64_t at = 0, gap
-    cdef int n = 0, result = 0, verdict
-    cdef bint roll
+    cdef Replicated replicated
+    cdef int64_t at = 0, end
+    cdef int result = 0
     outcome.error_number = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY
-    checked = check_slot(slot, incarnation, leader_epoch, ROLE_FOLLOWER)
-    if checked != APPEND_OK:
+    replicated.checked = check_slot(slot, incarnation, leader_epoch, ROLE_FOLLOWER)
+    if replicated.checked != APPEND_OK:
         unlock(index, slot)
-        return checked
+        return replicated.checked
     if slot.recovery_point > current(slot).log_end_offset:
         unlock(index, slot)
         return APPEND_OUT_OF_RANGE
     while result == 0:
-        commit = current(slot)[0]
-        n = 0
-        gap = -1
-        pending.producers = pending.fresh = 0
-        roll = False
-        while n < MAX_JOINED and at < size:
-            memset(&items[n], 0, sizeof(AppendItem))
-            verdict = check_replicated(data + at, <size_t>(size - at), &items[n].info)
-            if verdict == BATCH_SOUND and items[n].info.base_offset < commit.log_end_offset:
-                verdict = BATCH_BAD
-            if verdict != BATCH_SOUND:
-                checked = APPEND_OUT_OF_RANGE if verdict == BATCH_BAD else checked
-                at = size
-                break
-            if must_roll(slot, &commit, &items[n].info, items[n].info.base_offset + items[n].info.last_offset_delta, wall_ms):
-                roll = True
-                break
-            if n and (items[n].info.control or ready[n - 1].info.control
-                      or (items[n].info.magic == 2 and new_epoch(slot, items[n].info.partition_leader_epoch))):
-                break                   # a marker is committed alone; an epoch must begin at the log end
-            if items[n].info.producer_id >= 0:
-                result = reserve_replicated(index, slot, items[n].info.producer_id, &pending)
-                if result != 0:
-                    checked = APPEND_BUSY
-                    result = min(result, 0)
-                    at = size           # after the batches that are ready are appended
-                    break
-            # A limit that is not known covers every gap, but it will be replaced by one that may not cover this gap.
-            if items[n].info.base_offset > commit.log_end_offset and is_gap_limit_below(slot, items[n].info.base_offset):
-                gap = items[n].info.base_offset
-            items[n].data = data + at
-            items[n].base_offset = items[n].info.base_offset
-            advance(&commit, &items[n])
-            result = note_epoch(slot, items[n].info.partition_leader_epoch, items[n].base_offset)
-            if result != 0:
-                break
-            ready[n] = &items[n]
-            at += items[n].info.size
-            n += 1
-        if result == 0 and gap >= 0:
-            result = put_gap_limit(slot, gap, False)
-        if result == 0 and n:
-            result = write_and_commit(index, slot, ready, n, False)
-        if result == 0 and roll:
+        result = gather_replicated(index, slot, data, size, &at, wall_ms, &replicated)
+        if result == 0 and replicated.gap >= 0:
+            result = put_gap_limit(slot, replicated.gap, False)
+        if result == 0 and replicated.count:
+            result = write_and_commit(index, slot, replicated.ready, replicated.count, False)
+        if result == 0 and replicated.roll:
             result = roll_now(index, slot, wall_ms)
         if at >= size:
             break
     if result == 0:
-        commit = current(slot)[0]
-        set_high_watermark(slot, min(leader_high_watermark, commit.log_end_offset))
-        if leader_log_start_offset > slot.log_start_offset and leader_log_start_offset <= commit.log_end_offset:
+        end = current(slot).log_end_offset
+        set_high_watermark(slot, min(leader_high_watermark, end))
+        if slot.log_start_offset < leader_log_start_offset <= end:
             store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>leader_log_start_offset)
     note_failure(slot, result)
     set_outcome(slot, result, outcome)
     unlock(index, slot)
     wake_after(index, slot, True, True)
-    return APPEND_IO_ERROR if result != 0 else checked
+    return APPEND_IO_ERROR if result != 0 else replicated.checked
 
 
 cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t offset, int64_t wall_ms,

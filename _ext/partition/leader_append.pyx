@@ -181,6 +181,63 @@ cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint 
     return take_room(index, slot, items, at, known, pending) if needs_room else 1
 
 
+cdef inline int check_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint full,
+                            PendingProducers* pending) noexcept nogil:
+    """Check the items in order. Returns how many a full disk refuses, or APPEND_BUSY."""
+    cdef int i, refused = 0
+    for i in range(count):
+        items[i].log_start_offset = slot.log_start_offset
+        items[i].error = 0
+        items[i].duplicate = items[i].appended = items[i].room = 0
+        items[i].base_offset = items[i].append_time = -1
+    for i in range(count):
+        if check_item(index, slot, items, i, full, pending) == APPEND_BUSY:
+            return APPEND_BUSY
+        refused += full and items[i].error == NOT_ENOUGH_REPLICAS
+    return refused
+
+
+cdef inline int gather(Slot* slot, AppendItem* items, int count, int* at, AppendItem** ready, int64_t wall_ms) noexcept nogil:
+    """Assign offsets to the longest sequence of batches from items[at] that fits into the active segment, and put them in `ready`.
+
+    Returns their number, and the item after them in *at. It is 0 before `count` only if the segment must be rolled first.
+    """
+    cdef Commit commit = current(slot)[0]
+    cdef int i = at[0], n = 0
+    while i < count:
+        if items[i].error != 0 or items[i].duplicate:
+            i += 1
+            continue
+        if slot.settings.log_append_time:
+            items[i].append_time = wall_ms
+            set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
+        if n and (items[i].info.control or ready[n - 1].info.control):
+            break                       # a marker refers to what is applied, so it is committed alone
+        if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
+            break
+        items[i].base_offset = commit.log_end_offset
+        store64(items[i].data + AT_BASE_OFFSET, <uint64_t>commit.log_end_offset)
+        store32(items[i].data + AT_PARTITION_LEADER_EPOCH, <uint32_t>slot.leader_epoch)
+        advance(&commit, &items[i])
+        ready[n] = &items[i]
+        n += 1
+        i += 1
+    at[0] = i
+    return n
+
+
+cdef inline void copy_repeated(AppendItem* items, int count) noexcept nogil:
+    """Copy the result of each repeated item to the items of the same write that repeat it (duplicates of kind 2)."""
+    cdef int i, n
+    for i in range(count):
+        if items[i].duplicate == 2:
+            n = <int>items[i].base_offset
+            items[i].base_offset = items[n].base_offset
+            items[i].append_time = items[n].append_time
+            if not items[n].appended:
+                items[i].duplicate = 0
+
+
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
                                    int64_t wall_ms, int spins, AppendOutcome* outcome) noexcept nogil:
     """Append `count` checked batches (at most MAX_JOINED) in order. The result of each is in its `error`, `duplicate` and
@@ -188,9 +245,8 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     cdef Slot* slot = slot_at(index)
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
-    cdef Commit commit
     cdef PendingProducers pending
-    cdef int i, n, result = 0, refused = 0
+    cdef int i = 0, n, result = 0, refused
     cdef int64_t before
     cdef bint alone, full
     outcome.error_number = 0
@@ -204,16 +260,10 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         return checked
     # The broker's internal writes continue on a full disk: offset commits and the ends of transactions.
     full = region().header.disk_state[slot.log_dir] == DISK_FULL and not slot.internal
-    for i in range(count):
-        items[i].log_start_offset = slot.log_start_offset
-        items[i].error = 0
-        items[i].duplicate = items[i].appended = items[i].room = 0
-        items[i].base_offset = items[i].append_time = -1
-    for i in range(count):
-        if check_item(index, slot, items, i, full, &pending) == APPEND_BUSY:
-            unlock(index, slot)
-            return APPEND_BUSY
-        refused += full and items[i].error == NOT_ENOUGH_REPLICAS
+    refused = check_items(index, slot, items, count, full, &pending)
+    if refused == APPEND_BUSY:
+        unlock(index, slot)
+        return APPEND_BUSY
     if refused == count:
         set_outcome(slot, 0, outcome)
         unlock(index, slot)
@@ -222,40 +272,13 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
     alone = slot.in_sync_count <= 1
     before = current(slot).high_watermark
-    i = 0
     while result == 0 and i < count:
-        # The longest sequence of batches that fits into the active segment, with their offsets.
-        commit = current(slot)[0]
-        n = 0
-        while i < count:
-            if items[i].error != 0 or items[i].duplicate:
-                i += 1
-                continue
-            if slot.settings.log_append_time:
-                items[i].append_time = wall_ms
-                set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
-            if n and (items[i].info.control or ready[n - 1].info.control):
-                break                   # a marker refers to what is applied, so it is committed alone
-            if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
-                break
-            items[i].base_offset = commit.log_end_offset
-            store64(items[i].data + AT_BASE_OFFSET, <uint64_t>commit.log_end_offset)
-            store32(items[i].data + AT_PARTITION_LEADER_EPOCH, <uint32_t>slot.leader_epoch)
-            advance(&commit, &items[i])
-            ready[n] = &items[i]
-            n += 1
-            i += 1
+        n = gather(slot, items, count, &i, ready, wall_ms)
         if n:
             result = write_and_commit(index, slot, ready, n, alone)
         elif i < count:
             result = roll_now(index, slot, wall_ms)
-    for i in range(count):
-        if items[i].duplicate == 2:
-            n = <int>items[i].base_offset
-            items[i].base_offset = items[n].base_offset
-            items[i].append_time = items[n].append_time
-            if not items[n].appended:
-                items[i].duplicate = 0
+    copy_repeated(items, count)
     set_outcome(slot, result, outcome)
     if result != 0:
         note_failure(slot, result)

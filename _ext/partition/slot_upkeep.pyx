@@ -144,11 +144,6 @@ def reclaim_arena():
     return freed
 
 
-def arena_units_used():
-    """Taken units of the arena, of ARENA_UNIT_BYTES each."""
-    return region().header.arena_used
-
-
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 def checkpoint_offsets():

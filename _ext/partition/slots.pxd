@@ -1,7 +1,9 @@
-"""Slots for Python: a slot's name, and the exception for a lock that stays busy."""
+"""Slots for Python: a slot's name, copies of its producers, and the exceptions for a change that is refused."""
 
 from libc.stdint cimport uint32_t
 
+from odradek._ext.partition.producer_entry cimport ProducerEntry
+from odradek._ext.partition.slot_access cimport AppendResult
 from odradek._ext.shm.layout cimport Slot
 
 
@@ -11,4 +13,16 @@ cdef enum:
 # Returns the slot; raises IndexError if there is no such slot.
 cdef Slot* checked_slot(uint32_t index) except NULL
 cdef str topic_of(Slot* slot)
+# The exception to raise when the slot's checks have refused a change.
+cdef object refused(AppendResult result)
+# The exception to raise when `wait_slot` has timed out.
 cdef object busy(uint32_t index)
+
+
+cdef class ProducerCopies:
+    """Copies of all producers of a slot at one moment: copied under the slot's lock, converted to objects after it [R 5.2]."""
+    cdef ProducerEntry* entries
+    cdef uint32_t count
+
+    # Copy the producers; waits for the lock. Raises SlotBusy, MemoryError.
+    cdef int copy(self, uint32_t index) except -1

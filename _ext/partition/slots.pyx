@@ -13,10 +13,9 @@ from odradek._ext.partition.commits cimport within_flush_messages
 from odradek._ext.partition.follower_append cimport append_as_follower, truncate_to
 from odradek._ext.partition.high_watermark cimport advance_high_watermark
 from odradek._ext.partition.leader_append cimport append_as_leader
-from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
+from odradek._ext.partition.log_writing cimport AppendItem, AppendOutcome
 from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
 from odradek._ext.partition.producer_runs cimport next_producer
-from odradek._ext.partition.rolling cimport roll_now
 from odradek._ext.partition.slot_access cimport (
     APPEND_BUSY,
     APPEND_FENCED_EPOCH,
@@ -27,7 +26,6 @@ from odradek._ext.partition.slot_access cimport (
     APPEND_OUT_OF_RANGE,
     APPEND_STALE,
     AppendResult,
-    note_failure,
     wait_slot,
 )
 from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
@@ -49,7 +47,6 @@ from odradek._ext.shm.layout cimport (
     state_now,
 )
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
-from odradek._ext.storage.file_calls cimport file_error
 
 
 class SlotBusy(Exception):
@@ -99,11 +96,6 @@ cdef str topic_of(Slot* slot):
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 cdef class ProducerCopies:
-    """Copies of all producers of a slot at one moment: copied under the slot's lock, converted to objects after it [R 5.2]."""
-
-    cdef ProducerEntry* entries
-    cdef uint32_t count
-
     def __dealloc__(self):
         free(self.entries)
 
@@ -134,32 +126,6 @@ cdef class ProducerCopies:
             self.entries = <ProducerEntry*>malloc(room * sizeof(ProducerEntry))
             if self.entries == NULL:
                 raise MemoryError(f"no memory for {room} producers")
-
-
-def producers(uint32_t index):
-    """Producer state: {producer id: (epoch, [(base sequence, last sequence, base offset, last offset)] newest first)}."""
-    cdef ProducerCopies copies = ProducerCopies()
-    cdef ProducerEntry* entry
-    cdef uint32_t i
-    result = {}
-    copies.copy(index)
-    for i in range(copies.count):
-        entry = &copies.entries[i]
-        result[entry.key - 1] = (
-            entry_epoch(entry),
-            [(batch_back(entry, k).base_sequence, batch_back(entry, k).last_sequence,
-              batch_back(entry, k).base_offset, batch_back(entry, k).last_offset)
-             for k in range(entry_batches(entry))],
-        )
-    return result
-
-
-def producers_heard(uint32_t index):
-    """{producer id: (owner, when the broker last heard of it, in ms of CLOCK_MONOTONIC)}."""
-    cdef ProducerCopies copies = ProducerCopies()
-    cdef uint32_t i
-    copies.copy(index)
-    return {copies.entries[i].key - 1: (copies.entries[i].owner, copies.entries[i].heard_ms) for i in range(copies.count)}
 
 
 def active_producers(uint32_t index):
@@ -215,10 +181,6 @@ def state_of(uint32_t index):
     return state_now(slot_at(index))
 
 
-def incarnation_of(uint32_t index):
-    return slot_at(index).incarnation
-
-
 def log_dir_of(uint32_t index):
     return slot_at(index).log_dir
 
@@ -251,7 +213,7 @@ def not_online():
     return logs
 
 
-# -- operations of the data path: `append_built` for the coordinator, the others for tests -----------------------------
+# -- operations of the data path --------------------------------------------------------------------------------------
 
 def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes):
     """Append the builder's records as one batch, as leader. Returns (error, base offset).
@@ -278,35 +240,6 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     if result != 0:
         raise refused(result)
     return item.error, item.base_offset
-
-
-def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0):
-    """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
-
-    :param owner: owner of new producers.
-    :raises SlotChanged: the slot's checks failed, with the reason; no batch was checked.
-    """
-    cdef AppendItem[MAX_JOINED] items
-    cdef AppendOutcome outcome
-    cdef int n = len(batches), i, checked
-    cdef AppendResult result
-    cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
-    cdef int64_t now = now_ms() if wall_ms is None else wall_ms
-    copies = [bytearray(batch) for batch in batches]
-    if n > MAX_JOINED:
-        raise ValueError(f"{n} batches are more than the maximum of {MAX_JOINED}")
-    for i in range(n):
-        memset(&items[i], 0, sizeof(AppendItem))
-        items[i].data = <uint8_t*>PyByteArray_AS_STRING(copies[i])
-        items[i].owner = owner
-        checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
-        if checked != 0:
-            raise ValueError(f"the checks refuse batch {i}: error {checked}")
-    with nogil:
-        result = append_as_leader(index, expected, leader_epoch, items, n, now, SPINS_OF_THREAD, &outcome)
-    if result != 0:
-        raise refused(result)
-    return [(items[i].error, items[i].base_offset, bool(items[i].duplicate)) for i in range(n)]
 
 
 def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):
@@ -349,46 +282,3 @@ def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1)
         result = advance_high_watermark(index, expected, leader_epoch, offset, SPINS_OF_THREAD)
     if result != 0:
         raise refused(result)
-
-
-def roll(uint32_t index):
-    """Begin a new active segment if the current one is not empty."""
-    cdef Slot* slot = checked_slot(index)
-    cdef int result = 0
-    cdef bint taken
-    with nogil:
-        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
-        if taken:
-            result = roll_now(index, slot, now_ms())
-            note_failure(slot, result)
-            unlock(index, slot)
-    if not taken:
-        raise busy(index)
-    if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}")
-
-
-cdef class SlotLock:
-    """A slot's lock as a context, for tests: `with SlotLock(index): ...`. The broker itself runs no Python code under a slot's lock."""
-
-    cdef uint32_t index
-
-    def __cinit__(self, uint32_t index):
-        checked_slot(index)
-        self.index = index
-
-    def __enter__(self):
-        cdef bint taken
-        with nogil:
-            taken = wait_slot(self.index, slot_at(self.index), LOCK_PATIENCE_MS) == 0
-        if not taken:
-            raise busy(self.index)
-        return self
-
-    def __exit__(self, *_):
-        unlock(self.index, slot_at(self.index))
-
-
-def lock_and_hold(uint32_t index):
-    """Take the slot's lock and keep it (a fault for tests: the process is then stopped or killed)."""
-    SlotLock(index).__enter__()

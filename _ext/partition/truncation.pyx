@@ -129,49 +129,43 @@ cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept 
     return <int>(base + 1) if result == 0 and base < -1 else result
 
 
-cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
-    """The remaining bytes were published and are never rewritten: the file is cut, and the log continues in a new segment that
-    begins at `offset`."""
-    cdef int64_t offset = slot.intent_arguments[0], base = slot.intent_arguments[1], position = slot.intent_arguments[2]
-    cdef int64_t wall_ms = slot.intent_arguments[3]
-    cdef Commit commit = current(slot)[0]
+cdef int replace_segments(Slot* slot, Commit* commit, int64_t offset, int64_t base, int64_t position, int64_t wall_ms) noexcept nogil:
+    """Remove the segments above `offset`, cut the one that begins at `base` at `position`, and commit an empty segment at `offset`.
+
+    `commit`: a copy of the current commit, which becomes the new one. Returns 0, or -errno; may be repeated.
+    """
     cdef int result, i
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
-    drop_files(index)
-    store_release_64(&slot.truncations, slot.truncations + 1)
-    slot.pending_snapshot = 0           # its file may be among the removed ones
-    result = drop_swaps(slot)           # they were made from the former log and must not be swapped in
-    if result == 0:
-        result = lower_gap_limit(slot, offset)      # before the cut: offsets that are appended next may not be missing
+    # A segment that begins at `offset` is removed as well: its bytes were published, and its file is not written again [R 4].
+    result = remove_segments_above(slot, base if base < offset else offset - 1, offset)
     if result != 0:
         return result
-    fault(TRUNCATE_GAP_LIMIT_LOWERED)
-    if commit.segment_base != offset or commit.size != 0:
-        # A segment that begins at `offset` is removed as well: its bytes were published, and its file is not written again [R 4].
-        result = remove_segments_above(slot, base if base < offset else offset - 1, offset)
+    fault(TRUNCATE_SEGMENTS_REMOVED)
+    if base < offset:
+        result = cut_file(slot, base, FILE_LOG, position)
         if result != 0:
             return result
-        fault(TRUNCATE_SEGMENTS_REMOVED)
-        if base < offset:
-            result = cut_file(slot, base, FILE_LOG, position)
-            if result != 0:
-                return result
-            fault(TRUNCATE_FILE_CUT)
-            result = cut_indexes(slot, base, offset, position)
-            if result != 0:
-                return result
-        for i in range(3):
-            result = create_file(slot, offset, kinds[i])
-            if result != 0:
-                return result
-        fault(TRUNCATE_SEGMENT_CREATED)
-        start_segment(&commit, offset, wall_ms)
-        if commit.high_watermark >= offset:
-            commit.high_watermark = offset
-            commit.high_watermark_base = offset
-            commit.high_watermark_position = 0
-        publish(slot, &commit)
-        fault(TRUNCATE_COMMITTED)
+        fault(TRUNCATE_FILE_CUT)
+        result = cut_indexes(slot, base, offset, position)
+        if result != 0:
+            return result
+    for i in range(3):
+        result = create_file(slot, offset, kinds[i])
+        if result != 0:
+            return result
+    fault(TRUNCATE_SEGMENT_CREATED)
+    start_segment(commit, offset, wall_ms)
+    if commit.high_watermark >= offset:
+        commit.high_watermark = offset
+        commit.high_watermark_base = offset
+        commit.high_watermark_position = 0
+    publish(slot, commit)
+    fault(TRUNCATE_COMMITTED)
+    return 0
+
+
+cdef void lower_offsets(Slot* slot, int64_t offset, int64_t base) noexcept nogil:
+    """Lower the offsets of the slot that are beyond the new log end `offset`; `base` is the segment that was cut."""
     set_applied(slot, offset, 0)
     if slot.log_start_offset > offset:
         store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
@@ -183,6 +177,28 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
         slot.synced_base = base         # the segment that was cut must be synced as a whole again
     slot.synced_end = min(slot.synced_end, offset)
     store_release_64(&slot.flusher, 0)  # a flush in progress must not mark later records as flushed
+
+
+cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
+    """The remaining bytes were published and are never rewritten: the file is cut, and the log continues in a new segment that
+    begins at `offset`."""
+    cdef int64_t offset = slot.intent_arguments[0], base = slot.intent_arguments[1], position = slot.intent_arguments[2]
+    cdef Commit commit = current(slot)[0]
+    cdef int result
+    drop_files(index)
+    store_release_64(&slot.truncations, slot.truncations + 1)
+    slot.pending_snapshot = 0           # its file may be among the removed ones
+    result = drop_swaps(slot)           # they were made from the former log and must not be swapped in
+    if result == 0:
+        result = lower_gap_limit(slot, offset)      # before the cut: offsets that are appended next may not be missing
+    if result != 0:
+        return result
+    fault(TRUNCATE_GAP_LIMIT_LOWERED)
+    if commit.segment_base != offset or commit.size != 0:
+        result = replace_segments(slot, &commit, offset, base, position, slot.intent_arguments[3])
+        if result != 0:
+            return result
+    lower_offsets(slot, offset, base)
     result = cut_epochs(slot, offset)
     if result == 0:
         result = rebuild_producers(index, slot, offset)

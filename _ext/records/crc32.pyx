@@ -12,7 +12,6 @@ from odradek._ext.protocol.byte_view cimport ByteView
 cdef extern from "records/crc32_hw.h" nogil:
     void crc32_prepare()
     uint32_t crc32_extend(uint32_t crc, const uint8_t* p, size_t n)
-    uint32_t crc32_extend_software(uint32_t crc, const uint8_t* p, size_t n)
 
 
 cdef uint32_t crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil:
@@ -23,12 +22,6 @@ def checksum(data, uint32_t crc=0):
     """The CRC-32 of the bytes that `crc` covers (0: none) followed by `data`, as an unsigned 32-bit number."""
     cdef ByteView view = ByteView(data)
     return crc32_extend(crc, view.data, view.size) if view.size else crc
-
-
-def checksum_software(data, uint32_t crc=0):
-    """Like `checksum`, but always by software: makes the fallback testable on any machine."""
-    cdef ByteView view = ByteView(data)
-    return crc32_extend_software(crc, view.data, view.size) if view.size else crc
 
 
 crc32_prepare()

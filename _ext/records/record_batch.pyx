@@ -282,15 +282,3 @@ def check_decompressed(batch, payload):
     with nogil:
         error = check_records(payload_view.data, payload_view.size, &info)
     return error, info
-
-
-def restamp(batch, int64_t timestamp, bint log_append_time):
-    """Set the largest timestamp (ms) and its type in `batch`, a whole valid batch, in place.
-
-    Raises ValueError if `batch` does not contain a whole batch.
-    """
-    cdef ByteView view = ByteView(batch, writable=True)
-    cdef BatchInfo info
-    if view.size == 0 or parse_batch_header(view.data, view.size, &info) or info.size > view.size:
-        raise ValueError("not a whole record batch")
-    set_max_timestamp(view.data, &info, timestamp, log_append_time)

@@ -264,13 +264,3 @@ cdef long long give_unnamed(uint64_t unit, uint64_t word) noexcept nogil:
         freed = <long long>1 << order_in(word)
     unlock_arena()
     return freed
-
-
-def lock_and_hold():
-    """Take the arena's mutex and keep it (a fault for tests: the process then waits, or is killed)."""
-    lock_arena(True)
-
-
-def release():
-    """Release the arena's mutex after `lock_and_hold`."""
-    unlock_arena()

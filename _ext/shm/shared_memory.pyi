@@ -1,5 +1,5 @@
 from typing import Any
-from typing import cast
+from typing import TypedDict
 
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 
@@ -80,11 +80,16 @@ class SharedMemory:
     def log_dir_found_full(self): ...
     def disk(self, index: int): ...
     def set_disk(self, index: int, state, free_bytes: int, total_bytes: int): ...
-    @property
-    def faults_compiled(self): ...
-    def arm_fault(self, identity: int, countdown: int=1, signal_number: int=9): ...
-    def arm_file_fault(self, number: int, countdown: int=1, times: int=1, kinds: int=~cast(int, 0)): ...
-    @property
-    def file_calls(self): ...
-    @property
-    def fault_armed(self): ...
+
+class Parts(TypedDict):
+    max_slots: int
+    arena_units: int
+    bitmap_bytes: int
+    processes_at: int
+    bitmaps_at: int
+    slots_at: int
+    arena_blocks_at: int
+    owners_at: int
+    arena_at: int
+    meters_at: int
+    total_bytes: int

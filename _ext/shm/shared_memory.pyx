@@ -11,7 +11,6 @@ from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_W
 from posix.unistd cimport close, ftruncate, getpid, read
 
 from odradek._ext.shm.atomics cimport (
-    FAULTS_COMPILED,
     compare_swap_64,
     exchange_32,
     exchange_64,
@@ -82,6 +81,39 @@ cdef uint64_t align(uint64_t n, uint64_t to) noexcept nogil:
     return (n + to - 1) // to * to
 
 
+cdef struct Parts:                # of the mapping: sizes, and positions in bytes from its beginning
+    uint64_t max_slots
+    uint64_t arena_units
+    uint64_t bitmap_bytes
+    uint64_t processes_at
+    uint64_t bitmaps_at
+    uint64_t slots_at
+    uint64_t arena_blocks_at
+    uint64_t owners_at
+    uint64_t arena_at
+    uint64_t meters_at
+    uint64_t total_bytes
+
+
+cdef void lay_out(uint64_t max_slots, uint64_t arena_bytes, Parts* parts) noexcept nogil:
+    """Place the parts one behind the other, each at the beginning of a page of memory."""
+    cdef uint64_t words, groups
+    max_slots = align(max(max_slots, <uint64_t>64), 64)
+    words = max_slots // 64
+    groups = (words + 63) // 64
+    parts.max_slots = max_slots
+    parts.arena_units = min(max(arena_bytes // ARENA_UNIT_BYTES, <uint64_t>64), (<uint64_t>1 << (ARENA_ORDERS - 1)) - 1)
+    parts.bitmap_bytes = align((words + groups) * 8, 64)
+    parts.processes_at = align(sizeof(Header), 4096)
+    parts.bitmaps_at = align(parts.processes_at + sizeof(Process) * MAX_PROCESSES, 4096)
+    parts.slots_at = align(parts.bitmaps_at + parts.bitmap_bytes * MAX_PROCESSES, 4096)
+    parts.arena_blocks_at = align(parts.slots_at + sizeof(Slot) * max_slots, 4096)
+    parts.owners_at = align(parts.arena_blocks_at + parts.arena_units * 8, 4096)
+    parts.arena_at = align(parts.owners_at + <uint64_t>PRODUCER_OWNERS * 4, 4096)
+    parts.meters_at = align(parts.arena_at + parts.arena_units * ARENA_UNIT_BYTES, 4096)
+    parts.total_bytes = parts.meters_at + meter_page_bytes() * MAX_PROCESSES
+
+
 class ProcessInfo:
     """A snapshot of one row of the process table."""
 
@@ -120,63 +152,46 @@ cdef class SharedMemory:
     """
 
     def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES, look_at=None):
-        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, blocks_at, owners_at, arena_at
-        cdef uint64_t meters_at
-        cdef void* mapped
-        cdef int fd, i
-        cdef Header* header
+        cdef Parts parts
         if the_region.base != NULL:
             self._unmap()
         if look_at is not None:
             self._look_at(look_at)
-            return
-        max_slots = align(max(max_slots, 64), 64)
-        words = max_slots // 64
-        groups = (words + 63) // 64
-        units = min(max(arena_bytes // ARENA_UNIT_BYTES, 64), ((<uint64_t>1 << (ARENA_ORDERS - 1)) - 1))
-        at = align(sizeof(Header), 4096)
-        processes_at = at
-        at = align(at + sizeof(Process) * MAX_PROCESSES, 4096)
-        bitmaps_at = at
-        bitmap_bytes = align((words + groups) * 8, 64)
-        at = align(at + bitmap_bytes * MAX_PROCESSES, 4096)
-        slots_at = at
-        at = align(at + sizeof(Slot) * max_slots, 4096)
-        blocks_at = at
-        at = align(at + units * 8, 4096)
-        owners_at = at
-        at = align(at + <uint64_t>PRODUCER_OWNERS * 4, 4096)
-        arena_at = at
-        at = align(at + units * ARENA_UNIT_BYTES, 4096)
-        meters_at = at
-        at += meter_page_bytes() * MAX_PROCESSES
+        else:
+            lay_out(max_slots, arena_bytes, &parts)
+            self._create(&parts)
+
+    cdef _create(self, const Parts* parts):
+        cdef void* mapped
+        cdef int fd, i
+        cdef Header* header
         fd = memfd_create(b"odradek", MFD_CLOEXEC)
         if fd < 0:
             raise OSError(errno, "memfd_create failed")
-        if ftruncate(fd, at) != 0:
+        if ftruncate(fd, parts.total_bytes) != 0:
             raise OSError(errno, "ftruncate of the shared memory failed")
-        mapped = mmap(NULL, at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        mapped = mmap(NULL, parts.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
         if mapped == MAP_FAILED:
-            raise OSError(errno, f"mapping {at} bytes of shared memory failed")
+            raise OSError(errno, f"mapping {parts.total_bytes} bytes of shared memory failed")
         header = <Header*>mapped
         the_region.base = <char*>mapped
         the_region.header = header
         the_region.memfd = fd
-        header.total_bytes = at
-        header.max_slots = max_slots
+        header.total_bytes = parts.total_bytes
+        header.max_slots = parts.max_slots
         header.boot_id = int.from_bytes(os.urandom(8), "big") >> 1
         header.hash_key[0] = int.from_bytes(os.urandom(8), "big")
         header.hash_key[1] = int.from_bytes(os.urandom(8), "big")
         header.metadata_version = 1
-        header.processes_at = processes_at
-        header.bitmaps_at = bitmaps_at
-        header.bitmap_bytes = bitmap_bytes
-        header.slots_at = slots_at
-        header.arena_blocks_at = blocks_at
-        header.owners_at = owners_at
-        header.arena_at = arena_at
-        header.arena_units = units
-        header.meters_at = meters_at
+        header.processes_at = parts.processes_at
+        header.bitmaps_at = parts.bitmaps_at
+        header.bitmap_bytes = parts.bitmap_bytes
+        header.slots_at = parts.slots_at
+        header.arena_blocks_at = parts.arena_blocks_at
+        header.owners_at = parts.owners_at
+        header.arena_at = parts.arena_at
+        header.arena_units = parts.arena_units
+        header.meters_at = parts.meters_at
         header.broker_id = -1
         for i in range(MAX_LOG_DIRS):
             header.log_dir_fds[i] = header.disk_free_bytes[i] = header.disk_total_bytes[i] = -1
@@ -552,41 +567,3 @@ cdef class SharedMemory:
         header.disk_free_bytes[index] = free_bytes
         header.disk_total_bytes[index] = total_bytes
         store_release_32(&header.disk_state[index], state)
-
-    # -- faults (debug build) -------------------------------------------------------------------------------------
-
-    @property
-    def faults_compiled(self):
-        return FAULTS_COMPILED != 0
-
-    def arm_fault(self, uint64_t identity, uint64_t countdown=1, int signal_number=9):
-        """Kill the process that reaches fault point `identity` for the `countdown`-th time. Raises RuntimeError in a release
-        build."""
-        if not FAULTS_COMPILED:
-            raise RuntimeError("fault points are compiled into the debug build only (ODRADEK_DEBUG=1)")
-        the_region.header.fault[2] = signal_number
-        the_region.header.fault[1] = countdown
-        store_release_64(&the_region.header.fault[0], identity)
-
-    def arm_file_fault(self, uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0):
-        """Make file calls of the given `kinds` (FileCall) fail with errno `number`: the `countdown`-th one from now on and the
-        `times` - 1 calls after it, in whichever process they happen. With `number` 0 calls are only counted. Raises
-        RuntimeError in a release build."""
-        if not FAULTS_COMPILED:
-            raise RuntimeError("file faults are compiled into the debug build only (ODRADEK_DEBUG=1)")
-        cdef uint64_t* armed = the_region.header.file_fault
-        armed[0] = 0
-        armed[1] = countdown
-        armed[2] = times
-        armed[3] = kinds
-        armed[4] = 0
-        store_release_64(&armed[0], number)
-
-    @property
-    def file_calls(self):
-        """How many file calls of the armed kinds happened since `arm_file_fault`."""
-        return the_region.header.file_fault[4]
-
-    @property
-    def fault_armed(self):
-        return the_region.header.fault[0] != 0

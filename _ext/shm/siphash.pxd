@@ -76,3 +76,25 @@ cdef inline uint64_t hash_bytes(const uint64_t* key, const uint8_t* p, size_t n)
     sip_begin(v, key)
     sip_bytes(v, p, n)
     return sip_end(v)
+
+
+cdef inline void sip_hash_128(uint64_t key0, uint64_t key1, const uint8_t* p, size_t n, uint64_t* low,
+                              uint64_t* high) noexcept nogil:
+    """SipHash-1-3 with 128 bits of output."""
+    cdef uint64_t[2] key
+    cdef uint64_t[4] v
+    key[0] = key0
+    key[1] = key1
+    sip_begin(v, key)
+    v[1] ^= 0xEE
+    sip_bytes(v, p, n)
+    v[2] ^= 0xEE
+    sip_round(v)
+    sip_round(v)
+    sip_round(v)
+    low[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD
+    sip_round(v)
+    sip_round(v)
+    sip_round(v)
+    high[0] = v[0] ^ v[1] ^ v[2] ^ v[3]

@@ -251,23 +251,6 @@ class CorruptLogError(Exception):
     """A log file of this broker does not contain a batch or message where one should begin."""
 
 
-def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment_base, int64_t size_limit,
-                int64_t target_offset):
-    """The batch that contains `target_offset`, or the first one after it, as a dict of FoundBatch; None beyond the limit.
-
-    Raises CorruptLogError, OSError. For tests and tools; native code calls `find_position`.
-    """
-    cdef FoundBatch batch
-    cdef int result
-    with nogil:
-        result = find_position(log_fd, index_fd, index_entries, segment_base, size_limit, target_offset, &batch)
-    if result < 0:
-        raise OSError(-result, "looking up an offset")
-    if result == LOOKUP_CORRUPT:
-        raise CorruptLogError(f"no batch where offset {target_offset} should be, segment {segment_base}")
-    return batch if result == LOOKUP_FOUND else None
-
-
 def find_in_records(batch, records, int64_t target_timestamp,
                     int64_t from_offset):
     """(offset, timestamp) of the first record that is not before either limit; None if there is none.

@@ -134,11 +134,6 @@ cdef int fault_in(int fd, int64_t position, int64_t length) noexcept nogil:
     return result
 
 
-def is_resident(int fd, int64_t position, int64_t length):
-    """Whether `length` bytes of `fd` at `position` are in the page cache."""
-    return resident(fd, position, length)
-
-
 class ColdReader:
     """Threads that load ranges of files into the page cache.
 

@@ -77,12 +77,6 @@ cdef class OpenSegment:
         """The descriptor of the time index; see `index_descriptor`."""
         return self.time_index()
 
-    def txn_index_descriptor(self):
-        """The descriptor of the transaction index, see `index_descriptor`; None if the segment has none."""
-        descriptor = self.txn_index()
-        return descriptor if descriptor >= 0 else None
-
-
 cdef class SegmentCache:
     def __init__(self, limit=None):
         """limit: most segments to hold open; by default a share of the process's limit of descriptors."""
@@ -210,16 +204,6 @@ cdef class SegmentList:
     def base_offsets(self):
         """The segments' base offsets, ascending."""
         return [self.bases[number] for number in range(self.count)]
-
-    def floor_of(self, int64_t offset):
-        """`floor` for Python: a base offset, or None without segments."""
-        base_offset = self.floor(offset)
-        return base_offset if base_offset >= 0 else None
-
-    def following_of(self, int64_t base_offset):
-        """`following` for Python: a base offset, or None after the last segment."""
-        following = self.following(base_offset)
-        return following if following >= 0 else None
 
     def open(self, int64_t base_offset):
         """The OpenSegment at a base offset. Raises OSError."""

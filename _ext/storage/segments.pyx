@@ -29,7 +29,6 @@ from odradek._ext.storage.log_state cimport (
     Event,
     LoadedProducer,
     LogState,
-    Segment,
     free_state,
     init_state,
 )
@@ -126,18 +125,6 @@ cdef class LoadedLog:
             "shortened": bool(state.shortened),
             "created_ms": state.created_ms,
         }
-
-    @property
-    def segment_base_offsets(self):
-        """Base offsets of all segments, ascending; the last one is the active segment's."""
-        cdef Segment* items = <Segment*>self.state.segments.items
-        return [items[number].base_offset for number in range(self.state.segments.count)]
-
-    @property
-    def segment_sizes(self):
-        """Sizes of the segments' log files in bytes, in the order of segment_base_offsets."""
-        cdef Segment* items = <Segment*>self.state.segments.items
-        return [items[number].size for number in range(self.state.segments.count)]
 
     @property
     def epochs(self):

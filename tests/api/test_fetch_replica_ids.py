@@ -4,6 +4,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 from odradek.storage.batch import Record, build_batch
@@ -25,7 +26,7 @@ def worker(tmp_path):
 def lagging(worker):
     """A partition with a record that the follower does not have yet, so that consumers do not see it; its slot and topic id."""
     slot = worker.create("t", alone=False)
-    assert slots.append(slot, [batch(b"x")])[0][0] == 0
+    assert slot_probe.append(slot, [batch(b"x")])[0][0] == 0
     return slot, slot_facts.describe(slot).topic_id
 
 
@@ -62,7 +63,7 @@ def test_a_fetch_with_a_replica_id_is_woken_by_the_log_end(worker, version, repl
     ask(consumer, topic_id, version, CONSUMER, wait_ms=60_000)
     worker.turn()
     assert nothing_came(waiting)
-    assert slots.append(slot, [batch(b"y")])[0][0] == 0
+    assert slot_probe.append(slot, [batch(b"y")])[0][0] == 0
     worker.turn()
     assert told(waiting) == (0, [b"y"])
     assert nothing_came(consumer)
@@ -93,7 +94,7 @@ def test_a_fetch_with_a_replica_id_reads_records_of_an_open_transaction(worker):
     slot = worker.create("t")
     records = [Record(b"k", b"open", 1)]
     open_one = build_batch(records, producer_id=5, producer_epoch=0, base_sequence=0, attributes=0x10)
-    assert slots.append(slot, [open_one])[0][0] == 0
+    assert slot_probe.append(slot, [open_one])[0][0] == 0
     wire = worker.connect()
     for replica_id, seen in ((CONSUMER, []), (DEBUGGING, [b"open"])):
         ask(wire, None, 12, replica_id, isolation_level=1)

@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from odradek._ext.net.kept_memory import KeptMemory
-from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.protocol import decode
 from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker
@@ -101,7 +101,7 @@ def test_a_fetch_whose_state_was_dropped_continues_at_its_offset(worker):
     slot = worker.create("t")
     wire = worker.connect()
     for number in range(3):
-        assert slots.append(slot, [batch(b"%d" % number)])[0][0] == 0
+        assert slot_probe.append(slot, [batch(b"%d" % number)])[0][0] == 0
         wire.send(fetch_request([("t", 0, number)], wait_ms=LONG_MS), fetch.API_KEY, 12)
         worker.turn()
         assert values(wire.receive().responses[0].partitions[0].records) == [b"%d" % number]
@@ -117,7 +117,7 @@ def test_a_session_is_not_dropped(worker):
     session_id = wire.receive().session_id
     memory = look(worker, 0)
     assert (memory.kept, memory.dropped, memory.closed) == (0, 0, 0)
-    assert slots.append(slot, [batch(b"x")])[0][0] == 0
+    assert slot_probe.append(slot, [batch(b"x")])[0][0] == 0
     wire.send(fetch_request([], session_id=session_id, session_epoch=1), fetch.API_KEY, 12)
     worker.turn()
     assert values(wire.receive().responses[0].partitions[0].records) == [b"x"]
@@ -172,7 +172,7 @@ def test_requests_that_do_not_arrive_whole_are_counted_and_their_connections_clo
 
 def test_responses_that_are_not_read_are_counted_and_their_connections_closed_after_a_while(worker):
     slot = worker.create("t")
-    assert slots.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
+    assert slot_probe.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
     wire = worker.connect(tcp=True)
     (connection,) = worker.loop.connections.values()
     wire.socket.settimeout(0.01)

@@ -4,7 +4,7 @@ disconnect.
 
 import pytest
 
-from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.protocol.schemas import fetch
 from odradek.storage import old_messages
 from odradek.storage.batch import COMMIT, Record, build_batch, build_end_marker
@@ -20,7 +20,7 @@ def worker(tmp_path):
 
 
 def append(slot, data):
-    assert slots.append(slot, [data])[0][0] == 0
+    assert slot_probe.append(slot, [data])[0][0] == 0
 
 
 def transaction(slot, *values, sequence=0):
@@ -91,7 +91,7 @@ def test_a_segment_that_ends_with_markers_does_not_stop_a_reader(worker):
     wire = worker.connect()
     transaction(slot, b"a")
     commit(slot)
-    slots.roll(slot)
+    slot_probe.roll(slot)
     transaction(slot, b"b", sequence=1)
     ask(wire, 1)
     worker.turn()

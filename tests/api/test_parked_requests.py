@@ -8,6 +8,7 @@ import pytest
 
 from odradek._ext.api.fetch_context import FetchPartition
 from odradek._ext.partition import slots
+from odradek._ext.testing import lock_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, fetch, produce
 from tests.api.worker_harness import HandWorker, nothing_came
@@ -41,7 +42,7 @@ def read(worker, wire, topic, offset=0):
 def test_nothing_overtakes_a_request_that_met_a_taken_lock(worker, codecs, together):
     slot = worker.create("t")
     wire = worker.connect()
-    with slots.SlotLock(slot):
+    with lock_probe.SlotLock(slot):
         for number, codec in enumerate(codecs):
             send(wire, "t", batch(b"%d" % number, codec=codec, producer_id=7, producer_epoch=0, base_sequence=number))
             if not together:
@@ -61,7 +62,7 @@ def test_nothing_overtakes_a_request_that_met_a_taken_lock(worker, codecs, toget
 def test_nothing_overtakes_behind_a_request_to_another_partition_that_waits_for_replicas(worker):
     locked, lagging = worker.create("locked"), worker.create("lagging", alone=False)
     wire = worker.connect()
-    with slots.SlotLock(locked):
+    with lock_probe.SlotLock(locked):
         send(wire, "locked", batch(b"first"))
         send(wire, "lagging", batch(b"between"), acks=-1)
         worker.turn()
@@ -77,7 +78,7 @@ def test_nothing_overtakes_behind_a_request_to_another_partition_that_waits_for_
 def test_a_taken_lock_is_waited_for_whatever_the_clients_timeout(worker):
     slot = worker.create("t")
     wire = worker.connect()
-    with slots.SlotLock(slot):
+    with lock_probe.SlotLock(slot):
         send(wire, "t", batch(), timeout_ms=0)
         worker.turn()
         worker.retry()
@@ -89,7 +90,7 @@ def test_a_taken_lock_is_waited_for_whatever_the_clients_timeout(worker):
 def test_a_client_that_leaves_while_its_request_waits_for_a_lock_disturbs_nobody(worker):
     slot = worker.create("t")
     leaving, staying = worker.connect(), worker.connect()
-    with slots.SlotLock(slot):
+    with lock_probe.SlotLock(slot):
         send(leaving, "t", batch(b"of one that left"))
         worker.turn()
         leaving.socket.close()

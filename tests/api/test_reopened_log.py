@@ -1,6 +1,7 @@
 """A log that was taken out of service and is loaded again while the broker runs: no cached state of the former log is used."""
 
-from odradek._ext.partition import slot_life, slots
+from odradek._ext.partition import slot_life
+from odradek._ext.testing import slot_probe
 from odradek.protocol.schemas import fetch
 from tests.api.worker_harness import HandWorker
 from tests.wire import batch, fetch_request, values
@@ -16,7 +17,7 @@ def read(worker: HandWorker, offset: int) -> list[bytes]:
 def test_a_reader_is_not_sent_to_where_a_batch_lay_before(tmp_path) -> None:
     worker = HandWorker(tmp_path)
     slot = worker.create("t")
-    slots.append(slot, [batch(b"a" * 10) for _ in range(6)])
+    slot_probe.append(slot, [batch(b"a" * 10) for _ in range(6)])
     assert read(worker, 3) == [b"a" * 10] * 3
     slot_life.set_offline(slot)
     path = worker.broker.table.path(slot) / f"{0:020d}.log"

@@ -7,7 +7,8 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek.shm.checkpoints as checkpoints
-from odradek._ext.partition import slot_upkeep, slots
+from odradek._ext.partition import slot_upkeep
+from odradek._ext.testing import slot_probe
 from odradek.controller.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.checkpoints import ALL_FILES, write_checkpoints
@@ -45,7 +46,7 @@ def test_a_later_topic_of_that_name_uses_no_checkpoint_of_the_former(cluster):
     state_offsets(cluster, ("a", 0))
     cluster.controller.delete_topics(["a"])
     cluster.controller.create_topics([NewTopic("a")])
-    slots.append(cluster.table.find("a", 0), [batch(5)])
+    slot_probe.append(cluster.table.find("a", 0), [batch(5)])
     load(cluster, clean=False)
     begin(cluster)
     state = slot_facts.describe(cluster.table.find("a", 0))
@@ -131,7 +132,7 @@ def test_a_deletion_that_a_start_finishes_keeps_the_lines_of_other_topics(cluste
     names = [f"{letter}{number}" for letter in "ax" for number in range(3)]
     cluster.controller.create_topics([NewTopic(name) for name in names] + [NewTopic("middle", 2)])
     for name in names:
-        slots.append(cluster.table.find(name, 0), [batch(5)])
+        slot_probe.append(cluster.table.find(name, 0), [batch(5)])
     for data in cluster.data:
         for name in ALL_FILES:
             write_offset_checkpoint(data / name, {(topic, 0): 3 for topic in [*names, "middle"]})

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from odradek._ext.partition import flushing, slots
+from odradek._ext.testing import lock_probe, slot_probe
 from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker
 from tests.cuts.cutting import CUTS
@@ -44,7 +45,7 @@ def poll(wire: Wire, topic: str, offset: int, *, version: int = 12, **options: A
 
 def append(worker: HandWorker, slot: int, records: bytes) -> None:
     """As another worker would."""
-    assert slots.append(slot, [records])[0][0] == 0
+    assert slot_probe.append(slot, [records])[0][0] == 0
     worker.turn()
 
 
@@ -53,7 +54,7 @@ def append(worker: HandWorker, slot: int, records: bytes) -> None:
 
 @state
 def produce_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> Finish:
-    held = slots.SlotLock(worker.create("t"))
+    held = lock_probe.SlotLock(worker.create("t"))
     held.__enter__()
     send(wire, "t", batch(b"a"))
     until(lambda: worker.turn() or worker.retries, "the request meets the lock")
@@ -67,7 +68,7 @@ def produce_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> Finish:
 
 @state
 def produce_without_acks_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> Finish:
-    held = slots.SlotLock(worker.create("t"))
+    held = lock_probe.SlotLock(worker.create("t"))
     held.__enter__()
     send(wire, "t", batch(b"a"), acks=0)
     wire.forget_answer()
@@ -140,7 +141,7 @@ def produce_is_with_the_append_thread(worker: HandWorker, wire: Wire) -> Finish:
 
 @state
 def produce_meets_a_taken_lock_in_the_append_thread(worker: HandWorker, wire: Wire) -> Finish:
-    held = slots.SlotLock(worker.create("t"))
+    held = lock_probe.SlotLock(worker.create("t"))
     held.__enter__()
     send(wire, "t", batch(b"a", codec=1))
     until(lambda: worker.turn() or worker.offloaded, "the request is the thread's")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_upkeep, slots
+from odradek._ext.testing import slot_probe
 from odradek.storage.checkpoints import read_gap_limit
 from tests.durability.conftest import Syncs
 from tests.shm.one_broker import OneBroker, batch
@@ -19,7 +20,7 @@ def main(data: Path, home: Path) -> None:
     syncs = Syncs.attached(home)
     with OneBroker(data) as broker:
         slot = broker.create()
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
         flushing.flush(slot, whole=True)
         broker.obey(slot, 1)
         facts = slot_facts.of_open_log(slot)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import flushing, slots
+from odradek._ext.partition import flushing
+from odradek._ext.testing import slot_probe
 from tests.durability.conftest import Syncs
 from tests.shm.one_broker import OneBroker, batch
 
@@ -26,7 +27,7 @@ def main(data: Path, home: Path, count: int) -> None:
     with OneBroker(data, max_slots=128) as broker:
         made = [broker.create("t", number) for number in range(count)]
         for slot in made:
-            slots.append(slot, [batch()])
+            slot_probe.append(slot, [batch()])
         syncs.hold(str(data))
         assert flushing.flush_many(made, beat=beat) == []
         assert beats >= BEATS

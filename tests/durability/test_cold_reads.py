@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from odradek._ext.partition import flushing, slots
-from odradek._ext.storage.page_cache import is_resident
+from odradek._ext.partition import flushing
+from odradek._ext.testing import slot_probe, storage_probe
 from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.wire import batch, fetch_request, produce_request, values
@@ -54,14 +54,14 @@ def make_cold(worker, slot):
         for path in worker.broker.table.path(slot).glob("0*.*"):
             file = ends.enter_context(path.open("rb"))
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if is_resident(file.fileno(), 0, path.stat().st_size):
+            if storage_probe.is_resident(file.fileno(), 0, path.stat().st_size):
                 pytest.skip(f"this file system keeps {path.suffix} in memory whatever it is advised")
 
 
 def filled(worker, topic):
     slot = worker.create(topic, index_interval_bytes=1)
     for number in range(BATCHES):
-        slots.append(slot, [batch(b"%d" % number)])
+        slot_probe.append(slot, [batch(b"%d" % number)])
     return slot
 
 

@@ -9,16 +9,20 @@ from pathlib import Path
 
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import slots
 from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.testing import lock_probe, slot_probe
 from tests.faults.shifted_clock import HOUR_S, ShiftedClock
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until
 
 WAITS: dict[str, Callable[[int, int], object]] = {
-    "advance": lambda slot, ms: log_start.advance(slot, 1, incarnation=slots.incarnation_of(slot), timeout_ms=ms)[0],
-    "roll": lambda slot, ms: log_start.roll(slot, 0, 1, incarnation=slots.incarnation_of(slot), timeout_ms=ms),
-    "remove": lambda slot, ms: log_start.remove_before(slot, 0, incarnation=slots.incarnation_of(slot), timeout_ms=ms),
+    "advance": lambda slot, ms: log_start.advance(slot, 1, incarnation=slot_probe.incarnation_of(slot), timeout_ms=ms)[
+        0
+    ],
+    "roll": lambda slot, ms: log_start.roll(slot, 0, 1, incarnation=slot_probe.incarnation_of(slot), timeout_ms=ms),
+    "remove": lambda slot, ms: log_start.remove_before(
+        slot, 0, incarnation=slot_probe.incarnation_of(slot), timeout_ms=ms
+    ),
 }
 
 
@@ -28,7 +32,7 @@ def held_in_a_child(broker: OneBroker, slot: int, path: Path) -> tuple[int, int]
 
     def hold() -> None:
         os.close(asked[1])
-        slots.lock_and_hold(slot)
+        lock_probe.lock_and_hold(slot)
         os.write(ready[1], b"!")
         os.read(asked[0], 1)
 
@@ -44,7 +48,7 @@ def main(data: Path, what: str) -> None:
     assert 3500 < time.time() - before < 3700, "the clock is not shifted here"
     with OneBroker(data, processes=2) as broker:
         slot = broker.create()
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
         for shift, ms, outcome in (
             (10 * HOUR_S, 60_000, AppendResult.APPEND_OK),
             (-10 * HOUR_S, 300, AppendResult.APPEND_BUSY),

@@ -15,6 +15,7 @@ from pathlib import Path
 from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import slot_probe, storage_probe
 from odradek.cleaner import shutdown
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm import checkpoints
@@ -75,7 +76,7 @@ class Turn:
                 slot_upkeep.snapshot(self.slot)
             elif step == 11:
                 self.tried = "roll"
-                slots.roll(self.slot)
+                slot_probe.roll(self.slot)
         except (OSError, slots.SlotChanged):
             assert self.calls.failed, "an error without a call that failed"
         self._note()
@@ -101,7 +102,7 @@ class Turn:
         told: list[tuple[int, int, bool]] = []
         for _ in range(3):  # as a producer does: the same again while the error is one to be retried
             try:
-                told = slots.append(self.slot, [data for _, _, data in sent])
+                told = slot_probe.append(self.slot, [data for _, _, data in sent])
             except slots.SlotChanged:
                 assert self.calls.failed, "an error without a call that failed"
                 continue
@@ -114,7 +115,7 @@ class Turn:
 
     def sequences_known(self) -> bool:
         """Whether the newest batches of all producers were acknowledged."""
-        known = slots.producers(self.slot)
+        known = slot_probe.producers(self.slot)
         return all(known[one][1][0][1] == self.sequences[one] - 1 for one in PRODUCERS)
 
     def _start_again(self) -> None:
@@ -123,7 +124,9 @@ class Turn:
         points = read_offset_checkpoint(self.path / file_names.RECOVERY_POINT_CHECKPOINT)
         directory = self.path / "t-0"
         loaded = load_log(directory, 0, points.get(("t", 0), 0), clean, 100)
-        log = b"".join((directory / f"{base:020d}.log").read_bytes() for base in loaded.segment_base_offsets)
+        log = b"".join(
+            (directory / f"{base:020d}.log").read_bytes() for base in storage_probe.segment_base_offsets(loaded)
+        )
         found, at, end = {}, 0, 0
         seen: set[tuple[int, int]] = set()
         while at < len(log):

@@ -5,8 +5,8 @@ import os
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from odradek._ext.partition import slots
 from odradek._ext.shm.metering import count, count_loop_delay, count_usage, gauge, put_reader_position, use_clock
+from odradek._ext.testing import slot_probe
 from odradek.metrics.collector import Collector, Settings
 from odradek.metrics.exposition import pieces
 from odradek.metrics.group_rows import GroupRow
@@ -83,7 +83,7 @@ def use(
 
 def test_partition_families_match_the_slots(broker):
     slot = broker.create("t", 3)
-    slots.append(slot, [batch(10), batch(5)])
+    slot_probe.append(slot, [batch(10), batch(5)])
     found = samples(measured(collector(broker)))
     place = {"topic": "t", "partition": "3"}
     assert value(found, "kafka_topic_partition_current_offset", **place) == 15
@@ -131,8 +131,8 @@ def test_a_logs_size_is_that_of_its_files_across_rolls(broker):
     slot, made = broker.create("t", 0), collector(broker)
     for segments in (1, 2, 3):
         if segments > 1:
-            slots.roll(slot)
-        slots.append(slot, [batch(10)])
+            slot_probe.roll(slot)
+        slot_probe.append(slot, [batch(10)])
         found = samples(measured(made))
         size = sum(path.stat().st_size for path in (broker.path / "t-0").glob("*.log"))
         assert value(found, "kafka_log_log_size", topic="t", partition="0") == size > 0
@@ -176,7 +176,7 @@ def test_groups_lag_in_records_and_seconds(broker):
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
     made.tick()
-    slots.append(slot, [batch(10)])
+    slot_probe.append(slot, [batch(10)])
     clock.ms += 10_000
     groups = [GroupRow("g", "Stable", 2, {"t": {0: 4, 9: 1}, "gone": {0: 1}}), GroupRow("idle", "Empty", 0, {})]
     found = samples(measured(made), groups)
@@ -199,9 +199,9 @@ def test_readers_that_never_commit_have_a_lag(broker):
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
     made.tick()
-    slots.append(slot, [batch(10)])
+    slot_probe.append(slot, [batch(10)])
     clock.ms += 10_000
-    put_reader_position(ANYBODY, b"spark", slot, slots.incarnation_of(slot), 4)
+    put_reader_position(ANYBODY, b"spark", slot, slot_probe.incarnation_of(slot), 4)
     use(b"spark", b"t", FETCH)
     found = samples(made)
     place = {"principal": "User:ANONYMOUS", "client_id": "spark", "topic": "t", "partition": "0"}
@@ -213,8 +213,8 @@ def test_readers_that_never_commit_have_a_lag(broker):
 def test_a_reader_that_ended_has_no_lag_two_minutes_later(broker):
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
-    slots.append(slot, [batch(10)])
-    incarnation = slots.incarnation_of(slot)
+    slot_probe.append(slot, [batch(10)])
+    incarnation = slot_probe.incarnation_of(slot)
     for client, ago_ms, ended in (
         (b"left", READER_ENDS_AFTER_MS, True),
         (b"left-before", READER_ENDS_AFTER_MS + 1, True),
@@ -233,9 +233,9 @@ def test_a_reader_that_ended_has_no_lag_two_minutes_later(broker):
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_position_that_is_still_read_counts_if_several_workers_have_one(broker, order):
     slot = broker.create("t", 0)
-    slots.append(slot, [batch(10)])
+    slot_probe.append(slot, [batch(10)])
     rows = rows_by_slot(broker)
-    key = ("User:a", "c", slot, slots.incarnation_of(slot))
+    key = ("User:a", "c", slot, slot_probe.incarnation_of(slot))
     found = [
         PositionRow(1, *key, 3, NOW_MS - 50_000, 1),
         PositionRow(2, *key, 5, NOW_MS - 60_000, 1),
@@ -285,7 +285,7 @@ def test_the_state_of_another_shared_memory_is_ignored(broker, memory, tmp_path_
 def test_topics_and_clients_beyond_the_bounds_are_others(broker):
     settings = SETTINGS._replace(max_topics=2, max_clients=3)
     for number in range(6):
-        slots.append(broker.create(f"t{number}", 0), [batch(number + 1)])
+        slot_probe.append(broker.create(f"t{number}", 0), [batch(number + 1)])
         use(b"c%d" % number, b"t%d" % number, PRODUCE, bytes_in=10 + number)
     found = samples(measured(collector(broker, settings=settings)))
     for name in ("kafka_log_log_size", "kafka_topic_partition_leader"):
@@ -320,9 +320,9 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
     made.tick()
-    slots.append(slot, [batch(10)])
+    slot_probe.append(slot, [batch(10)])
     clock.ms += 60_000
-    put_reader_position(ANYBODY, b"c", slot, slots.incarnation_of(slot), 4)
+    put_reader_position(ANYBODY, b"c", slot, slot_probe.incarnation_of(slot), 4)
     count_usage(ANYBODY, b"c", b"t", PRODUCE, (1, 1, 1, 1, 1, 1, 1, 1))
     gauge("parked_fetches", 2)
     count("closed_eof")

@@ -3,6 +3,7 @@
 import pytest
 
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.metrics.lag import MOST_POINTS, EndHistory
 from tests.shm.one_broker import OneBroker, batch
 
@@ -14,11 +15,11 @@ def broker(tmp_path):
 
 
 def append(slot, records):
-    slots.append(slot, [batch(records)])
+    slot_probe.append(slot, [batch(records)])
 
 
 def seconds(history, slot, offset, now_ms):
-    return history.lag_seconds(slot, slots.incarnation_of(slot), offset, now_ms)
+    return history.lag_seconds(slot, slot_probe.incarnation_of(slot), offset, now_ms)
 
 
 def test_the_lag_is_the_age_of_the_moment_when_the_log_went_past_the_offset(broker):
@@ -82,7 +83,7 @@ def test_the_next_partition_in_a_slot_has_a_new_history(broker):
     slot, history = broker.create(), EndHistory()
     append(slot, 10)
     history.sample(0)
-    assert history.lag_seconds(slot, slots.incarnation_of(slot) + 1, 0, 10_000) == 0.0
+    assert history.lag_seconds(slot, slot_probe.incarnation_of(slot) + 1, 0, 10_000) == 0.0
     broker.table.delete(slot)
     history.sample(10_000)
     assert seconds(history, slot, 0, 10_000) == 0.0

@@ -14,7 +14,8 @@ import uvloop
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.output import FileSlice
-from odradek._ext.storage.page_cache import ColdReader, is_resident
+from odradek._ext.storage.page_cache import ColdReader
+from odradek._ext.testing import storage_probe
 from tests.net.connection_driver import Driver, EchoHandler, framed
 
 TRIES = 100
@@ -245,7 +246,7 @@ def cold_file(tmp_path):
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if is_resident(file.fileno(), 0, len(content)):
+        if storage_probe.is_resident(file.fileno(), 0, len(content)):
             pytest.skip("this file system keeps its pages")
         yield file, content
 
@@ -296,19 +297,19 @@ def test_residency_is_exact(cold_file):
             evict(file)
             os.pread(fd, 4096, 0)
             os.pread(fd, 4096, 8192)
-            if not is_resident(fd, position, length):
+            if not storage_probe.is_resident(fd, position, length):
                 return True
         return False
 
     assert is_cold(0, 4097)
     assert is_cold(4095, 2)
     assert is_cold(0, 3 * 4096)
-    assert is_resident(fd, 0, 4096)
-    assert is_resident(fd, 100, 1)
-    assert is_resident(fd, 8192, 4096)
+    assert storage_probe.is_resident(fd, 0, 4096)
+    assert storage_probe.is_resident(fd, 100, 1)
+    assert storage_probe.is_resident(fd, 8192, 4096)
     while os.pread(fd, 1 << 20, file.tell()):
         file.seek(1 << 20, os.SEEK_CUR)
-    assert is_resident(fd, 0, len(content))
+    assert storage_probe.is_resident(fd, 0, len(content))
 
 
 def test_a_cold_slice_is_read_off_the_loop_and_other_connections_are_served(cold_file):

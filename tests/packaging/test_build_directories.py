@@ -71,3 +71,17 @@ def test_a_module_that_was_compiled_with_other_options_is_replaced_though_it_is_
     inode = present.stat().st_ino
     command.copy_extensions_to_source()
     assert present.stat().st_ino == inode  # the same file is not copied again
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_only_a_build_in_the_tree_compiles_native_code_for_tests(
+    inplace: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = load(monkeypatch)
+    monkeypatch.chdir(REPOSITORY)
+    command = build["BuildNativeModules"](Distribution({"ext_modules": build["native_modules"]()}))
+    command.inplace = inplace
+    command.ensure_finalized()
+    names = {module.name for module in command.extensions}
+    assert "odradek._ext.shm.layout" in names
+    assert any(name.startswith(build["FOR_TESTS"]) for name in names) == inplace

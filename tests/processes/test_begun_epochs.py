@@ -9,6 +9,7 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.shm.layout import BegunEpoch, SlotState
+from odradek._ext.testing import slot_probe
 from odradek.controller.topics import NewTopic
 from odradek.metadata import cluster as cluster_module
 from odradek.metadata import znodes
@@ -151,10 +152,10 @@ def test_a_log_with_batches_of_an_epoch_newer_than_the_store_gets_a_higher_epoch
 def test_the_epoch_is_written_to_its_file_by_the_first_append(cluster):
     cluster.controller.create_topics([NewTopic("a", 2)])
     for partition in range(2):
-        slots.append(cluster.table.find("a", partition), [batch(3)])
+        slot_probe.append(cluster.table.find("a", partition), [batch(3)])
     load(cluster, clean=False)
     begin(cluster)
-    slots.append(cluster.table.find("a", 1), [batch()])
+    slot_probe.append(cluster.table.find("a", 1), [batch()])
     assert [read_leader_epochs(place(cluster, "a", partition) / LEADER_EPOCH_CHECKPOINT) for partition in range(2)] == [
         [(0, 0)],
         [(0, 0), (1, 3)],

@@ -9,8 +9,8 @@ import pytest
 import uvloop
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import slots
 from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.testing import lock_probe
 from odradek.api.dispatch import Dispatcher
 from odradek.config import broker_config
 from odradek.net.handover import Sender, make_channel
@@ -141,7 +141,7 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
             far.close()
             wires.append(Wire.over(near))
         held.worker._on_handover()
-        with slots.SlotLock(slot):
+        with lock_probe.SlotLock(slot):
             for wire in wires:
                 wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
             held.worker._on_data()
@@ -179,7 +179,7 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
         far.close()
         wire = Wire.over(near)
         held.worker._on_handover()
-        with slots.SlotLock(slot):
+        with lock_probe.SlotLock(slot):
             for number in range(2):
                 wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
             held.worker._on_data()

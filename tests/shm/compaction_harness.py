@@ -9,8 +9,8 @@ from pathlib import Path
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
-import odradek._ext.partition.slots as slots
 from odradek._ext.compaction.compactor import Compactor, PassResult
+from odradek._ext.testing import slot_probe
 from odradek.cleaner.compaction import Compaction
 from odradek.config import load
 from odradek.storage import compression, old_messages
@@ -95,14 +95,14 @@ class CompactedLog:
         )
 
     def _put(self, data: bytes) -> int:
-        ((error, end, _),) = slots.append(self.slot, [data])
+        ((error, end, _),) = slot_probe.append(self.slot, [data])
         assert error == 0
         self.original.append(self.batches()[-1])
         return int(end)
 
     def roll(self) -> None:
         """Begin a new segment."""
-        slots.roll(self.slot)
+        slot_probe.roll(self.slot)
 
     def batches(self) -> list[RecordBatch]:
         """The log as it lies on the disk."""
@@ -116,7 +116,7 @@ class CompactedLog:
         """As a pass reads them from the slot."""
         return {
             producer: (batches[0][3] if batches else -1, epoch)
-            for producer, (epoch, batches) in slots.producers(self.slot).items()
+            for producer, (epoch, batches) in slot_probe.producers(self.slot).items()
         }
 
     def border(self) -> int:
@@ -162,7 +162,7 @@ class CompactedLog:
         """One pass over a log that may have gaps already."""
         result = (using or compactor()).run(
             self.slot,
-            incarnation=slots.incarnation_of(self.slot),
+            incarnation=slot_probe.incarnation_of(self.slot),
             first_dirty_offset=self.first_dirty,
             first_uncleanable_offset=self.border(),
             now_ms=now_ms,

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
-from odradek._ext.storage.lookup import position_of, time_of
+from odradek._ext.storage.lookup import time_of
 from odradek._ext.storage.segments import LoadedLog, load_log
+from odradek._ext.testing import slot_probe, storage_probe
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker, read_batch
 from odradek.storage.checkpoints import read_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
@@ -103,7 +104,7 @@ class CrashRound:
                 continue
             first, last, base, _ = known.batches[0]
             again = next(data for data in reversed(self.model.log) if read_batch(data)[0].base_offset == base)
-            assert slots.append(self.slot, [again]) == [(0, base, True)], "a retry after the crash was not known"
+            assert slot_probe.append(self.slot, [again]) == [(0, base, True)], "a retry after the crash was not known"
             assert first <= last
             self.done["checks retries told as duplicates"] += 1
 
@@ -131,7 +132,7 @@ class CrashRound:
             if producer in TRANSACTIONS:
                 header["attributes"] = TRANSACTIONAL
             batches.append(build_batch(content, codec=self.rng.choice([0, 0, 1, 2, 3, 4]), **header))
-        told = slots.append(self.slot, batches)
+        told = slot_probe.append(self.slot, batches)
         assert told == [self.model.append(data) for data in batches]
         for data in batches:
             if read_batch(data)[0].producer_id >= 0:
@@ -140,10 +141,10 @@ class CrashRound:
     def _retry(self) -> None:
         """Every producer sends its last batch once more: a duplicate, or appended now if a crash took it."""
         for data in list(self.last.values()):
-            assert slots.append(self.slot, [data]) == [self.model.append(data)]
+            assert slot_probe.append(self.slot, [data]) == [self.model.append(data)]
 
     def _roll(self) -> None:
-        slots.roll(self.slot)
+        slot_probe.roll(self.slot)
 
     def _lead(self) -> None:
         self.epoch += 1
@@ -373,10 +374,12 @@ class CrashRound:
         assert (again.log_end_offset, again.events) == (end, []), [one.message for one in again.events]
 
     def _is_whole(self, loaded: LoadedLog, expected: Model) -> None:
-        logs = [(self.directory / f"{base:020d}.log").read_bytes() for base in loaded.segment_base_offsets]
+        logs = [
+            (self.directory / f"{base:020d}.log").read_bytes() for base in storage_probe.segment_base_offsets(loaded)
+        ]
         assert b"".join(logs) == b"".join(expected.log)
         names = {path.name for path in self.directory.glob("0*") if path.suffix not in (".snapshot", ".tmp")}
-        assert {int(name[:20]) for name in names} == set(loaded.segment_base_offsets), names
+        assert {int(name[:20]) for name in names} == set(storage_probe.segment_base_offsets(loaded)), names
 
     def _producers_are_known(self, loaded: LoadedLog, expected: Model) -> None:
         found = {one.producer_id: one for one in loaded.producers}
@@ -389,7 +392,7 @@ class CrashRound:
             assert kept == known.batches[: len(kept)] and bool(kept) == bool(known.batches)
 
     def _epochs_are_right(self, loaded: LoadedLog, expected: Model, point: int, end: int) -> None:
-        if not self.epochs_complete and point >= [*loaded.segment_base_offsets, 1 << 62][1]:
+        if not self.epochs_complete and point >= [*storage_probe.segment_base_offsets(loaded), 1 << 62][1]:
             self.epochs_lost = True  # those of segments that were not read again are not known any more
         if not self.epochs_lost:
             in_log, seen = [], -1
@@ -406,7 +409,7 @@ class CrashRound:
         assert end == 0 or all(offset < end for offset in starts)
 
     def _indexes_lead_right(self, loaded: LoadedLog) -> None:
-        for base in loaded.segment_base_offsets:
+        for base in storage_probe.segment_base_offsets(loaded):
             stem = self.directory / f"{base:020d}"
             log = stem.with_suffix(".log").read_bytes()
             index = read_offset_index(stem.with_suffix(".index").read_bytes(), base)
@@ -430,7 +433,7 @@ class CrashRound:
             for _ in range(3):
                 position, batch = self.rng.choice(list(batches.items()))
                 target = self.rng.randrange(batch.base_offset, batch.last_offset + 1)
-                found = position_of(log_fd, index_fd, index_entries, base, len(log), target)
+                found = storage_probe.position_of(log_fd, index_fd, index_entries, base, len(log), target)
                 assert (found["position"], found["base_offset"]) == (position, batch.base_offset)
                 wanted = batch.max_timestamp - self.rng.randrange(60)
                 first = next(

@@ -16,7 +16,7 @@ class Producer:
     epoch: int
     batches: list[tuple[int, int, int, int]] = field(
         default_factory=list
-    )  # newest first, as slots.producers shows them
+    )  # newest first, as slot_probe.producers shows them
     transaction_first: int = -1
 
 

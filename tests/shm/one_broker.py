@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek._ext.partition import append_files, slot_life, slots
+from odradek._ext.partition import append_files, slot_life
 from odradek._ext.shm import arena
 from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState, Role
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.segments import LoadedLog, load_log
+from odradek._ext.testing import fault_points, slot_probe
 from odradek.cleaner.retention import Retention
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.batch import Record, build_batch
@@ -130,10 +131,10 @@ class OneBroker:
 
     def lead(self, slot: int, epoch: int, *, alone: bool = True) -> None:
         in_sync = [1] if alone else [1, 2]
-        slot_life.set_role(slot, slots.incarnation_of(slot), Role.ROLE_LEADER, 1, epoch, epoch, [1, 2], in_sync)
+        slot_life.set_role(slot, slot_probe.incarnation_of(slot), Role.ROLE_LEADER, 1, epoch, epoch, [1, 2], in_sync)
 
     def obey(self, slot: int, epoch: int) -> None:
-        slot_life.set_role(slot, slots.incarnation_of(slot), Role.ROLE_FOLLOWER, 2, epoch, epoch, [1, 2], [1, 2])
+        slot_life.set_role(slot, slot_probe.incarnation_of(slot), Role.ROLE_FOLLOWER, 2, epoch, epoch, [1, 2], [1, 2])
 
     def log_bytes(self, slot: int) -> bytes:
         """The log as it lies on the disk: all segments' bytes one behind the other."""
@@ -170,7 +171,7 @@ class OneBroker:
         """Let a child do `action` and be killed at a fault point."""
 
         def armed() -> None:
-            self.shm.arm_fault(int(point), countdown)
+            fault_points.arm_fault(int(point), countdown)
             action()
 
         code = self.reap(self.fork(place, armed), place)

@@ -15,6 +15,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError
 from odradek._ext.compaction.compactor import MapTooSmallError
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.storage.batch import ABORT, COMMIT, DELETE_HORIZON
 from odradek.storage.indexes import read_txn_index
 from tests.shm.compaction_harness import CompactedLog, compactor, record
@@ -39,7 +40,7 @@ def check_files(log: CompactedLog, scratch: Path) -> None:
         times = read_time_index(path.with_suffix(".timeindex").read_bytes(), base)
         assert times == sorted(times)
     assert not list(log.path.glob("*.cleaned")) + list(log.path.glob("*.swap"))
-    before = slots.producers(log.slot)
+    before = slot_probe.producers(log.slot)
     loaded = log.broker.reload(log.slot, scratch / "copy", index_interval_bytes=1)
     assert loaded.log_end_offset == slot_facts.describe(log.slot).log_end_offset
     assert {

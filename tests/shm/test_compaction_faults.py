@@ -18,6 +18,7 @@ from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import fault_points, slot_probe
 from odradek.storage.batch import ABORT
 from odradek.storage.checkpoints import read_gap_limit, read_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
@@ -99,7 +100,7 @@ def test_a_swap_killed_at_any_point_loses_nothing(
         point == FaultPoint.SWAP_PREPARED_ONE and countdown == SWAP[point]
     )
     # The broker lives on, and somebody takes the lock.
-    slots.append(log.slot, [batch()])
+    slot_probe.append(log.slot, [batch()])
     state = slot_facts.describe(log.slot)
     assert state.state == SlotState.SLOT_ONLINE
     assert state.intent == 0
@@ -145,10 +146,10 @@ def test_a_gap_that_was_named_by_a_dead_cleaner_is_made_to_last_by_the_next(brok
     broker.die(log.allow_gaps, FaultPoint.GAP_LIMIT_NAMED)
     assert slot_facts.describe(log.slot).gap_limit == log.border()
     take_failures()
-    broker.shm.arm_file_fault(errno.EIO, 1, 1 << 30, int(FileCall.CALL_SYNC))
+    fault_points.arm_file_fault(errno.EIO, 1, 1 << 30, int(FileCall.CALL_SYNC))
     with pytest.raises(OSError, match="Input/output error"):
         log.allow_gaps()
-    broker.shm.arm_file_fault(0)
+    fault_points.arm_file_fault(0)
 
 
 def test_a_truncation_after_a_prepared_swap_is_not_undone_by_a_start(broker: OneBroker, tmp_path: Path) -> None:

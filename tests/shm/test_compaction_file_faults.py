@@ -17,6 +17,7 @@ from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
+from odradek._ext.testing import fault_points, slot_probe
 from odradek.storage.checkpoints import read_gap_limit
 from tests.shm.compaction_harness import CompactedLog
 from tests.shm.compaction_model import Kept
@@ -42,7 +43,7 @@ def allow_gaps(log: CompactedLog) -> None:
 
 
 def remove(log: CompactedLog) -> None:
-    incarnation = slots.incarnation_of(log.slot)
+    incarnation = slot_probe.incarnation_of(log.slot)
     if slot_facts.describe(log.slot).log_start_offset < KEEP:
         log_start.advance(log.slot, KEEP, incarnation=incarnation)
     assert log_start.remove_before(log.slot, KEEP, incarnation=incarnation) == AppendResult.APPEND_OK
@@ -83,23 +84,23 @@ def make(tmp_path: Path) -> Iterator[Callable[..., CompactedLog]]:
 
 
 def calls_of(log: CompactedLog, name: str, kinds: int) -> int:
-    log.broker.shm.arm_file_fault(0, kinds=kinds)
+    fault_points.arm_file_fault(0, kinds=kinds)
     WORKS[name](log)
-    return int(log.broker.shm.file_calls)
+    return int(fault_points.file_calls())
 
 
 def failing(log: CompactedLog, name: str, number: int, n: int, times: int, kinds: int) -> list[str]:
     """Do the work while its n-th file call and `times` - 1 behind it fail; what was said of it."""
     take_failures()
     said = []
-    log.broker.shm.arm_file_fault(number, n, times, kinds)
+    fault_points.arm_file_fault(number, n, times, kinds)
     try:
         WORKS[name](log)
     except OSError as error:
         assert error.errno == number
         said.append(str(error))
     finally:
-        log.broker.shm.arm_file_fault(0)
+        fault_points.arm_file_fault(0)
     return said + take_failures()
 
 
@@ -126,7 +127,7 @@ def test_a_full_disk_at_any_call_loses_nothing_and_a_later_pass_works(
         assert not slot_upkeep.swap_under_way(log.slot), where
         assert log.content()[-1] == after[-1], where
         assert all(one in log.content() for one in after) or log.content() == before, where
-        slots.append(log.slot, [batch()])
+        slot_probe.append(log.slot, [batch()])
         appended = log.content()[-1]
         log.first_dirty = 0  # the pass may have got by without the call that failed
         WORKS[name](log)
@@ -150,7 +151,7 @@ def test_a_failing_device_at_any_call_takes_the_directory_offline_and_loses_noth
         assert any(str(broker.path) in line and os.strerror(errno.EIO) in line for line in said), f"{where}: {said}"
         assert broker.shm.log_dir_offline(0), where
         with pytest.raises(slots.SlotChanged, match="offline"):
-            slots.append(log.slot, [batch()])
+            slot_probe.append(log.slot, [batch()])
         loaded = after_load(log, tmp_path / "copy")
         if name != "remove":
             assert loaded in (before, after), where

@@ -10,6 +10,7 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.compaction.compaction_log import CorruptSegmentError
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.storage.batch import Record, build_batch, read_batches
 from odradek.storage.old_messages import is_old, read_message
 from tests.shm.compaction_harness import compactor
@@ -27,7 +28,7 @@ def log_of(broker: OneBroker, segments: list[list[bytes]], **settings: int) -> i
     broker.obey(slot, 1)
     for sets in segments:
         slots.follow(slot, b"".join(sets), 1 << 40)
-        slots.roll(slot)
+        slot_probe.roll(slot)
     return slot
 
 
@@ -35,7 +36,7 @@ def clean(slot: int, first_dirty: int = 0, now_ms: int = START) -> int:
     """A pass; up to where the log is clean."""
     result = compactor().run(
         slot,
-        incarnation=slots.incarnation_of(slot),
+        incarnation=slot_probe.incarnation_of(slot),
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=slot_facts.of_open_log(slot).segment_base,
         now_ms=now_ms,
@@ -126,7 +127,7 @@ def test_a_tombstone_goes_when_its_segment_is_older_than_its_retention(broker: O
     for number, log in enumerate(logs):
         os.utime(log, (1000 + number, 1000 + number))
     slots.follow(slot, message(5, b"5", magic=1, key=b"d"), 1 << 40)
-    slots.roll(slot)
+    slot_probe.roll(slot)
     clean(slot, first_dirty=end)
     # the newest clean segment is of second 1002, so what is of 1001 or before goes
     kept = [line[0] for line in lines(broker.log_bytes(slot))]
@@ -186,7 +187,7 @@ def test_random_logs_of_all_formats(broker: OneBroker, seed: int) -> None:
     assert found in (expected, [line for line in expected if line[1] is not None])
     for number in range(20):  # what is clean stays as it is
         slots.follow(slot, message(offset + number, b"", key=b"k%d" % (number % 12)), 1 << 40)
-    slots.roll(slot)
+    slot_probe.roll(slot)
     clean(slot, first_dirty=end)
     again = lines(broker.log_bytes(slot))
     assert [line for line in again if line[0] < offset and line[1] not in {b"k%d" % n for n in range(12)}] in (

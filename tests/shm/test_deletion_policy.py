@@ -10,6 +10,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.cleaner.deletion_policy import Answer, LogView, PolicyThread, Question
 from odradek.cleaner.retention import Retention
 from tests.shm.one_broker import OneBroker, batch
@@ -38,7 +39,7 @@ def clock() -> Iterator[list[float]]:
 def four_segments(broker: OneBroker, topic: str = "t", **settings: int) -> int:
     slot = broker.create(topic, segment_bytes=SIZE, **settings)
     for number in range(4):
-        slots.append(slot, [batch(2, timestamp=1000 * (number + 1))])
+        slot_probe.append(slot, [batch(2, timestamp=1000 * (number + 1))])
     return slot
 
 
@@ -95,7 +96,7 @@ def test_it_deletes_neither_the_active_segment_nor_what_is_not_committed(broker:
     slot = four_segments(broker)
     followed = broker.create("followed", alone=False, segment_bytes=SIZE)
     for _ in range(4):
-        slots.append(followed, [batch(2)])
+        slot_probe.append(followed, [batch(2)])
     slots.raise_high_watermark(followed, 3)
     retention, _ = ruled_by(broker, Asked(lambda log: 10**9))
     retention.run(5000)
@@ -110,7 +111,7 @@ def test_it_deletes_neither_the_active_segment_nor_what_is_not_committed(broker:
 
 def test_it_is_not_asked_about_compacted_logs_and_those_without_a_closed_segment(broker: OneBroker) -> None:
     four_segments(broker, "compacted", compact=1, delete_=0)
-    slots.append(broker.create("one"), [batch(2)])
+    slot_probe.append(broker.create("one"), [batch(2)])
     four_segments(broker, "asked")
     policy = Asked(lambda log: 0)
     retention, _ = ruled_by(broker, policy)
@@ -179,7 +180,7 @@ def test_many_errors_of_one_pass_are_one_traceback_and_a_count(
 def test_what_changed_since_it_was_judged_is_judged_again(broker: OneBroker) -> None:
     slot = four_segments(broker)
     retention, thread = ruled_by(broker, Asked(lambda log: 0))
-    incarnation = slots.incarnation_of(slot)
+    incarnation = slot_probe.incarnation_of(slot)
     answers = [
         Answer(slot, incarnation, 3),  # no segment begins there
         Answer(slot, incarnation, 8),  # the active one ends there

@@ -10,6 +10,7 @@ import pytest
 from odradek._ext.partition import flushing, slot_life, slots
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.testing import slot_probe
 from odradek.cleaner import disk_space
 from odradek.cleaner.disk_space import DiskSpace, Marks, judge
 from odradek.config import broker_config
@@ -155,21 +156,21 @@ def test_a_write_without_room_is_the_state_at_once_and_holds_it_for_a_while(disk
     disk.look()
     assert not disk.space.urgent()
     note_error(0, errno.EDQUOT)
-    assert slots.append(slot, [batch()]) == [(NOT_ENOUGH_REPLICAS, -1, False)]
+    assert slot_probe.append(slot, [batch()]) == [(NOT_ENOUGH_REPLICAS, -1, False)]
     assert disk.space.urgent()
     assert disk.look() == FULL  # although the file system says that there is room
     disk.now += disk_space.HOLD_MS / 1000 - 0.1
     assert disk.look() == FULL
     disk.now += 0.2
     assert disk.look() == ROOMY
-    assert slots.append(slot, [batch()]) == [(0, 0, False)]
+    assert slot_probe.append(slot, [batch()]) == [(0, 0, False)]
     assert broker.shm.disk(0)[3] == 1
 
 
 def test_a_full_disk_refuses_new_batches_but_not_what_it_has_nor_the_brokers_own(disk: Disk, broker: OneBroker) -> None:
     slot = broker.create()
     first = batch(producer_id=5, producer_epoch=0, base_sequence=0)
-    assert slots.append(slot, [first]) == [(0, 0, False)]
+    assert slot_probe.append(slot, [first]) == [(0, 0, False)]
     own = broker.table.create(
         "__consumer_offsets",
         bytes(16),
@@ -186,15 +187,15 @@ def test_a_full_disk_refuses_new_batches_but_not_what_it_has_nor_the_brokers_own
     broker.table.open(own)
     disk.look(0)
     second, third = (batch(producer_id=5, producer_epoch=0, base_sequence=n) for n in (1, 2))
-    assert slots.append(slot, [first, second, third]) == [
+    assert slot_probe.append(slot, [first, second, third]) == [
         (0, 0, True),
         (NOT_ENOUGH_REPLICAS, -1, False),
         (NOT_ENOUGH_REPLICAS, -1, False),
     ]
-    assert slots.append(own, [batch()]) == [(0, 0, False)]
+    assert slot_probe.append(own, [batch()]) == [(0, 0, False)]
     assert flushing.flush(slot)
     disk.look(TOTAL)
-    assert slots.append(slot, [second, third]) == [(0, 1, False), (0, 2, False)]
+    assert slot_probe.append(slot, [second, third]) == [(0, 1, False), (0, 2, False)]
 
 
 def test_a_directory_that_is_another_one_now_goes_offline_with_its_partitions(
@@ -250,7 +251,7 @@ def test_a_log_that_cannot_be_opened_for_lack_of_room_waits(broker: OneBroker, m
 def test_a_checkpoint_that_cannot_be_written_keeps_the_old_one_and_is_named(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    slots.append(broker.create(), [batch()])
+    slot_probe.append(broker.create(), [batch()])
     assert checkpoints.write_checkpoints(broker.shm, [broker.path]) == set()
     path = broker.path / file_names.RECOVERY_POINT_CHECKPOINT
     before = path.read_bytes()

@@ -12,6 +12,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_life, slots
 from odradek._ext.shm.layout import BegunEpoch, Role, SlotState
 from odradek._ext.storage.file_calls import FileCall
+from odradek._ext.testing import fault_points
 from odradek.controller.topics import NewTopic
 from odradek.storage.batch import Record, build_batch
 from tests.controller.mortal_cluster import BROKER, single_broker
@@ -26,13 +27,13 @@ require_fault_points("FILE FAULT")
 def leave_half_way(cluster, slot):
     """To become leader again the broker writes the epoch into the log's file, and the disk has no room for it."""
     state = slot_facts.describe(slot)
-    cluster.shm.arm_file_fault(errno.ENOSPC, 1, 1 << 30, 0xFF & ~int(FileCall.CALL_READ))
+    fault_points.arm_file_fault(errno.ENOSPC, 1, 1 << 30, 0xFF & ~int(FileCall.CALL_READ))
     with pytest.raises(OSError, match="leader-epoch-checkpoint"):
         slot_life.set_role(
             slot, state.incarnation, Role.ROLE_LEADER, BROKER, state.leader_epoch, state.partition_epoch,
             [BROKER], [BROKER],
         )  # fmt: skip
-    cluster.shm.arm_file_fault(0)
+    fault_points.arm_file_fault(0)
     assert slots.state_of(slot) == SlotState.SLOT_LOADING
 
 

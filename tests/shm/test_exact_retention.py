@@ -8,6 +8,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from odradek.cleaner.retention import Retention
 from odradek.shm.checkpoints import read_checkpoints
 from odradek.storage.batch import Record, build_batch
@@ -18,7 +19,7 @@ SIZE = len(batch(2))
 
 def append(broker: OneBroker, slot: int, *times: int, codec: int = 0) -> None:
     data = build_batch([Record(value=b"v" * 20, timestamp=time) for time in times], codec=codec)
-    assert slots.append(slot, [data])[0][0] == 0
+    assert slot_probe.append(slot, [data])[0][0] == 0
 
 
 def begin(broker: OneBroker, slot: int) -> int:

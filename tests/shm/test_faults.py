@@ -17,6 +17,7 @@ from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import flush_probe, lock_probe, producer_memory, slot_probe
 from odradek.cleaner.retention import Retention
 from odradek.protocol.schemas import fetch
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
@@ -79,7 +80,7 @@ def check(
         one.producer_id: (one.producer_epoch, [(b[0], b[1], b[2], b[3]) for b in reversed(one.batches)])
         for one in loaded.producers
     }
-    known = slots.producers(slot)
+    known = slot_probe.producers(slot)
     if cut:
         assert all(batches for _, batches in known.values())
         shown = {number: (epoch, batches[: len(known[number][1])]) for number, (epoch, batches) in shown.items()}
@@ -113,7 +114,7 @@ PUBLISHED = [
 def begun(broker: OneBroker) -> int:
     """A partition with two acknowledged batches, and a newer leader epoch that has none yet."""
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
-    assert slots.append(slot, ACKNOWLEDGED) == [(0, 0, False), (0, 2, False)]
+    assert slot_probe.append(slot, ACKNOWLEDGED) == [(0, 0, False), (0, 2, False)]
     return slot
 
 
@@ -133,9 +134,9 @@ def test_an_append_killed_before_its_commit_is_absent(broker: OneBroker, tmp_pat
         broker.die(lambda: broker.lead(slot, 1), point)
         broker.lead(slot, 1)
     else:
-        broker.die(lambda: slots.append(slot, JOINED), point)
-    assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
-    assert slots.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
+        broker.die(lambda: slot_probe.append(slot, JOINED), point)
+    assert slot_probe.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
+    assert slot_probe.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
     assert slot_facts.describe(slot).lock_recoveries == 1
 
@@ -147,10 +148,10 @@ def test_an_append_killed_after_its_commit_is_whole(
     broker: OneBroker, tmp_path: Path, point: FaultPoint, countdown: int
 ) -> None:
     slot = begun(broker)
-    broker.die(lambda: slots.append(slot, JOINED), point, countdown=countdown)
+    broker.die(lambda: slot_probe.append(slot, JOINED), point, countdown=countdown)
     # The producer had no answer, and sends the same again.
-    assert slots.append(slot, [JOINED[0], JOINED[2]]) == [(0, 4, True), (0, 9, True)]
-    assert slots.append(slot, [numbered(8)]) == [(0, 11, False)]
+    assert slot_probe.append(slot, [JOINED[0], JOINED[2]]) == [(0, 4, True), (0, 9, True)]
+    assert slot_probe.append(slot, [numbered(8)]) == [(0, 11, False)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6), (11, 8)]
     assert slot_facts.describe(slot).high_watermark == 13
 
@@ -164,11 +165,11 @@ def test_a_recovery_that_is_killed_is_done_by_the_next(
     broker: OneBroker, tmp_path: Path, first: FaultPoint, recovery: FaultPoint
 ) -> None:
     slot = begun(broker)
-    broker.die(lambda: slots.append(slot, JOINED), first)
-    broker.die(lambda: slots.append(slot, JOINED), recovery, place=2)
-    broker.die(lambda: slots.append(slot, JOINED), recovery, place=2)
+    broker.die(lambda: slot_probe.append(slot, JOINED), first)
+    broker.die(lambda: slot_probe.append(slot, JOINED), recovery, place=2)
+    broker.die(lambda: slot_probe.append(slot, JOINED), recovery, place=2)
     published = first == FaultPoint.APPEND_COMMITTED
-    assert slots.append(slot, JOINED[::2])[0] == (0, 4, published)
+    assert slot_probe.append(slot, JOINED[::2])[0] == (0, 4, published)
     assert slot_facts.describe(slot).lock_recoveries == 3
     assert check(broker, slot, tmp_path)[:3] == [(0, 0), (2, 2), (4, 4)]
 
@@ -176,9 +177,9 @@ def test_a_recovery_that_is_killed_is_done_by_the_next(
 @pytest.mark.parametrize("countdown", [1, 2, 3])
 def test_a_redo_that_is_killed_between_batches_is_redone(broker: OneBroker, tmp_path: Path, countdown: int) -> None:
     slot = begun(broker)
-    broker.die(lambda: slots.append(slot, JOINED), FaultPoint.APPEND_COMMITTED)
-    broker.die(lambda: slots.append(slot, JOINED), FaultPoint.RECOVER_APPLIED_ONE, place=2, countdown=countdown)
-    assert slots.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
+    broker.die(lambda: slot_probe.append(slot, JOINED), FaultPoint.APPEND_COMMITTED)
+    broker.die(lambda: slot_probe.append(slot, JOINED), FaultPoint.RECOVER_APPLIED_ONE, place=2, countdown=countdown)
+    assert slot_probe.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
 
 
@@ -189,14 +190,14 @@ ROLL = [point for point in FaultPoint if point.name.startswith("ROLL_")]
 def test_a_roll_killed_anywhere_happens_or_not(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
     slot = begun(broker)
     generation = slot_facts.describe(slot).generation
-    broker.die(lambda: slots.roll(slot), point)
-    assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
+    broker.die(lambda: slot_probe.roll(slot), point)
+    assert slot_probe.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
     state = slot_facts.describe(slot)
     assert state.segment_base == (4 if point == FaultPoint.ROLL_COMMITTED else 0)
     assert state.generation > generation, "who keeps descriptors by generation would not see the new segment"
-    slots.roll(slot)
-    assert slots.append(slot, [numbered(8)]) == [(0, 11, False)]
+    slot_probe.roll(slot)
+    assert slot_probe.append(slot, [numbered(8)]) == [(0, 11, False)]
     check(broker, slot, tmp_path)
 
 
@@ -204,18 +205,18 @@ def test_a_roll_killed_anywhere_happens_or_not(broker: OneBroker, tmp_path: Path
 def test_an_append_that_rolls_and_is_killed_in_the_roll(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
     size = len(numbered(0))
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL, segment_bytes=3 * size)
-    slots.append(slot, ACKNOWLEDGED)
+    slot_probe.append(slot, ACKNOWLEDGED)
     joined = [numbered(4), numbered(6), numbered(8)]
-    broker.die(lambda: slots.append(slot, joined), point)
+    broker.die(lambda: slot_probe.append(slot, joined), point)
     # The first was committed with the old segment; nobody was told so.
-    assert slots.append(slot, joined) == [(0, 4, True), (0, 6, False), (0, 8, False)]
+    assert slot_probe.append(slot, joined) == [(0, 4, True), (0, 6, False), (0, 8, False)]
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8)]
     assert slot_facts.describe(slot).segment_base == 6
 
 
 def killed_truncation(broker: OneBroker, offset: int, point: FaultPoint) -> int:
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL, segment_bytes=3 * len(numbered(0)))
-    slots.append(slot, [numbered(2 * i) for i in range(8)])
+    slot_probe.append(slot, [numbered(2 * i) for i in range(8)])
     broker.obey(slot, 1)
     broker.die(lambda: slots.truncate(slot, offset), point)
     return slot
@@ -257,7 +258,7 @@ OLD_STAY = REMOVE[:3]  # before the first file is renamed
 def begun_to_age(broker: OneBroker, **settings: int) -> int:
     """Four segments of two records each; the snapshots of the second and later ones."""
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL, segment_bytes=len(numbered(0)), **settings)
-    slots.append(slot, [numbered(2 * i) for i in range(4)])
+    slot_probe.append(slot, [numbered(2 * i) for i in range(4)])
     snapshot_publishing.publish()
     return slot
 
@@ -275,7 +276,7 @@ def check_aged(broker: OneBroker, slot: int, scratch: Path) -> None:
         assert loaded.log_start_offset <= state.log_start_offset
         assert loaded.base_offset == state.segment_base
     assert {one.producer_id: one.batches[-1][3] for one in loaded.producers} == {
-        PRODUCER: slots.producers(slot)[PRODUCER][1][0][3]
+        PRODUCER: slot_probe.producers(slot)[PRODUCER][1][0][3]
     }
 
 
@@ -284,7 +285,7 @@ def test_a_deletion_of_records_killed_anywhere_is_whole_once_it_is_told(
     broker: OneBroker, tmp_path: Path, point: FaultPoint
 ) -> None:
     slot = begun_to_age(broker)
-    deletion = Deletion(slot, slots.incarnation_of(slot), 5)
+    deletion = Deletion(slot, slot_probe.incarnation_of(slot), 5)
     broker.die(lambda: delete_records(broker.shm, [broker.path], [deletion], 1000), point)
     check_aged(broker, slot, tmp_path)
     assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 5})
@@ -303,7 +304,7 @@ def test_exact_retention_killed_anywhere_is_done_by_the_next_pass_or_the_next_ch
     slot = begun_to_age(broker, exact_retention=1, retention_ms=1000)
     first = slot_facts.describe(slot).max_timestamp
     broker.table.configure(slot, {"segment_bytes": 1 << 20})
-    slots.append(slot, [numbered(8), batch(2, timestamp=first + 5000)])
+    slot_probe.append(slot, [numbered(8), batch(2, timestamp=first + 5000)])
     broker.die(lambda: Retention(broker.shm, [broker.path]).run(first + 5500), point)
     check_aged(broker, slot, tmp_path)
     assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 10})
@@ -332,7 +333,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     assert loaded.log_end_offset == 8
     assert loaded.log_start_offset == (0 if point == FaultPoint.REMOVE_LOG_START_STORED else 6)
     # ... and whoever takes the lock next goes on with it.
-    assert slots.append(slot, [numbered(8)]) == [(0, 8, False)]
+    assert slot_probe.append(slot, [numbered(8)]) == [(0, 8, False)]
     check_aged(broker, slot, tmp_path)
     path = broker.table.path(slot)
     left = sorted(int(one.stem) for one in path.glob("*.log"))
@@ -346,7 +347,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     assert sorted(int(one.stem) for one in path.glob("*.log")) == [6, 8]
     snapshot_publishing.publish()
     assert sorted(int(one.stem) for one in path.glob("*.snapshot")) == [6, 8]
-    assert slots.append(slot, [numbered(6), numbered(8)]) == [(0, 6, True), (0, 8, True)]
+    assert slot_probe.append(slot, [numbered(6), numbered(8)]) == [(0, 6, True), (0, 8, True)]
     check_aged(broker, slot, tmp_path)
 
 
@@ -355,8 +356,8 @@ def test_a_removal_may_be_killed_twice(broker: OneBroker, tmp_path: Path, again:
     slot = begun_to_age(broker, retention_bytes=len(numbered(0)))
     retention = Retention(broker.shm, [broker.path])
     broker.die(retention.run, FaultPoint.REMOVE_INTENT_STORED)
-    broker.die(lambda: slots.append(slot, [numbered(8)]), again, place=2)
-    assert slots.append(slot, [numbered(8)]) == [(0, 8, False)]
+    broker.die(lambda: slot_probe.append(slot, [numbered(8)]), again, place=2)
+    assert slot_probe.append(slot, [numbered(8)]) == [(0, 8, False)]
     assert sorted(int(one.stem) for one in broker.table.path(slot).glob("*.log")) == [6, 8]
     check_aged(broker, slot, tmp_path)
 
@@ -371,7 +372,7 @@ def test_an_expired_active_segment_is_rolled_and_the_roll_killed(
     state = slot_facts.describe(slot)
     assert (state.log_start_offset, state.log_end_offset, state.segment_base) == (8, 8, 8)
     assert [int(one.stem) for one in broker.table.path(slot).glob("*.log")] == [8]
-    assert slots.append(slot, [numbered(8), numbered(6)]) == [(0, 8, False), (0, 6, True)]
+    assert slot_probe.append(slot, [numbered(8), numbered(6)]) == [(0, 8, False), (0, 6, True)]
     check_aged(broker, slot, tmp_path)
 
 
@@ -391,14 +392,14 @@ def test_a_deletion_killed_anywhere_is_finished_by_a_successor(broker: OneBroker
     # A worker comes before the successor: it must not create anything, nor acknowledge into a directory that is gone.
     if point >= FaultPoint.DELETE_RENAMED:
         with pytest.raises(slots.SlotChanged, match=r"stale|offline"):
-            slots.append(slot, [numbered(4)])
+            slot_probe.append(slot, [numbered(4)])
     delete()
     assert slots.state_of(slot) == SlotState.SLOT_DELETED
     assert not path.exists()
     assert len(list(broker.path.glob("t-0.*-delete"))) == 1
     assert broker.table.topics() == {}
     fresh = broker.create()
-    assert slots.append(fresh, [numbered(0)]) == [(0, 0, False)]
+    assert slot_probe.append(fresh, [numbered(0)]) == [(0, 0, False)]
 
 
 @pytest.mark.parametrize(
@@ -429,8 +430,8 @@ def test_a_killed_abort_marker_is_indexed_once(broker: OneBroker, tmp_path: Path
 def test_a_transaction_opened_by_the_dead_holds_the_last_stable_offset(broker: OneBroker, tmp_path: Path) -> None:
     slot = begun(broker)
     opened = numbered(4, count=1, attributes=TRANSACTIONAL)
-    broker.die(lambda: slots.append(slot, [opened]), FaultPoint.PRODUCER_BATCH_STORED)
-    assert slots.append(slot, [opened]) == [(0, 4, True)]
+    broker.die(lambda: slot_probe.append(slot, [opened]), FaultPoint.PRODUCER_BATCH_STORED)
+    assert slot_probe.append(slot, [opened]) == [(0, 4, True)]
     state = slot_facts.describe(slot)
     assert (state.high_watermark, state.last_stable_offset, state.producer_count) == (5, 4, 1)
     check(broker, slot, tmp_path)
@@ -438,8 +439,8 @@ def test_a_transaction_opened_by_the_dead_holds_the_last_stable_offset(broker: O
 
 def test_a_new_producer_of_the_dead_is_counted_once(broker: OneBroker, tmp_path: Path) -> None:
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
-    broker.die(lambda: slots.append(slot, [numbered(0)]), FaultPoint.PRODUCER_BATCH_STORED)
-    assert slots.append(slot, [numbered(0)]) == [(0, 0, True)]
+    broker.die(lambda: slot_probe.append(slot, [numbered(0)]), FaultPoint.PRODUCER_BATCH_STORED)
+    assert slot_probe.append(slot, [numbered(0)]) == [(0, 0, True)]
     assert slot_facts.describe(slot).producer_count == 1
     check(broker, slot, tmp_path)
 
@@ -447,15 +448,15 @@ def test_a_new_producer_of_the_dead_is_counted_once(broker: OneBroker, tmp_path:
 def test_a_run_of_producers_lost_in_its_growth_is_reclaimed(broker: OneBroker, tmp_path: Path) -> None:
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
     firsts = [batch(1, producer_id=i, producer_epoch=0, base_sequence=0, timestamp=5) for i in range(12)]
-    slots.append(slot, firsts[:3])
-    used = slot_upkeep.arena_units_used()
-    broker.die(lambda: slots.append(slot, firsts[3:]), FaultPoint.PRODUCER_RUN_FILLED)
-    assert slot_upkeep.arena_units_used() > used
-    assert [answer[2] for answer in slots.append(slot, firsts)] == [True] * 3 + [False] * 9
+    slot_probe.append(slot, firsts[:3])
+    used = producer_memory.arena_units_used()
+    broker.die(lambda: slot_probe.append(slot, firsts[3:]), FaultPoint.PRODUCER_RUN_FILLED)
+    assert producer_memory.arena_units_used() > used
+    assert [answer[2] for answer in slot_probe.append(slot, firsts)] == [True] * 3 + [False] * 9
     assert slot_upkeep.reclaim_arena() > 0
-    assert slot_upkeep.arena_units_used() == 4
-    assert set(slots.producers(slot)) == set(range(12))
-    assert [answer[2] for answer in slots.append(slot, firsts)] == [True] * 12
+    assert producer_memory.arena_units_used() == 4
+    assert set(slot_probe.producers(slot)) == set(range(12))
+    assert [answer[2] for answer in slot_probe.append(slot, firsts)] == [True] * 12
     check(broker, slot, tmp_path)
 
 
@@ -469,7 +470,7 @@ def test_a_waker_killed_before_it_writes_silences_nobody(broker: OneBroker) -> N
 
 def held_by(broker: OneBroker, slot: int) -> Callable[[], None]:
     def hold() -> None:
-        slots.lock_and_hold(slot)
+        lock_probe.lock_and_hold(slot)
         os.kill(os.getpid(), signal.SIGSTOP)
 
     return hold
@@ -480,11 +481,11 @@ def test_a_stopped_holder_is_waited_for_until_it_is_killed(broker: OneBroker, tm
     pid = broker.fork(1, held_by(broker, slot))
     assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     with pytest.raises(slots.SlotChanged, match="busy"):
-        slots.append(slot, JOINED)
+        slot_probe.append(slot, JOINED)
     assert broker.shm.process(1).locked_slot == slot + 1
     os.kill(pid, signal.SIGKILL)
     assert broker.reap(pid, 1) == -signal.SIGKILL
-    assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
+    assert slot_probe.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
     assert slot_facts.describe(slot).lock_recoveries == 1
     check(broker, slot, tmp_path)
 
@@ -509,13 +510,13 @@ def test_a_death_amid_a_flush_leaves_it_to_the_next(
 ) -> None:
     slot = begun(broker)
     flushing.flush(slot)
-    slots.append(slot, JOINED)
+    slot_probe.append(slot, JOINED)
     broker.die(lambda: flushing.flush(slot, whole), point)
     before = slot_facts.describe(slot)
     assert before.flushed_offset == (11 if point == FaultPoint.FLUSH_ADVANCED else 4)
     assert flushing.flush(slot) is (point != FaultPoint.FLUSH_ADVANCED)
     assert slot_facts.describe(slot).flushed_offset == 11
-    flushing.settle(slot)
+    flush_probe.settle(slot)
     check(broker, slot, tmp_path)
 
 
@@ -525,11 +526,11 @@ def test_a_death_amid_a_flush_shows_consumers_nothing_that_is_not_synced(
     broker: OneBroker, tmp_path: Path, point: FaultPoint, rolled: bool
 ) -> None:
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL, flush_messages=1)
-    slots.append(slot, ACKNOWLEDGED)
+    slot_probe.append(slot, ACKNOWLEDGED)
     flushing.flush(slot)
-    slots.append(slot, JOINED)
+    slot_probe.append(slot, JOINED)
     if rolled:
-        slots.roll(slot)
+        slot_probe.roll(slot)
     broker.die(lambda: flushing.flush(slot), point)
     seen = slot_facts.describe(slot).high_watermark
     assert seen == (4 if point in FLUSH[:2] else 11)
@@ -540,7 +541,7 @@ def test_a_death_amid_a_flush_shows_consumers_nothing_that_is_not_synced(
     flushing.flush(slot)
     state = slot_facts.describe(slot)
     assert (state.high_watermark, state.last_stable_offset, state.flushed_offset) == (11, 11, 11)
-    slots.append(slot, [numbered(8)])
+    slot_probe.append(slot, [numbered(8)])
     assert slot_facts.describe(slot).high_watermark == 11
     flushing.flush(slot)
     assert slot_facts.describe(slot).high_watermark == 13
@@ -554,16 +555,16 @@ def test_an_append_killed_anywhere_shows_consumers_nothing_that_is_not_synced(
     broker: OneBroker, tmp_path: Path, point: FaultPoint, countdown: int
 ) -> None:
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL, flush_messages=1)
-    slots.append(slot, ACKNOWLEDGED)
+    slot_probe.append(slot, ACKNOWLEDGED)
     flushing.flush(slot)
-    broker.die(lambda: slots.append(slot, JOINED), point, countdown=countdown)
+    broker.die(lambda: slot_probe.append(slot, JOINED), point, countdown=countdown)
     slot_upkeep.recover_dead()
     state = slot_facts.describe(slot)
     assert (state.log_end_offset, state.high_watermark, state.last_stable_offset) == (11, 4, 4)
     assert flushing.flush_due() == [slot]  # by which the cleaner has it synced if nobody else does
     flushing.flush(slot)
     assert slot_facts.describe(slot).high_watermark == 11
-    assert slots.append(slot, [JOINED[0]]) == [(0, 4, True)]
+    assert slot_probe.append(slot, [JOINED[0]]) == [(0, 4, True)]
     check(broker, slot, tmp_path)
 
 
@@ -575,7 +576,7 @@ def test_an_append_killed_anywhere_shows_consumers_nothing_that_is_not_synced(
 )
 def test_the_last_stable_offset_follows_a_death_without_another_append(broker: OneBroker, point: FaultPoint) -> None:
     slot, idle = begun(broker), broker.create("idle")
-    broker.die(lambda: slots.append(slot, JOINED), point)
+    broker.die(lambda: slot_probe.append(slot, JOINED), point)
     slot_upkeep.recover_dead()
     state = slot_facts.describe(slot)
     assert (state.high_watermark, state.last_stable_offset, state.lock_recoveries) == (11, 11, 1)
@@ -584,7 +585,7 @@ def test_the_last_stable_offset_follows_a_death_without_another_append(broker: O
 
 def test_a_high_watermark_killed_before_the_last_stable_offset_is_followed_by_it(broker: OneBroker) -> None:
     slot = broker.create(alone=False)
-    slots.append(slot, ACKNOWLEDGED)
+    slot_probe.append(slot, ACKNOWLEDGED)
     broker.die(lambda: slots.raise_high_watermark(slot, 2), FaultPoint.HIGH_WATERMARK_PUBLISHED)
     assert slot_facts.describe(slot).last_stable_offset == 0
     slot_upkeep.recover_dead()
@@ -596,7 +597,7 @@ def test_a_lock_whose_owner_lives_is_left_to_it(broker: OneBroker) -> None:
     reading, writing = os.pipe()
 
     def hold() -> None:
-        slots.lock_and_hold(slot)
+        lock_probe.lock_and_hold(slot)
         os.write(writing, b"!")
         signal.pause()
 
@@ -618,7 +619,7 @@ def test_a_reader_of_committed_records_is_woken_after_a_death_in_a_log_that_is_i
         wire.send(fetch_request([("idle", 0, 0)], wait_ms=600_000, isolation_level=1), fetch.API_KEY, 12)
         worker.turn()
         assert nothing_came(wire)
-        worker.broker.die(lambda: slots.append(slot, [ACKNOWLEDGED[0]]), FaultPoint.APPEND_COMMITTED)
+        worker.broker.die(lambda: slot_probe.append(slot, [ACKNOWLEDGED[0]]), FaultPoint.APPEND_COMMITTED)
         worker.turn()
         assert nothing_came(wire)
         assert worker.broker.shm.take_full_look()

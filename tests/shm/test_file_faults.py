@@ -15,6 +15,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState, SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
+from odradek._ext.testing import fault_points, flush_probe, slot_probe
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch, numbered
@@ -31,12 +32,12 @@ def begun(broker: OneBroker, topic: str) -> int:
     """A partition with two segments, acknowledged batches in each, and a producer with an open transaction."""
     slot = broker.create(topic, index_interval_bytes=SMALL_INTERVAL)
     for sequence in (0, 2):
-        slots.append(slot, [numbered(sequence)])
-    slots.roll(slot)
-    slots.append(
+        slot_probe.append(slot, [numbered(sequence)])
+    slot_probe.roll(slot)
+    slot_probe.append(
         slot, [batch(1, timestamp=1500, producer_id=9, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)]
     )
-    slots.append(slot, [numbered(4)])
+    slot_probe.append(slot, [numbered(4)])
     return slot
 
 
@@ -44,18 +45,18 @@ BEGUN_END = 7
 
 
 def append(broker: OneBroker, slot: int) -> None:
-    slots.append(slot, [numbered(6), numbered(8)])
+    slot_probe.append(slot, [numbered(6), numbered(8)])
 
 
 def abort(broker: OneBroker, slot: int) -> None:
     marker = build_end_marker(
         ABORT, base_offset=7, producer_id=9, producer_epoch=0, coordinator_epoch=1, timestamp=1600
     )
-    slots.append(slot, [marker])
+    slot_probe.append(slot, [marker])
 
 
 def roll(broker: OneBroker, slot: int) -> None:
-    slots.roll(slot)
+    slot_probe.roll(slot)
 
 
 def flush(broker: OneBroker, slot: int) -> None:
@@ -67,7 +68,7 @@ def snapshot(broker: OneBroker, slot: int) -> None:
 
 
 def settle(broker: OneBroker, slot: int) -> None:
-    flushing.settle(slot)
+    flush_probe.settle(slot)
 
 
 def lead(broker: OneBroker, slot: int) -> None:
@@ -128,7 +129,7 @@ def failing(broker: OneBroker, name: str, slot: int, number: int, n: int, times:
         broker.obey(slot, 1)
     take_failures()
     said = []
-    broker.shm.arm_file_fault(number, n, times, CHANGES)
+    fault_points.arm_file_fault(number, n, times, CHANGES)
     try:
         WORKS[name](broker, slot)
     except OSError as error:
@@ -136,7 +137,7 @@ def failing(broker: OneBroker, name: str, slot: int, number: int, n: int, times:
     except slots.SlotChanged:
         pass  # the data path's answer; the file is among the failures
     finally:
-        broker.shm.arm_file_fault(0)
+        fault_points.arm_file_fault(0)
     return said + take_failures()
 
 
@@ -144,9 +145,9 @@ def calls_of(broker: OneBroker, name: str, work: Work) -> int:
     slot = begun(broker, f"{name}-counted-{broker.shm.slots_used}")
     if name == "truncate":
         broker.obey(slot, 1)
-    broker.shm.arm_file_fault(0, kinds=CHANGES)
+    fault_points.arm_file_fault(0, kinds=CHANGES)
     work(broker, slot)
-    return int(broker.shm.file_calls)
+    return int(fault_points.file_calls())
 
 
 def free_again(broker: OneBroker) -> None:
@@ -195,7 +196,7 @@ def test_a_full_disk_at_any_call_loses_nothing_and_is_a_state(
         else:
             assert kept[:4] == [0, 2, 0, 4], where
             assert name != "append" or kept[4:] == [6, 8], where
-            slots.append(slot, [batch()])
+            slot_probe.append(slot, [batch()])
         check_files(broker, slot, tmp_path / "copy")
 
 
@@ -215,7 +216,7 @@ def test_a_failing_device_at_any_call_takes_the_directory_offline_and_loses_noth
         for one in (slot, other):
             assert slots.state_of(one) == SlotState.SLOT_OFFLINE, where
             with pytest.raises(slots.SlotChanged, match="offline"):
-                slots.append(one, [batch()])
+                slot_probe.append(one, [batch()])
         assert slot_life.fail_log_dir(0) >= 1, where
         loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=SMALL_INTERVAL)
         assert loaded.log_end_offset >= (5 if name == "truncate" else BEGUN_END), where
@@ -238,7 +239,7 @@ def test_loading_that_fails_at_any_call_may_be_repeated(broker: OneBroker, tmp_p
         log.write_bytes(torn)
         for index in path.glob("*index"):
             index.unlink()
-        broker.shm.arm_file_fault(number if count is not None else 0, n, 1, CHANGES)
+        fault_points.arm_file_fault(number if count is not None else 0, n, 1, CHANGES)
         try:
             fill(broker, slot)
         except OSError as error:
@@ -246,8 +247,8 @@ def test_loading_that_fails_at_any_call_may_be_repeated(broker: OneBroker, tmp_p
             expected = SlotState.SLOT_LOADING if number == errno.ENOSPC else SlotState.SLOT_OFFLINE
             assert slots.state_of(slot) in (expected, SlotState.SLOT_OFFLINE)
         if count is None:
-            count, n = int(broker.shm.file_calls), 0
-        broker.shm.arm_file_fault(0)
+            count, n = int(fault_points.file_calls()), 0
+        fault_points.arm_file_fault(0)
         if broker.shm.log_dir_offline(0):
             assert number == errno.EIO
             loaded = broker.reload(slot, tmp_path / "copy")
@@ -272,10 +273,10 @@ def test_reading_that_fails_names_the_file(broker: OneBroker, tmp_path: Path) ->
     slot = begun(broker, "t")
     take_failures()
     broker.obey(slot, 1)
-    broker.shm.arm_file_fault(errno.EIO, 1, 1, int(FileCall.CALL_READ))
+    fault_points.arm_file_fault(errno.EIO, 1, 1, int(FileCall.CALL_READ))
     with pytest.raises(slots.SlotChanged, match="i/o error"):
         slots.truncate(slot, 5)
-    broker.shm.arm_file_fault(0)
+    fault_points.arm_file_fault(0)
     (line,) = take_failures()
     assert line.startswith(f"read of {broker.table.path(slot)}/") and line.endswith(os.strerror(errno.EIO))
     assert broker.shm.log_dir_offline(0)

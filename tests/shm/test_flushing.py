@@ -13,6 +13,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.layout import SlotState
+from odradek._ext.testing import flush_probe, slot_probe
 from odradek.cleaner import upkeep
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage import file_names
@@ -41,10 +42,10 @@ def recovery_point(broker: OneBroker) -> int:
 
 def test_the_first_flush_of_a_segment_syncs_all_and_the_next_its_records(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(3)])
+    slot_probe.append(slot, [batch(3)])
     assert flushing.flush(slot)
     assert state(slot, "flushed_offset", "synced_base", "synced_end", "flushes") == (3, 0, 3, 1)
-    slots.append(slot, [batch(2)])
+    slot_probe.append(slot, [batch(2)])
     assert flushing.flush(slot)
     assert state(slot, "flushed_offset", "synced_base", "synced_end", "flushes") == (5, 0, 3, 2)
     assert not flushing.flush(slot)
@@ -54,12 +55,12 @@ def test_the_first_flush_of_a_segment_syncs_all_and_the_next_its_records(broker:
 
 def test_the_recovery_point_stays_where_indexes_are_not_synced(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(3)])
+    slot_probe.append(slot, [batch(3)])
     flushing.flush(slot)
-    slots.append(slot, [batch(2)])
+    slot_probe.append(slot, [batch(2)])
     flushing.flush(slot)
     assert recovery_point(broker) == 5
-    slots.roll(slot)  # the segment at 0 is closed, its records are synced and its indexes are not
+    slot_probe.roll(slot)  # the segment at 0 is closed, its records are synced and its indexes are not
     assert state(slot, "flushed_offset", "segment_base") == (5, 5)
     assert recovery_point(broker) == 0
     assert flushing.rolled_since_flush() == [slot]
@@ -70,10 +71,10 @@ def test_the_recovery_point_stays_where_indexes_are_not_synced(broker: OneBroker
 
 def test_a_roll_makes_the_next_flush_a_whole_one(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(3)])
+    slot_probe.append(slot, [batch(3)])
     flushing.flush(slot)
-    slots.roll(slot)
-    slots.append(slot, [batch(1)])
+    slot_probe.roll(slot)
+    slot_probe.append(slot, [batch(1)])
     flushing.flush(slot)
     assert state(slot, "flushed_offset", "synced_base", "synced_end") == (4, 3, 4)
 
@@ -81,7 +82,7 @@ def test_a_roll_makes_the_next_flush_a_whole_one(broker: OneBroker) -> None:
 def test_a_truncation_invalidates_synced_offsets(broker: OneBroker) -> None:
     slot = broker.create()
     for _ in range(3):
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
     flushing.flush(slot)
     broker.obey(slot, 1)
     slots.truncate(slot, 2)
@@ -93,10 +94,10 @@ def test_a_truncation_invalidates_synced_offsets(broker: OneBroker) -> None:
 def test_an_ordered_stop_syncs_the_indexes_of_a_log_whose_records_are_synced(broker: OneBroker) -> None:
     slot = broker.create()
     for _ in range(2):
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
         flushing.flush(slot)
     assert flushing.to_close() == [slot]
-    flushing.settle(slot)
+    flush_probe.settle(slot)
     assert flushing.to_close() == []
     assert state(slot, "synced_end", "flushed_offset") == (4, 4)
 
@@ -106,7 +107,7 @@ def test_many_logs_are_synced_together(broker: OneBroker, all_from: int) -> None
     made = [broker.create("t", number) for number in range(50)]
     beats = []
     for slot in made:
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
     assert flushing.flush_many(made, all_from=all_from, beat=lambda: beats.append(1)) == []
     assert {state(slot, "flushed_offset", "synced_base", "synced_end", "flushes") for slot in made} == {(2, 0, 2, 1)}
     assert flushing.flush_many(made, all_from=all_from) == []
@@ -116,7 +117,7 @@ def test_many_logs_are_synced_together(broker: OneBroker, all_from: int) -> None
 def test_one_deleted_log_of_many_fails_alone(broker: OneBroker) -> None:
     gone, sound = (broker.create(name) for name in ("gone", "sound"))
     for slot in (gone, sound):
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
     (broker.table.path(gone) / f"{0:020d}.log").unlink()
     failed = flushing.flush_many([gone, sound], all_from=1000)
     assert [slot for slot, _ in failed] == [gone]
@@ -144,7 +145,7 @@ def test_logs_are_synced_or_reported_with_too_few_threads(
 ) -> None:
     gone, *sound = (broker.create("t", number) for number in range(8))
     for slot in (gone, *sound):
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
     (broker.table.path(gone) / f"{0:020d}.log").unlink()
     monkeypatch.setattr(FewThreads, "left", threads)
     monkeypatch.setattr(threading, "Thread", FewThreads)
@@ -157,17 +158,17 @@ def test_logs_are_synced_or_reported_with_too_few_threads(
 
 def test_a_flusher_without_a_thread_fails_no_request(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = broker.create(flush_messages=1)
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     flusher = Flusher()
     monkeypatch.setattr(FewThreads, "left", 0)
     monkeypatch.setattr(threading, "Thread", FewThreads)
     for _ in range(10):
         flusher.ask(slot)
-    assert (flusher.thread_count, state(slot, "flushed_offset")) == (0, (0,))
+    assert (flush_probe.thread_count(flusher), state(slot, "flushed_offset")) == (0, (0,))
     assert flushing.flush_due() == [slot]  # as the cleaner sees it
     monkeypatch.undo()
     flusher.ask(slot)
-    assert flusher.thread_count == 1
+    assert flush_probe.thread_count(flusher) == 1
     flusher.close()
     assert state(slot, "flushed_offset") == (1,)
 
@@ -177,7 +178,7 @@ def test_a_flusher_without_a_thread_fails_no_request(broker: OneBroker, monkeypa
 
 def test_the_high_watermark_of_a_log_with_flush_messages_moves_with_the_flush(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=1)
-    slots.append(slot, [batch(3)])
+    slot_probe.append(slot, [batch(3)])
     assert state(slot, "log_end_offset", "high_watermark", "last_stable_offset") == (3, 0, 0)
     assert slots.awaits_flush(slot)
     flushing.flush(slot)
@@ -188,17 +189,17 @@ def test_the_high_watermark_of_a_log_with_flush_messages_moves_with_the_flush(br
 def test_only_an_append_that_reaches_flush_messages_holds_the_high_watermark_back(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=3)
     for end, seen in ((1, 1), (2, 2), (3, 2), (4, 2)):
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
         assert state(slot, "log_end_offset", "high_watermark") == (end, seen)
     flushing.flush(slot)
     assert state(slot, "high_watermark") == (4,)
-    slots.append(slot, [batch(2)])
+    slot_probe.append(slot, [batch(2)])
     assert state(slot, "high_watermark") == (6,)
 
 
 def test_reducing_flush_messages_moves_the_high_watermark(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=1)
-    slots.append(slot, [batch(3)])
+    slot_probe.append(slot, [batch(3)])
     broker.table.configure(slot, {"flush_messages": 3})
     assert state(slot, "high_watermark") == (0,)
     broker.table.configure(slot, {"flush_messages": 4})
@@ -210,7 +211,7 @@ def test_reducing_flush_messages_moves_the_high_watermark(broker: OneBroker) -> 
 @pytest.mark.parametrize(("alone", "seen"), [(True, 2), (False, 2)])
 def test_the_high_watermark_of_a_new_leader_is_its_synced_end(broker: OneBroker, alone: bool, seen: int) -> None:
     slot = broker.create(flush_messages=1)
-    slots.append(slot, [batch(2)])
+    slot_probe.append(slot, [batch(2)])
     flushing.flush(slot)
     broker.obey(slot, 1)
     assert slots.follow(slot, batch(3, base_offset=2, partition_leader_epoch=1), 0) == 5
@@ -226,7 +227,7 @@ def test_the_high_watermark_of_a_new_leader_is_its_synced_end(broker: OneBroker,
 def test_a_flush_that_rolls_were_quicker_than_shows_its_end(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=1, segment_bytes=len(batch(2)) + 1)
     for _ in range(4):
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
     assert state(slot, "segment_base", "high_watermark") == (6, 0)
     flushing.flush(slot)
     assert state(slot, "high_watermark", "high_watermark_base", "high_watermark_position") == (8, 6, len(batch(2)))
@@ -234,13 +235,13 @@ def test_a_flush_that_rolls_were_quicker_than_shows_its_end(broker: OneBroker) -
 
 def test_a_flush_that_moves_nothing_wakes_a_process_whose_request_it_may_have_dropped(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=1)
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     flushing.flush(slot)
     slots.await_committed(slot)
     assert broker.shm.take_ready() == []
     assert flushing.flush(slot, True)
     assert broker.shm.take_ready() == [slot]
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     slots.await_committed(slot)
     flushing.flush(slot)
     assert broker.shm.take_ready() == [slot]
@@ -249,7 +250,7 @@ def test_a_flush_that_moves_nothing_wakes_a_process_whose_request_it_may_have_dr
 def test_a_log_that_is_recovered_is_synced_before_consumers_see_its_end(broker: OneBroker) -> None:
     slot = broker.create(flush_messages=1)
     for count in (2, 3):
-        slots.append(slot, [batch(count)])
+        slot_probe.append(slot, [batch(count)])
     shutil.copytree(broker.table.path(slot), broker.path / "t-1")
     for partition, flush_messages, flushed in ((1, 1, 5), (2, 4, 2)):
         shutil.copytree(broker.table.path(slot), broker.path / f"t-{partition}", dirs_exist_ok=True)
@@ -260,7 +261,7 @@ def test_a_log_that_is_recovered_is_synced_before_consumers_see_its_end(broker: 
 
 def test_a_failed_directory_is_not_synced_again(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     broker.shm.set_log_dir_offline(0)
     with pytest.raises(OSError, match="Input/output error"):
         flushing.flush(slot)
@@ -270,12 +271,12 @@ def test_a_failed_directory_is_not_synced_again(broker: OneBroker) -> None:
 def test_a_flusher_starts_threads_on_demand_and_completes_its_requests(broker: OneBroker) -> None:
     made = [broker.create("t", number, flush_messages=1) for number in range(40)]
     for slot in made:
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
     flusher = Flusher()
-    assert flusher.thread_count == 0
+    assert flush_probe.thread_count(flusher) == 0
     for slot in made:
         flusher.ask(slot)
-    assert 1 <= flusher.thread_count <= 4
+    assert 1 <= flush_probe.thread_count(flusher) <= 4
     flusher.close()
     assert {state(slot, "flushed_offset") for slot in made} == {(1,)}
 
@@ -287,7 +288,7 @@ def in_directory(broker: OneBroker, table: PartitionTable, log_dir: int, partiti
         partition_epoch=0, settings=SETTINGS | {"flush_messages": 1},
     )  # fmt: skip
     table.open(slot)
-    assert slots.append(slot, [batch()])[0][0] == 0
+    assert slot_probe.append(slot, [batch()])[0][0] == 0
     return slot
 
 
@@ -311,7 +312,7 @@ def test_each_log_directory_has_a_thread_even_if_others_hang(tmp_path: Path) -> 
         flusher = Flusher()
         for slot in hanging + quick:
             flusher.ask(slot)
-        assert flusher.thread_count == 20
+        assert flush_probe.thread_count(flusher) == 20
         until(
             lambda: {state(slot, "flushed_offset") for slot in quick} == {(1,)}, "the last directory's logs are synced"
         )

@@ -15,6 +15,7 @@ from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
+from odradek._ext.testing import slot_probe, storage_probe
 from odradek.cleaner.compaction import Compaction
 from odradek.cleaner.gap_limits import GapLimits
 from odradek.shm.checkpoints import write_checkpoints
@@ -96,7 +97,7 @@ def test_a_pass_is_preceded_by_a_sync_and_by_the_limit(broker: OneBroker, monkey
 def test_a_limit_beyond_what_is_on_the_device_is_refused(broker: OneBroker) -> None:
     """The caller may have looked at the log while a truncation was under way."""
     slot = broker.create()
-    slots.append(slot, [batch(), batch()])
+    slot_probe.append(slot, [batch(), batch()])
     facts = slot_facts.of_open_log(slot)
     assert facts is not None
     known = {"incarnation": facts.incarnation, "truncations": facts.truncations}
@@ -110,7 +111,7 @@ def test_a_limit_beyond_what_is_on_the_device_is_refused(broker: OneBroker) -> N
 
 def test_the_limit_of_a_partition_that_was_deleted_meanwhile_is_not_raised(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(2)])
+    slot_probe.append(slot, [batch(2)])
     flushing.flush(slot, whole=True)
     facts = slot_facts.of_open_log(slot)
     assert facts is not None
@@ -126,7 +127,7 @@ def test_gaps_of_compaction_are_kept_whatever_the_policy_is_by_now(
 ) -> None:
     log = compacted_log(broker)
     broker.table.configure(log.slot, {"compact": compact, "delete_": 1 - compact})
-    slots.append(log.slot, [batch()])
+    slot_probe.append(log.slot, [batch()])
     assert after_power_loss(log, tmp_path / "copy").log_end_offset == 9
 
 
@@ -134,12 +135,12 @@ def test_gaps_of_compaction_are_kept_whatever_the_policy_is_by_now(
 def test_a_gap_after_the_compacted_part_ends_the_log(broker: OneBroker, tmp_path: Path, whole: bool) -> None:
     log = compacted_log(broker)
     for _ in range(3):
-        slots.append(log.slot, [batch()])
+        slot_probe.append(log.slot, [batch()])
         log.roll()
     assert log.bases()[-4:] == [8, 9, 10, 11]
     loaded = after_power_loss(log, tmp_path / "copy", 9, whole=whole)
     assert loaded.log_end_offset == 9
-    assert [base for base in loaded.segment_base_offsets if base > 9] == []
+    assert [base for base in storage_probe.segment_base_offsets(loaded) if base > 9] == []
     assert any("are missing" in event.message or "removed segment" in event.message for event in loaded.events)
 
 
@@ -187,14 +188,14 @@ def test_a_log_of_an_older_version_or_of_kafka_keeps_its_gaps_and_gets_a_limit(
     slot, state = reopened(broker, log, cleaner_offset, 8)
     assert state.gap_limit == ANY_GAP
     path = broker.path / "u-0"
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     GapLimits(broker.shm, [broker.path]).run()
     assert slot_facts.describe(slot).gap_limit == read_gap_limit(path) == 9
     assert slot_facts.describe(slot).flushed_offset == 9, "what is below the limit is on the device"
-    slots.roll(slot)
-    slots.append(slot, [batch()])
-    slots.roll(slot)
-    slots.append(slot, [batch()])
+    slot_probe.roll(slot)
+    slot_probe.append(slot, [batch()])
+    slot_probe.roll(slot)
+    slot_probe.append(slot, [batch()])
     copy = tmp_path / "copy"
     shutil.copytree(path, copy)
     (copy / f"{9:020d}.log").write_bytes(b"")
@@ -206,8 +207,8 @@ def test_a_log_without_a_limit_is_not_compacted(broker: OneBroker) -> None:
     (log.path / GAPS_CHECKPOINT).unlink()
     slot, _ = reopened(broker, log, 3, 8)
     broker.table.configure(slot, {"compact": 1})
-    slots.append(slot, [batch()])
-    slots.roll(slot)
+    slot_probe.append(slot, [batch()])
+    slot_probe.roll(slot)
     made = compaction(broker)
     assert made.choose(5000) is None
     GapLimits(broker.shm, [broker.path]).run()
@@ -225,7 +226,7 @@ def test_a_cleaner_offset_beyond_the_log_end_is_lowered_before_the_log_grows_pas
     GapLimits(broker.shm, [broker.path]).run()
     assert read_offset_checkpoint(path) == {("t", 0): 8, ("gone", 0): 50}
     for _ in range(2):
-        slots.append(log.slot, [batch()])
+        slot_probe.append(log.slot, [batch()])
         log.roll()
     write_offset_checkpoint(path, {("t", 0): 50})
     chosen = compaction(broker).choose(5000)
@@ -278,7 +279,7 @@ def test_a_truncation_lowers_the_limit_with_the_log(broker: OneBroker, tmp_path:
     assert slot_facts.describe(slot).gap_limit == read_gap_limit(path) == 7
     for offset in (7, 8, 9):
         slots.follow(slot, batch(1, base_offset=offset), 0)
-        slots.roll(slot)
+        slot_probe.roll(slot)
     copy = tmp_path / "copy"
     shutil.copytree(path, copy)
     (copy / f"{8:020d}.log").write_bytes(b"")
@@ -307,7 +308,7 @@ def test_a_truncation_inside_a_batch_leaves_no_gap(
     slot = following(broker)
     slots.follow(slot, batch(3) + batch(2, base_offset=3) + batch(2, base_offset=7), 0)
     if rolled:
-        slots.roll(slot)
+        slot_probe.roll(slot)
     slots.truncate(slot, offset)
     assert slot_facts.describe(slot).log_end_offset == end
     slots.follow(slot, batch(1, base_offset=end), 0)
@@ -323,7 +324,7 @@ def synced_follower(broker: OneBroker) -> int:
     slot = following(broker)
     for offset in range(0, 40, 10):
         slots.follow(slot, batch(10, base_offset=offset), 0)
-        slots.roll(slot)
+        slot_probe.roll(slot)
     flushing.flush(slot, whole=True)
     write_checkpoints(broker.shm, [broker.path])
     assert read_offset_checkpoint(broker.path / RECOVERY_POINT_CHECKPOINT) == {("t", 0): 40}
@@ -369,9 +370,9 @@ def test_a_start_between_a_truncation_and_its_checkpoint_ignores_the_recovery_po
 def test_the_sync_of_a_log_covers_its_epochs_and_its_limit(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """An append does not wait for the device because an epoch begins; the recovery point waits."""
     slot = broker.create()
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     broker.lead(slot, 3)
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     path = broker.table.path(slot)
     assert read_leader_epochs(path / "leader-epoch-checkpoint") == [(0, 0), (3, 1)]
     write_gap_limit(path, 1)

@@ -7,8 +7,8 @@ import pytest
 
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import slots
 from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.testing import slot_probe
 from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
@@ -48,7 +48,7 @@ def led_thrice(broker: OneBroker) -> int:
     for epoch in (0, 2, 5):
         if epoch:
             broker.lead(slot, epoch)
-        slots.append(slot, [batch(10)])
+        slot_probe.append(slot, [batch(10)])
     assert written(broker, slot) == EPOCHS
     return slot
 
@@ -62,7 +62,10 @@ def written(broker: OneBroker, slot: int) -> list[tuple[int, int]]:
 
 
 def advance(slot: int, offset: int) -> None:
-    assert log_start.advance(slot, offset, incarnation=slots.incarnation_of(slot)) == (AppendResult.APPEND_OK, offset)
+    assert log_start.advance(slot, offset, incarnation=slot_probe.incarnation_of(slot)) == (
+        AppendResult.APPEND_OK,
+        offset,
+    )
 
 
 def test_epochs_that_end_before_the_log_start_leave_the_file(broker):
@@ -86,7 +89,7 @@ def test_the_next_epoch_follows_the_remaining_ones(broker):
     advance(slot, 12)
     LeaderEpochs(broker.shm, [broker.path]).run()
     broker.lead(slot, 7)
-    slots.append(slot, [batch(10)])
+    slot_probe.append(slot, [batch(10)])
     assert written(broker, slot) == [(2, 12), (5, 20), (7, 30)]
 
 
@@ -95,7 +98,7 @@ def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):
     facts = slot_facts.of_open_log(slot)
     write_leader_epochs(broker.table.path(slot) / NEW_FILE, [(5, 20)])
     broker.lead(slot, 7)
-    slots.append(slot, [batch(10)])
+    slot_probe.append(slot, [batch(10)])
     told = log_start.put_epochs(
         slot,
         NEW_FILE.encode(),

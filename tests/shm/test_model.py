@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
 from odradek._ext.shm.layout import Role
+from odradek._ext.testing import slot_probe
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.model import EPOCHS_KEPT, NEVER, SEQUENCES, Model
 from tests.shm.one_broker import OneBroker, batch
@@ -91,13 +92,13 @@ class Pair:
     def append(self, items: list[tuple[int | None, str, int, int]]) -> None:
         if not self.leads:
             with pytest.raises(slots.SlotChanged, match="not leader"):
-                slots.append(self.slot, [batch()])
+                slot_probe.append(self.slot, [batch()])
             return
         batches = [self.item(*item) for item in items]
         # The same batch twice in one write, and one that continues another of the same write.
         batches.append(batches[0])
         expected = [self.model.append(data) for data in batches]
-        assert slots.append(self.slot, batches) == expected
+        assert slot_probe.append(self.slot, batches) == expected
         if self.alone:
             self.appended_alone()
 
@@ -161,7 +162,7 @@ class Pair:
         slots.truncate(self.slot, offset)
         self.model.truncate(offset)
         # Of a producer that comes from a snapshot only the last batch before it is known.
-        shown = slots.producers(self.slot)
+        shown = slot_probe.producers(self.slot)
         for number, known in self.model.producers.items():
             _, batches = shown[number]
             assert batches == known.batches[: len(batches)]
@@ -174,7 +175,7 @@ class Pair:
         self.model.high_watermark = max(self.model.high_watermark, watermark)
 
     def roll(self) -> None:
-        slots.roll(self.slot)
+        slot_probe.roll(self.slot)
 
     def flush(self, whole: bool) -> None:
         flushing.flush(self.slot, whole)
@@ -212,7 +213,7 @@ class Pair:
         assert found.epochs == model.epochs[-EPOCHS_KEPT:]
         assert found.role == (Role.ROLE_LEADER if self.leads else Role.ROLE_FOLLOWER)
         assert found.applied_position == found.size
-        assert slots.producers(self.slot) == model.producers_shown()
+        assert slot_probe.producers(self.slot) == model.producers_shown()
         assert self.broker.log_bytes(self.slot) == b"".join(model.log)
         self.check_files(found)
 

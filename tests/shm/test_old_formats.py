@@ -8,6 +8,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep, slots, snapshot_publishing
+from odradek._ext.testing import slot_probe
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.lookup import find_timestamp
 from tests.shm.one_broker import OneBroker, batch
@@ -99,7 +100,7 @@ def test_a_truncation_cuts_between_old_messages(
 def test_the_new_leader_appends_format_v2_after_old_messages(broker: OneBroker) -> None:
     slot = followed(broker, SETS[:4])
     broker.lead(slot, 2)
-    assert slots.append(slot, [batch(2, timestamp=START + 30)]) == [(0, 7, False)]
+    assert slot_probe.append(slot, [batch(2, timestamp=START + 30)]) == [(0, 7, False)]
     assert slot_facts.describe(slot).epochs == [BEFORE, (2, 7)]
     path = broker.table.path(slot)
     opened = [os.open(path / f"{0:020d}{kind}", os.O_RDONLY) for kind in (".log", ".index", ".timeindex")]
@@ -131,7 +132,7 @@ class TestProducersAfterATruncation:
         for number in range(300):
             slots.follow(slot, producer(number % 100, number // 100, number), 0)
             if number in (99, 199):
-                slots.roll(slot)
+                slot_probe.roll(slot)
         snapshot_publishing.publish()
         return slot
 
@@ -142,7 +143,7 @@ class TestProducersAfterATruncation:
         self.rot(broker, slot, 0)
         self.rot(broker, slot, 100)
         slots.truncate(slot, 250)
-        shown = slots.producers(slot)
+        shown = slot_probe.producers(slot)
         assert shown[0] == (0, [(2, 2, 200, 200), (1, 1, 100, 100)])
         assert shown[49] == (0, [(2, 2, 249, 249), (1, 1, 149, 149)])
         assert shown[50] == (0, [(1, 1, 150, 150)])
@@ -153,7 +154,9 @@ class TestProducersAfterATruncation:
         for base in (0, 100):
             self.rot(broker, slot, base)
         slots.truncate(slot, 200)
-        assert slots.producers(slot) == {number: (0, [(1, 1, 100 + number, 100 + number)]) for number in range(100)}
+        assert slot_probe.producers(slot) == {
+            number: (0, [(1, 1, 100 + number, 100 + number)]) for number in range(100)
+        }
 
     @pytest.mark.parametrize("damage", [b"", b"\0" * 56, None])
     def test_a_corrupt_snapshot_is_skipped(self, broker: OneBroker, slot: int, damage: bytes | None) -> None:
@@ -162,13 +165,13 @@ class TestProducersAfterATruncation:
         snapshot.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage is None else damage)
         self.rot(broker, slot, 0)
         slots.truncate(slot, 250)
-        assert slots.producers(slot)[0] == (0, [(2, 2, 200, 200), (1, 1, 100, 100), (0, 0, 0, 0)])
+        assert slot_probe.producers(slot)[0] == (0, [(2, 2, 200, 200), (1, 1, 100, 100), (0, 0, 0, 0)])
 
     def test_without_a_snapshot_the_whole_log_is_read(self, broker: OneBroker, slot: int) -> None:
         for path in broker.table.path(slot).glob("*.snapshot"):
             path.unlink()
         slots.truncate(slot, 250)
-        assert slots.producers(slot)[50] == (0, [(1, 1, 150, 150), (0, 0, 50, 50)])
+        assert slot_probe.producers(slot)[50] == (0, [(1, 1, 150, 150), (0, 0, 50, 50)])
 
     def test_a_snapshot_between_the_segment_and_the_cut_counts(self, broker: OneBroker, slot: int) -> None:
         slot_upkeep.snapshot(slot)
@@ -178,9 +181,9 @@ class TestProducersAfterATruncation:
             slots.follow(slot, producer(number, 0, number), 0)
         slots.truncate(slot, 305)
         assert (broker.table.path(slot) / f"{300:020d}.snapshot").exists()
-        shown = slots.producers(slot)
+        shown = slot_probe.producers(slot)
         assert shown[99] == (0, [(2, 2, 299, 299)])
         assert set(shown) == {*range(100), *range(300, 305)}
         slots.truncate(slot, 299)
         assert not (broker.table.path(slot) / f"{300:020d}.snapshot").exists()
-        assert slots.producers(slot)[99] == (0, [(1, 1, 199, 199)])
+        assert slot_probe.producers(slot)[99] == (0, [(1, 1, 199, 199)])

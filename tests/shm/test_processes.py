@@ -13,6 +13,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
+from odradek._ext.testing import slot_probe
 from odradek.storage.batch import read_batches
 from tests.shm.one_broker import OneBroker, batch
 
@@ -42,7 +43,7 @@ def test_appends_of_several_processes_interleave_without_gap(broker: OneBroker, 
             ]
             while True:
                 try:
-                    answers = slots.append(slot, items)
+                    answers = slot_probe.append(slot, items)
                     break
                 except slots.SlotChanged as reason:
                     assert str(reason) == "busy"
@@ -103,7 +104,7 @@ def test_many_wake_ups_are_one_event(broker: OneBroker) -> None:
 
 def test_a_death_wakes_every_process_and_releases_the_flusher_word(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     broker.shm.take_full_look()
     assert broker.reap(broker.fork(1, lambda: None), 1) == 0
     assert broker.shm.take_full_look()
@@ -128,15 +129,15 @@ class TestSlots:
                 broker.create("next")
             # All have passed the first deletion now, and none has a newer version than the second's.
             broker.shm.confirm_version(version)
-            old = slots.incarnation_of(made[5])
+            old = slot_probe.incarnation_of(made[5])
             again = broker.create("next")
             assert again == made[5]
-            assert slots.incarnation_of(again) == old + 1
+            assert slot_probe.incarnation_of(again) == old + 1
             with pytest.raises(ValueError, match="slots are in use"):
                 broker.create("later")
             with pytest.raises(slots.SlotChanged, match="stale"):
-                slots.append(again, [batch()], incarnation=old)
-            assert slots.append(again, [batch()]) == [(0, 0, False)]
+                slot_probe.append(again, [batch()], incarnation=old)
+            assert slot_probe.append(again, [batch()]) == [(0, 0, False)]
             assert slot_facts.describe(again).topic == "next"
             for place in (0, 1):
                 broker.be(place)
@@ -224,7 +225,7 @@ def test_a_second_mapping_does_not_append_to_the_first_ones_files(tmp_path: Path
         path.mkdir()
         with OneBroker(path) as broker:
             slot = broker.create()
-            slots.append(slot, [batch()])
+            slot_probe.append(slot, [batch()])
             lengths.append(len(broker.log_bytes(slot)))
             assert slots.state_of(slot) == SlotState.SLOT_ONLINE
     assert lengths[0] == lengths[1] > 0
@@ -237,10 +238,10 @@ def test_another_process_appends_to_the_file_that_a_truncation_made(broker: OneB
     done_read, done_write = os.pipe()
 
     def write_twice() -> None:
-        slots.append(slot, [batch(3, timestamp=1)])
+        slot_probe.append(slot, [batch(3, timestamp=1)])
         os.write(done_write, b"1")
         os.read(read_end, 1)
-        slots.append(slot, [batch(2, timestamp=2)])
+        slot_probe.append(slot, [batch(2, timestamp=2)])
 
     pid = broker.fork(1, write_twice)
     os.read(done_read, 1)
@@ -270,7 +271,7 @@ def test_writers_killed_at_random_lose_and_duplicate_nothing(broker: OneBroker, 
                 for i in range(3)
             ]
             try:
-                answers = slots.append(slot, items)
+                answers = slot_probe.append(slot, items)
             except slots.SlotChanged as reason:
                 assert str(reason) == "busy"
                 continue
@@ -293,7 +294,7 @@ def test_writers_killed_at_random_lose_and_duplicate_nothing(broker: OneBroker, 
             while last := os.read(told_read, 4):
                 acknowledged[place] = int.from_bytes(last, "big")
             os.close(told_read)
-    slots.append(slot, [batch()])  # whoever takes the lock next repairs what the last one left
+    slot_probe.append(slot, [batch()])  # whoever takes the lock next repairs what the last one left
     expected, sequences = 0, dict.fromkeys(places, 0)
     for one in read_batches(broker.log_bytes(slot)):
         assert one.base_offset == expected

@@ -10,8 +10,8 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import owner_counts, slot_upkeep, slots, snapshot_publishing
-from odradek._ext.shm import owners
 from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.testing import producer_memory, slot_probe
 from odradek.storage.producer_snapshot import read_snapshot
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
@@ -46,19 +46,22 @@ def first(producer: int) -> bytes:
 
 def bring(slot: int, owner: int, numbers: range) -> None:
     for number in numbers:
-        assert slots.append(slot, [first(number)], owner=owner)[0][0] == 0
+        assert slot_probe.append(slot, [first(number)], owner=owner)[0][0] == 0
 
 
 def check(broker: OneBroker, slot: int) -> set[int]:
     """Whom the partition knows. Each of them is found, index, lists, counts and arena agree."""
-    known = slots.producers(slot)
+    known = slot_probe.producers(slot)
     assert slot_facts.describe(slot).producer_count == len(known)
     for number, (_, batches) in known.items():
-        assert slots.append(slot, [first(number)], owner=ALICE) == [(0, batches[0][2], True)]
+        assert slot_probe.append(slot, [first(number)], owner=ALICE) == [(0, batches[0][2], True)]
     slot_upkeep.reclaim_arena()
     owner_counts.count_again()
-    found = [owner for index in range(broker.shm.slots_used) for owner, _ in slots.producers_heard(index).values()]
-    assert (owners.producers_of(ALICE), owners.producers_of(BOB)) == (found.count(ALICE), found.count(BOB))
+    found = [owner for index in range(broker.shm.slots_used) for owner, _ in slot_probe.producers_heard(index).values()]
+    assert (producer_memory.producers_of(ALICE), producer_memory.producers_of(BOB)) == (
+        found.count(ALICE),
+        found.count(BOB),
+    )
     return set(known)
 
 
@@ -66,7 +69,7 @@ def check_arena(broker: OneBroker, made: list[int]) -> None:
     """All of the memory comes back, in one piece."""
     for slot in made:
         assert slot_upkeep.expire(slot, 1 << 62) >= 0
-        assert slots.producers(slot) == {}
+        assert slot_probe.producers(slot) == {}
     slot_upkeep.reclaim_arena()
     assert broker.shm.producer_state["used_bytes"] == 0
     slot = broker.create("large")
@@ -120,7 +123,7 @@ def test_an_allocation_killed_anywhere(broker: OneBroker, point: FaultPoint, cou
     broker.die(comings_and_goings, point, countdown=countdown)
     bring(slot, ALICE, range(40))
     assert set(range(40)) <= check(broker, slot)
-    assert set(slots.producers(other)) == set(range(10))
+    assert set(slot_probe.producers(other)) == set(range(10))
     check_arena(broker, [slot, other])
 
 
@@ -138,7 +141,7 @@ def test_a_repair_of_the_arena_may_be_killed_too(broker: OneBroker) -> None:
 def rolled(broker: OneBroker) -> int:
     slot = broker.create()
     bring(slot, ALICE, range(5))
-    slots.roll(slot)
+    slot_probe.roll(slot)
     bring(slot, ALICE, range(5, 8))
     return slot
 
@@ -156,7 +159,7 @@ def test_a_snapshot_is_complete_or_missing_wherever_its_writer_dies(
     slot = rolled(broker)
 
     def roll_and_publish() -> None:
-        slots.roll(slot)
+        slot_probe.roll(slot)
         snapshot_publishing.publish()
 
     broker.die(roll_and_publish, point)
@@ -166,7 +169,7 @@ def test_a_snapshot_is_complete_or_missing_wherever_its_writer_dies(
     assert {one.producer_id for one in loaded.producers} == set(range(8))
     assert not list((tmp_path / "copy").glob("*.tmp"))
     if again:
-        slots.roll(slot)
+        slot_probe.roll(slot)
     assert snapshot_publishing.publish() == {}
     assert snapshot_publishing.pending() == []
     # Without another roll there is none of the one that was killed before its segment was committed.
@@ -185,15 +188,15 @@ def test_a_snapshot_left_incomplete_by_a_death_is_not_renamed(broker: OneBroker)
 
 def test_a_truncation_removes_the_snapshots_after_it(broker: OneBroker) -> None:
     slot = rolled(broker)
-    slots.roll(slot)
+    slot_probe.roll(slot)
     broker.obey(slot, 1)
     truncate: Callable[[], None] = lambda: slots.truncate(slot, 6)  # noqa: E731
     broker.die(truncate, FaultPoint.TRUNCATE_SEGMENTS_REMOVED)
     slots.follow(slot, b"", 0)
     assert snapshot_publishing.publish() == {}
     assert sound(broker, slot) == {}
-    assert {*slots.producers(slot)} == set(range(6))
+    assert {*slot_probe.producers(slot)} == set(range(6))
     slots.follow(slot, batch(base_offset=6, producer_id=9, producer_epoch=0, base_sequence=0), 0)
-    slots.roll(slot)
+    slot_probe.roll(slot)
     assert snapshot_publishing.publish() == {}
     assert sound(broker, slot) == {5: 5, 7: 7}

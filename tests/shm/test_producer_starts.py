@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import flushing, owner_counts, slot_life, slot_upkeep, slots, snapshot_publishing
-from odradek._ext.shm import arena, owners
+from odradek._ext.partition import owner_counts, slot_life, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import flush_probe, lock_probe, producer_memory, slot_probe
 from odradek.cleaner import upkeep
 from odradek.storage.batch import TRANSACTIONAL
 from odradek.storage.producer_snapshot import ProducerState, read_snapshot
@@ -37,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[OneBroker]:
 def bring(slot: int, numbers: range, **fields: int) -> None:
     for start in range(numbers.start, numbers.stop, 50):
         batches = [first(number, **fields) for number in range(start, min(start + 50, numbers.stop))]
-        assert {error for error, *_ in slots.append(slot, batches)} == {0}
+        assert {error for error, *_ in slot_probe.append(slot, batches)} == {0}
 
 
 def start_again(
@@ -55,15 +55,15 @@ class TestABusyArena:
         slot = broker.create()
         bring(slot, range(10))
         repeated = batch(producer_id=3, producer_epoch=0, base_sequence=1)
-        ((error, offset, _),) = slots.append(slot, [repeated])
+        ((error, offset, _),) = slot_probe.append(slot, [repeated])
         assert error == 0
         ready, go = os.pipe(), os.pipe()
 
         def hold() -> None:
-            arena.lock_and_hold()
+            lock_probe.lock_and_hold_arena()
             os.write(ready[1], b"x")
             os.read(go[0], 1)
-            arena.release()
+            lock_probe.release_arena()
 
         child = broker.fork(1, hold)
         os.read(ready[0], 1)
@@ -76,16 +76,16 @@ class TestABusyArena:
         os.write(go[1], b"x")
         loader.join()
         assert broker.reap(child, 1) == 0
-        assert len(slots.producers(slot)) == 10
-        assert slots.append(slot, [repeated]) == [(0, offset, True)]
+        assert len(slot_probe.producers(slot)) == 10
+        assert slot_probe.append(slot, [repeated]) == [(0, offset, True)]
 
     def test_a_loader_that_dies_with_the_mutex_blocks_no_other(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(10))
-        child = broker.fork(1, arena.lock_and_hold)
+        child = broker.fork(1, lock_probe.lock_and_hold_arena)
         assert broker.reap(child, 1) == 0
         assert start_again(broker, slot) == []
-        assert len(slots.producers(slot)) == 10
+        assert len(slot_probe.producers(slot)) == 10
 
 
 class TestOldTimestamps:
@@ -96,8 +96,8 @@ class TestOldTimestamps:
         slot = broker.create()
         bring(slot, range(5), timestamp=timestamp)
         assert start_again(broker, slot, before_ms=A_DAY_AGO) == []
-        assert set(slots.producers(slot)) == set(range(5))
-        assert slots.append(slot, [first(4, timestamp=timestamp)]) == [(0, 4, True)]
+        assert set(slot_probe.producers(slot)) == set(range(5))
+        assert slot_probe.append(slot, [first(4, timestamp=timestamp)]) == [(0, 4, True)]
         assert slot_upkeep.expire(slot, monotonic_ms() - 60_000) == 0
         assert slot_upkeep.expire(slot, monotonic_ms() + 60_000) == 5
 
@@ -107,19 +107,19 @@ class TestOldTimestamps:
     ) -> None:
         slot = broker.create()
         bring(slot, range(5), timestamp=timestamp)
-        flushing.settle(slot)
+        flush_probe.settle(slot)
         assert snapshot_publishing.publish() == {}
         states = read_snapshot(broker.table.path(slot) / f"{5:020d}.snapshot")
         assert all(abs(state.last_timestamp - time.time() * 1000) < 60_000 for state in states)
         assert start_again(broker, slot, clean=True, before_ms=A_DAY_AGO) == []
-        assert set(slots.producers(slot)) == set(range(5))
+        assert set(slot_probe.producers(slot)) == set(range(5))
         assert start_again(broker, slot, clean=True, before_ms=int(time.time() * 1000) + 1000) == []
-        assert slots.producers(slot) == {}
+        assert slot_probe.producers(slot) == {}
 
     def test_with_log_append_time_a_snapshot_keeps_it(self, broker: OneBroker) -> None:
         slot = broker.create(log_append_time=1)
-        slots.append(slot, [first(1)], wall_ms=A_DAY_AGO)
-        slots.roll(slot)
+        slot_probe.append(slot, [first(1)], wall_ms=A_DAY_AGO)
+        slot_probe.roll(slot)
         assert snapshot_publishing.publish() == {}
         (state,) = read_snapshot(broker.table.path(slot) / f"{1:020d}.snapshot")
         assert state.last_timestamp == A_DAY_AGO
@@ -132,7 +132,7 @@ class TestOldTimestamps:
         write_snapshot(path / f"{0:020d}.snapshot", states)
         assert start_again(broker, slot, clean=True) == []
         now = monotonic_ms()
-        heard = {number: ms for number, (_, ms) in slots.producers_heard(slot).items()}
+        heard = {number: ms for number, (_, ms) in slot_probe.producers_heard(slot).items()}
         for number, age in ages.items():
             assert abs(now - heard[number] - max(age, 0)) < 60_000, "a time in the future would never expire"
 
@@ -140,15 +140,15 @@ class TestOldTimestamps:
 def test_producers_of_a_snapshot_that_wrote_again_keep_both(broker: OneBroker) -> None:
     slot = broker.create()
     bring(slot, range(3))
-    slots.roll(slot)
-    slots.append(slot, [batch(producer_id=1, producer_epoch=0, base_sequence=1)])
+    slot_probe.roll(slot)
+    slot_probe.append(slot, [batch(producer_id=1, producer_epoch=0, base_sequence=1)])
     assert snapshot_publishing.publish() == {}
     assert start_again(broker, slot, before_ms=1 << 62) == []
-    assert set(slots.producers(slot)) == {0, 1, 2}  # the recovery began before the snapshot
+    assert set(slot_probe.producers(slot)) == {0, 1, 2}  # the recovery began before the snapshot
     path = broker.table.path(slot)
     loaded = load_log(path, 0, 4, False)
     slot_life.fill(slot, loaded, False, 1 << 62)
-    assert slots.producers(slot) == {1: (0, [(1, 1, 3, 3), (0, 0, 1, 1)])}
+    assert slot_probe.producers(slot) == {1: (0, [(1, 1, 3, 3), (0, 0, 1, 1)])}
 
 
 class TestTooMany:
@@ -175,30 +175,30 @@ class TestTooMany:
             bring(slot, range(3))
         dropped = [loss for slot in flood + honest for loss in start_again(broker, slot)]
         for slot in honest:
-            assert set(slots.producers(slot)) == {0, 1, 2}
+            assert set(slot_probe.producers(slot)) == {0, 1, 2}
         assert dropped
         assert {name.rpartition("-")[0] for name, _ in dropped} == {"flood"}
-        kept = [set(slots.producers(slot)) for slot in flood]
+        kept = [set(slot_probe.producers(slot)) for slot in flood]
         for numbers in kept:
             assert len(numbers) >= 100
             assert numbers == set(range(250 - len(numbers), 250)), "those that wrote the longest ago are dropped first"
         assert broker.shm.producer_state["dropped_at_start"] == sum(number for _, number in dropped)
         assert sum(number for _, number in dropped) == 2500 - sum(map(len, kept))
         # There is room for those who come now.
-        assert slots.append(broker.create("new"), [first(1)], owner=1)[0][0] == 0
+        assert slot_probe.append(broker.create("new"), [first(1)], owner=1)[0][0] == 0
 
     def test_a_log_opened_later_drops_no_producers_of_other_logs(self, broker: OneBroker) -> None:
         flood = self.flooded(broker, 6)
         for slot in flood[:5]:
             assert start_again(broker, slot) == []
-        before = [slots.producers(slot) for slot in flood[:5]]
+        before = [slot_probe.producers(slot) for slot in flood[:5]]
         filling = [broker.create("filling", number) for number in range(120)]
         for slot in filling:
             bring(slot, range(3))
         ((name, number),) = start_again(broker, flood[5], at_start=False)
         assert name == "flood-5"
-        assert number == 250 - len(slots.producers(flood[5])) > 0
-        assert [slots.producers(slot) for slot in flood[:5]] == before
+        assert number == 250 - len(slot_probe.producers(flood[5])) > 0
+        assert [slot_probe.producers(slot) for slot in flood[:5]] == before
 
     def test_open_transactions_are_not_dropped_but_the_log_stays_closed(self, broker: OneBroker) -> None:
         flood = self.flooded(broker, 5)
@@ -221,14 +221,14 @@ class TestTooMany:
         assert slots.state_of(again) == SlotState.SLOT_OFFLINE
         slot_upkeep.expire(flood[0], 1 << 62)
         assert start_again(broker, again, at_start=False) == []
-        assert len(slots.producers(again)) == 250
+        assert len(slot_probe.producers(again)) == 250
         assert slot_facts.describe(again).last_stable_offset == 0
 
     def test_a_log_of_more_than_a_partition_may_have(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(600))
         assert start_again(broker, slot) == []
-        assert set(slots.producers(slot)) == set(range(600 - 256, 600))
+        assert set(slot_probe.producers(slot)) == set(range(600 - 256, 600))
         assert broker.shm.producer_state["dropped_at_start"] == 600 - 256
 
 
@@ -239,38 +239,38 @@ class TestSnapshotsOnDisk:
     def test_old_snapshots_are_removed(self, broker: OneBroker) -> None:
         slot = broker.create()
         for number in range(10):
-            slots.append(slot, [first(number)])
+            slot_probe.append(slot, [first(number)])
             assert start_again(broker, slot) == []
             snapshot_publishing.publish()
         assert self.snapshots(broker, slot) == []
         for number in range(10, 20):
-            slots.append(slot, [first(number)])
-            flushing.settle(slot)
+            slot_probe.append(slot, [first(number)])
+            flush_probe.settle(slot)
             snapshot_publishing.publish()
             assert start_again(broker, slot, clean=True) == []
         assert self.snapshots(broker, slot) == ["20.snapshot"]
-        assert set(slots.producers(slot)) == set(range(20))
+        assert set(slot_probe.producers(slot)) == set(range(20))
 
     def test_a_recovery_that_had_to_replay_older_segments_leaves_one(self, broker: OneBroker) -> None:
         slot = broker.create()
         for _ in range(3):
-            slots.append(slot, [batch()])
-            slots.roll(slot)
-        slots.append(slot, [batch()])
+            slot_probe.append(slot, [batch()])
+            slot_probe.roll(slot)
+        slot_probe.append(slot, [batch()])
         assert self.snapshots(broker, slot) == []  # nobody needs one as long as nobody starts
         assert start_again(broker, slot) == []
         assert self.snapshots(broker, slot) == ["4.snapshot.tmp"]
         snapshot_publishing.publish()
         assert self.snapshots(broker, slot) == ["4.snapshot"]
         assert read_snapshot(broker.table.path(slot) / f"{4:020d}.snapshot") == []
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
         assert start_again(broker, slot) == []
         assert self.snapshots(broker, slot) == ["4.snapshot"]
 
     def test_a_deleted_partition_with_an_unpublished_snapshot_is_skipped(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(3))
-        slots.roll(slot)
+        slot_probe.roll(slot)
         broker.table.delete(slot)
         assert snapshot_publishing.pending() == []
         assert snapshot_publishing.publish() == {}
@@ -278,7 +278,7 @@ class TestSnapshotsOnDisk:
     def test_a_snapshot_written_again_during_the_sync_is_published_by_the_next_pass(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(3))
-        slots.roll(slot)
+        slot_probe.roll(slot)
         path = broker.table.path(slot) / f"{3:020d}.snapshot.tmp"
         assert path.exists()
         synced: list[int] = []
@@ -309,7 +309,7 @@ class TestSnapshotsOnDisk:
     def test_a_published_snapshot_is_not_published_again(self, broker: OneBroker) -> None:
         slot = broker.create()
         bring(slot, range(3))
-        slots.roll(slot)
+        slot_probe.roll(slot)
         assert snapshot_publishing.pending() == [slot]
         assert snapshot_publishing.publish() == {}
         assert snapshot_publishing.pending() == []
@@ -320,8 +320,8 @@ class TestSnapshotsOnDisk:
     def test_more_snapshots_than_one_pass_publishes(self, broker: OneBroker) -> None:
         slot = broker.create()
         for number in range(40):
-            slots.append(slot, [first(number % 3)] if number < 3 else [batch()])
-            slots.roll(slot)
+            slot_probe.append(slot, [first(number % 3)] if number < 3 else [batch()])
+            slot_probe.roll(slot)
         assert snapshot_publishing.publish() == {}
         assert snapshot_publishing.pending() == []
         assert len(self.snapshots(broker, slot)) == 40
@@ -333,7 +333,7 @@ class TestSnapshotsOnDisk:
             made = [broker.create("many", number) for number in range(100)]
             for slot in made:
                 bring(slot, range(2))
-                slots.roll(slot)
+                slot_probe.roll(slot)
             beats: list[int] = []
             assert snapshot_publishing.publish(lambda: beats.append(1)) == {}
             assert beats
@@ -343,13 +343,13 @@ class TestSnapshotsOnDisk:
         slot = broker.create()
         for start in (0, 2):
             bring(slot, range(start, start + 2))
-            slots.roll(slot)
+            slot_probe.roll(slot)
         beats: list[int] = []
 
         def beat() -> None:
             if not beats:
                 bring(slot, range(4, 6))
-                slots.roll(slot)
+                slot_probe.roll(slot)
             beats.append(1)
 
         assert snapshot_publishing.publish(beat) == {}
@@ -392,10 +392,10 @@ class TestANearlyFullArena:
 
 def test_counts_by_owner_are_corrected_from_the_entries(broker: OneBroker) -> None:
     slot, other = broker.create(), broker.create("other")
-    slots.append(slot, [first(number) for number in range(5)], owner=7)
-    slots.append(other, [first(number) for number in range(4)], owner=7)
-    assert owners.producers_of(7) == 9
+    slot_probe.append(slot, [first(number) for number in range(5)], owner=7)
+    slot_probe.append(other, [first(number) for number in range(4)], owner=7)
+    assert producer_memory.producers_of(7) == 9
     broker.table.delete(slot)
     assert owner_counts.count_again()
-    assert owners.producers_of(7) == 4
+    assert producer_memory.producers_of(7) == 4
     assert not owner_counts.count_again()

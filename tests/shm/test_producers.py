@@ -9,6 +9,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep, slots
+from odradek._ext.testing import producer_memory, slot_probe
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker
 from tests.shm.one_broker import OneBroker, batch
 
@@ -41,18 +42,18 @@ def wait_for_the_clock() -> int:
 def test_one_write_may_contain_more_new_producers_than_the_run_holds(broker: OneBroker) -> None:
     slot = broker.create()
     batches = [first(number) for number in range(64)]
-    assert [answer[0] for answer in slots.append(slot, batches)] == [0] * 64
-    assert slots.append(slot, batches) == [(0, number, True) for number in range(64)]
+    assert [answer[0] for answer in slot_probe.append(slot, batches)] == [0] * 64
+    assert slot_probe.append(slot, batches) == [(0, number, True) for number in range(64)]
 
 
 def test_a_run_grows_and_the_former_run_is_freed(broker: OneBroker) -> None:
     slot = broker.create()
     for number in range(500):
-        slots.append(slot, [first(number)])
-    assert len(slots.producers(slot)) == 500
-    assert slot_upkeep.arena_units_used() == 256  # of 64 and 256 bytes, and 12 for the index: 977 fit
+        slot_probe.append(slot, [first(number)])
+    assert len(slot_probe.producers(slot)) == 500
+    assert producer_memory.arena_units_used() == 256  # of 64 and 256 bytes, and 12 for the index: 977 fit
     assert slot_upkeep.reclaim_arena() == 0
-    assert all(slots.append(slot, [first(number)]) == [(0, number, True)] for number in range(500))
+    assert all(slot_probe.append(slot, [first(number)]) == [(0, number, True)] for number in range(500))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 30, 31, 200])
@@ -60,26 +61,26 @@ def test_every_producer_is_found_in_a_run_of_any_size(broker: OneBroker, count: 
     slot = broker.create()
     ids = [number * 7919 for number in range(count)]
     for offset, number in enumerate(ids):
-        assert slots.append(slot, [first(number)]) == [(0, offset, False)]
+        assert slot_probe.append(slot, [first(number)]) == [(0, offset, False)]
     for offset, number in enumerate(ids):
-        assert slots.append(slot, [first(number)]) == [(0, offset, True)]
-    assert slots.append(slot, [first(1)]) == [(0, count, False)]
-    assert set(slots.producers(slot)) == {*ids, 1}
+        assert slot_probe.append(slot, [first(number)]) == [(0, offset, True)]
+    assert slot_probe.append(slot, [first(1)]) == [(0, count, False)]
+    assert set(slot_probe.producers(slot)) == {*ids, 1}
 
 
 def test_the_largest_producer_id_is_valid(broker: OneBroker) -> None:
     slot = broker.create()
     largest = (1 << 63) - 1
-    assert slots.append(slot, [first(largest), first(0)]) == [(0, 0, False), (0, 1, False)]
-    assert slots.append(slot, [first(largest), first(0)]) == [(0, 0, True), (0, 1, True)]
+    assert slot_probe.append(slot, [first(largest), first(0)]) == [(0, 0, False), (0, 1, False)]
+    assert slot_probe.append(slot, [first(largest), first(0)]) == [(0, 0, True), (0, 1, True)]
 
 
 def test_growth_keeps_producers_without_timestamp(broker: OneBroker) -> None:
     slot = broker.create()
     for number in range(20):
-        slots.append(slot, [first(number, timestamp=-1)])
-    assert slots.append(slot, [first(0, timestamp=-1)]) == [(0, 0, True)]
-    assert len(slots.producers(slot)) == 20
+        slot_probe.append(slot, [first(number, timestamp=-1)])
+    assert slot_probe.append(slot, [first(0, timestamp=-1)]) == [(0, 0, True)]
+    assert len(slot_probe.producers(slot)) == 20
 
 
 class TestExpiry:
@@ -88,41 +89,41 @@ class TestExpiry:
     def test_idle_producers_expire_and_their_memory_is_freed(self, broker: OneBroker) -> None:
         slot = broker.create()
         for number in range(100):
-            slots.append(slot, [first(number)])
+            slot_probe.append(slot, [first(number)])
         now = wait_for_the_clock()
         for number in range(95, 100):
-            slots.append(slot, [batch(producer_id=number, producer_epoch=0, base_sequence=1)])
+            slot_probe.append(slot, [batch(producer_id=number, producer_epoch=0, base_sequence=1)])
         assert slot_upkeep.expire(slot, now) == 95
-        assert set(slots.producers(slot)) == set(range(95, 100))
-        assert slot_upkeep.arena_units_used() == 2
-        assert slots.append(slot, [first(99)]) == [(0, 99, True)]
+        assert set(slot_probe.producers(slot)) == set(range(95, 100))
+        assert producer_memory.arena_units_used() == 2
+        assert slot_probe.append(slot, [first(99)]) == [(0, 99, True)]
         assert slot_upkeep.expire(slot, LATER) == 5
-        assert slot_upkeep.arena_units_used() == 0
+        assert producer_memory.arena_units_used() == 0
         # A producer that was forgotten may go on with any sequence.
-        assert slots.append(slot, [batch(producer_id=99, producer_epoch=0, base_sequence=77)])[0][0] == 0
+        assert slot_probe.append(slot, [batch(producer_id=99, producer_epoch=0, base_sequence=77)])[0][0] == 0
 
     @pytest.mark.parametrize("timestamp", [-1, 0, 1000, 1 << 60])
     def test_timestamps_of_records_do_not_affect_expiry(self, broker: OneBroker, timestamp: int) -> None:
         slot = broker.create()
-        slots.append(slot, [first(1, timestamp=timestamp)])
+        slot_probe.append(slot, [first(1, timestamp=timestamp)])
         assert slot_upkeep.expire(slot, monotonic_ms() - 60_000) == 0
-        assert set(slots.producers(slot)) == {1}
+        assert set(slot_probe.producers(slot)) == {1}
         assert slot_upkeep.expire(slot, wait_for_the_clock()) == 1
-        assert slots.producers(slot) == {}
+        assert slot_probe.producers(slot) == {}
 
     def test_a_retried_request_postpones_expiry(self, broker: OneBroker) -> None:
         slot = broker.create()
-        slots.append(slot, [first(1), first(2)])
+        slot_probe.append(slot, [first(1), first(2)])
         now = wait_for_the_clock()
-        assert slots.append(slot, [first(1)]) == [(0, 0, True)]
+        assert slot_probe.append(slot, [first(1)]) == [(0, 0, True)]
         assert slot_upkeep.expire(slot, now) == 1
-        assert set(slots.producers(slot)) == {1}
+        assert set(slot_probe.producers(slot)) == {1}
 
     def test_an_open_transaction_does_not_expire(self, broker: OneBroker) -> None:
         slot = broker.create()
-        slots.append(slot, [first(1, attributes=TRANSACTIONAL), first(2)])
+        slot_probe.append(slot, [first(1, attributes=TRANSACTIONAL), first(2)])
         assert slot_upkeep.expire(slot, LATER) == 1
-        assert set(slots.producers(slot)) == {1}
+        assert set(slot_probe.producers(slot)) == {1}
         assert slot_facts.describe(slot).first_unstable_offset == 0
 
     def test_more_than_are_looked_at_in_one_hold_of_the_lock(self, tmp_path: Path) -> None:
@@ -130,25 +131,25 @@ class TestExpiry:
         with OneBroker(tmp_path / "more", arena_bytes=32 << 20) as broker:
             slot = broker.create()
             for start in range(0, 3000, 60):
-                slots.append(slot, [first(number) for number in range(start, start + 60)])
+                slot_probe.append(slot, [first(number) for number in range(start, start + 60)])
             now = wait_for_the_clock()
-            slots.append(slot, [first(5000)])
+            slot_probe.append(slot, [first(5000)])
             assert slot_upkeep.expire(slot, now) == 3000
-            assert set(slots.producers(slot)) == {5000}
-            assert slot_upkeep.arena_units_used() == 1
+            assert set(slot_probe.producers(slot)) == {5000}
+            assert producer_memory.arena_units_used() == 1
 
 
 def test_an_ended_transaction_is_found_among_many_producers(broker: OneBroker) -> None:
     slot = broker.create()
     for number in range(100):
-        slots.append(slot, [first(number)])
-    slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=1, attributes=TRANSACTIONAL)])
-    slots.append(slot, [batch(producer_id=70, producer_epoch=0, base_sequence=1, attributes=TRANSACTIONAL)])
+        slot_probe.append(slot, [first(number)])
+    slot_probe.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=1, attributes=TRANSACTIONAL)])
+    slot_probe.append(slot, [batch(producer_id=70, producer_epoch=0, base_sequence=1, attributes=TRANSACTIONAL)])
     assert slot_facts.describe(slot).first_unstable_offset == 100
     ended = {"base_offset": 0, "producer_epoch": 0, "coordinator_epoch": 1, "timestamp": 1}
-    slots.append(slot, [build_end_marker(ABORT, producer_id=5, **ended)])
+    slot_probe.append(slot, [build_end_marker(ABORT, producer_id=5, **ended)])
     assert slot_facts.describe(slot).first_unstable_offset == 101
-    slots.append(slot, [build_end_marker(ABORT, producer_id=70, **ended)])
+    slot_probe.append(slot, [build_end_marker(ABORT, producer_id=70, **ended)])
     assert slot_facts.describe(slot).first_unstable_offset == -1
 
 
@@ -158,28 +159,28 @@ class TestBatchesWithoutSequence:
     def test_they_have_no_last_sequence_either(self, broker: OneBroker) -> None:
         slot = broker.create()
         without = batch(3, producer_id=8, producer_epoch=0, base_sequence=-1)
-        assert slots.append(slot, [without, without]) == [(0, 0, False), (0, 3, False)]
-        assert slots.append(slot, [without]) == [(0, 6, False)], "it was taken for a repetition"
-        assert slots.producers(slot)[8] == (0, [(-1, -1, 6, 8), (-1, -1, 3, 5), (-1, -1, 0, 2)])
+        assert slot_probe.append(slot, [without, without]) == [(0, 0, False), (0, 3, False)]
+        assert slot_probe.append(slot, [without]) == [(0, 6, False)], "it was taken for a repetition"
+        assert slot_probe.producers(slot)[8] == (0, [(-1, -1, 6, 8), (-1, -1, 3, 5), (-1, -1, 0, 2)])
         (active,) = slots.active_producers(slot)
         assert active["last_sequence"] == -1
 
     def test_sequences_begin_behind_them_at_0(self, broker: OneBroker) -> None:
         slot = broker.create()
         without = batch(3, producer_id=8, producer_epoch=0, base_sequence=-1)
-        assert slots.append(slot, [without, first(8), first(8)])[1:] == [(0, 3, False), (0, 3, True)]
+        assert slot_probe.append(slot, [without, first(8), first(8)])[1:] == [(0, 3, False), (0, 3, True)]
         late = batch(producer_id=8, producer_epoch=0, base_sequence=7)
-        assert slots.append(slot, [late])[0][0] == 45
-        assert slots.append(slot, [without, late])[1][0] == 45
+        assert slot_probe.append(slot, [late])[0][0] == 45
+        assert slot_probe.append(slot, [without, late])[1][0] == 45
 
     def test_an_older_epoch_is_fenced(self, broker: OneBroker) -> None:
         slot = broker.create()
-        slots.append(slot, [batch(producer_id=8, producer_epoch=3, base_sequence=-1)])
-        assert slots.append(slot, [batch(producer_id=8, producer_epoch=2, base_sequence=-1)])[0][0] == 47
+        slot_probe.append(slot, [batch(producer_id=8, producer_epoch=3, base_sequence=-1)])
+        assert slot_probe.append(slot, [batch(producer_id=8, producer_epoch=2, base_sequence=-1)])[0][0] == 47
 
     def test_a_start_finds_the_same(self, broker: OneBroker, tmp_path: Path) -> None:
         slot = broker.create()
-        slots.append(slot, [batch(3, producer_id=8, producer_epoch=0, base_sequence=-1)])
+        slot_probe.append(slot, [batch(3, producer_id=8, producer_epoch=0, base_sequence=-1)])
         slot_upkeep.snapshot(slot)
         (broker.table.path(slot) / f"{3:020d}.snapshot.tmp").rename(broker.table.path(slot) / f"{3:020d}.snapshot")
         for clean in (True, False):
@@ -189,9 +190,9 @@ class TestBatchesWithoutSequence:
 
 def test_the_memory_of_a_deleted_partition_is_freed(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [first(number) for number in range(10)])
-    assert slot_upkeep.arena_units_used() > 0
+    slot_probe.append(slot, [first(number) for number in range(10)])
+    assert producer_memory.arena_units_used() > 0
     broker.table.delete(slot)
-    assert slot_upkeep.arena_units_used() == 0
+    assert producer_memory.arena_units_used() == 0
     assert slot_upkeep.reclaim_arena() == 0
     assert broker.shm.producer_state["producers"] == 0

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import flushing, slots
+from odradek._ext.partition import flushing
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import slot_probe
 from tests.shm.one_broker import OneBroker, batch
 
 CACHESTAT = 451  # Linux 6.5
@@ -34,9 +35,9 @@ def test_a_time_index_entry_written_by_a_roll_right_after_a_sync_is_recovered(tm
     """The roll adds the last entry to a segment that was synced up to its end before: nothing has synced that entry."""
     with OneBroker(tmp_path) as broker:
         slot = broker.create()
-        slots.append(slot, [batch(timestamp=1000), batch(timestamp=2000)])
+        slot_probe.append(slot, [batch(timestamp=1000), batch(timestamp=2000)])
         flushing.flush(slot)
-        slots.roll(slot)
+        slot_probe.roll(slot)
         path = broker.table.path(slot)
         times = path / f"{0:020d}.timeindex"
         written = times.read_bytes()
@@ -50,9 +51,9 @@ def test_a_time_index_entry_written_by_a_roll_right_after_a_sync_is_recovered(tm
 def test_the_sync_after_a_roll_covers_the_segment_that_was_rolled(tmp_path: Path) -> None:
     with OneBroker(tmp_path) as broker:
         slot = broker.create()
-        slots.append(slot, [batch(timestamp=1000)])
+        slot_probe.append(slot, [batch(timestamp=1000)])
         flushing.flush(slot)
-        slots.roll(slot)
-        slots.append(slot, [batch(timestamp=2000)])
+        slot_probe.roll(slot)
+        slot_probe.append(slot, [batch(timestamp=2000)])
         flushing.flush(slot)
         assert dirty_pages(broker.table.path(slot) / f"{0:020d}.timeindex") == 0

@@ -11,6 +11,7 @@ import pytest
 from odradek._ext.partition import slots
 from odradek._ext.partition.append_files import open_append_files, sweep_append_files
 from odradek._ext.partition.removed_files import removed_files
+from odradek._ext.testing import slot_probe
 from odradek.protocol.schemas import fetch
 from odradek.shm.removed_files import RemovedFiles
 from tests.api.worker_harness import HandWorker
@@ -50,8 +51,8 @@ def test_append_files_of_a_removed_segment_are_closed_by_the_next_look(
     mine = RemovedFiles(lambda: swept.append(sweep_append_files()))
     slot, other = broker.create(index_interval_bytes=1), broker.create("other")
     for _ in range(3):
-        slots.append(slot, [batch(2)])
-    slots.append(other, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
+    slot_probe.append(other, [batch(2)])
     mine.look()
     swept.clear()
     assert not mine.look() and swept == [], "nothing was removed"
@@ -72,7 +73,7 @@ def test_what_is_removed_while_a_sweep_runs_is_seen_by_the_next_look(broker: One
 def test_the_counter_moves_for_every_kind_of_removal(broker: OneBroker) -> None:
     for remove in (aged, deleted, truncated):
         slot = broker.create(remove.__name__)
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
         before = removed_files()
         remove(broker, slot)
         assert removed_files() > before
@@ -89,7 +90,7 @@ def test_a_reused_slot_leaves_no_segment_open(tmp_path: Path) -> None:
     worker = HandWorker(tmp_path)
     try:
         made = [worker.create(f"t{number}") for number in range(64)]  # all there are
-        slots.append(made[5], [batch(2)])
+        slot_probe.append(made[5], [batch(2)])
         wire = worker.connect()
 
         def fetched(topic: str) -> bytes:
@@ -105,7 +106,7 @@ def test_a_reused_slot_leaves_no_segment_open(tmp_path: Path) -> None:
         worker.broker.shm.confirm_version(worker.topics.version)
         slot = worker.create("successor")
         assert slot == made[5]
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
         assert fetched("successor")  # before any sweep
         sweep_append_files()
         worker.handler.fetching.sweep()

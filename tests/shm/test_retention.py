@@ -13,6 +13,7 @@ from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snap
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import slot_probe
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.retention_rules import Segment, expired
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
@@ -100,7 +101,7 @@ def four_segments(broker: OneBroker, **settings: int) -> int:
     for number in range(4):
         timestamp = 1000 * (number + 1)
         one = batch(2, timestamp=timestamp, producer_id=3, producer_epoch=0, base_sequence=2 * number)
-        assert slots.append(slot, [one]) == [(0, 2 * number, False)]
+        assert slot_probe.append(slot, [one]) == [(0, 2 * number, False)]
     return slot
 
 
@@ -150,8 +151,8 @@ def test_by_time_the_active_segment_is_rolled_and_removed(broker):
     assert bases(broker, slot) == [8]
     # The log goes on where it was, and the producer is still known.
     one = batch(2, timestamp=99_000, producer_id=3, producer_epoch=0, base_sequence=8)
-    assert slots.append(slot, [one]) == [(0, 8, False)]
-    assert slots.append(slot, [one]) == [(0, 8, True)]
+    assert slot_probe.append(slot, [one]) == [(0, 8, False)]
+    assert slot_probe.append(slot, [one]) == [(0, 8, True)]
 
 
 def test_settings_that_change_take_effect(broker):
@@ -170,7 +171,7 @@ def test_a_compacted_topic_keeps_what_is_above_its_log_start(broker, compact_onl
     Retention(broker.shm, [broker.path]).run(now_ms=10**12)
     assert bases(broker, slot) == ([0, 2, 4, 6] if compact_only else [8])
     if compact_only:
-        log_start.advance(slot, 5, incarnation=slots.incarnation_of(slot))
+        log_start.advance(slot, 5, incarnation=slot_probe.incarnation_of(slot))
         Retention(broker.shm, [broker.path]).run(now_ms=10**12)
         assert bases(broker, slot) == [4, 6]
 
@@ -231,7 +232,7 @@ def test_a_reader_that_has_the_segment_open_can_finish(broker):
 def test_more_segments_than_one_hold_of_the_lock_takes(broker):
     slot = broker.create(segment_bytes=SIZE, retention_bytes=0)
     for _ in range(70):
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
     retention = Retention(broker.shm, [broker.path])
     retention.run()
     assert (bases(broker, slot), retention.removed_segments) == ([140], 70)
@@ -243,7 +244,7 @@ def test_the_newest_snapshot_stays_wherever_it_is(broker):
     for offset in (1, 2, 3):
         (path / f"{offset:020d}.snapshot").write_bytes(b"")
     for _ in range(4):
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
     retain_at_once(broker)
     assert bases(broker, slot) == [8]
     assert [int(one.stem) for one in path.glob("*.snapshot")] == [3]
@@ -251,7 +252,7 @@ def test_the_newest_snapshot_stays_wherever_it_is(broker):
 
 def test_a_removal_requires_a_segment_boundary_at_or_below_the_log_start(broker):
     slot = four_segments(broker)
-    incarnation = slots.incarnation_of(slot)
+    incarnation = slot_probe.incarnation_of(slot)
     assert log_start.remove_before(slot, 2, incarnation=incarnation) == AppendResult.APPEND_OUT_OF_RANGE
     assert log_start.advance(slot, 3, incarnation=incarnation) == (AppendResult.APPEND_OK, 3)
     for keep in (1, 3, 4, 8):
@@ -264,7 +265,7 @@ def test_a_removal_requires_a_segment_boundary_at_or_below_the_log_start(broker)
 
 def test_an_active_segment_that_grew_is_not_rolled(broker):
     slot = four_segments(broker)
-    incarnation = slots.incarnation_of(slot)
+    incarnation = slot_probe.incarnation_of(slot)
     for base, end in ((6, 7), (4, 8), (6, 9)):
         assert log_start.roll(slot, base, end, incarnation=incarnation) == AppendResult.APPEND_OUT_OF_RANGE
     assert log_start.roll(slot, 6, 8, incarnation=incarnation) == AppendResult.APPEND_OK
@@ -273,9 +274,9 @@ def test_an_active_segment_that_grew_is_not_rolled(broker):
 
 def test_the_log_start_only_increases_up_to_the_high_watermark(broker):
     slot = broker.create(alone=False)
-    incarnation = slots.incarnation_of(slot)
+    incarnation = slot_probe.incarnation_of(slot)
     for _ in range(3):
-        slots.append(slot, [batch(2)])
+        slot_probe.append(slot, [batch(2)])
     slots.raise_high_watermark(slot, 4)
     assert log_start.advance(slot, 5, incarnation=incarnation)[0] == AppendResult.APPEND_OUT_OF_RANGE
     assert log_start.advance(slot, -2, incarnation=incarnation)[0] == AppendResult.APPEND_OUT_OF_RANGE
@@ -292,9 +293,9 @@ def test_the_log_start_only_increases_up_to_the_high_watermark(broker):
 def test_the_last_stable_offset_is_never_below_the_log_start(broker):
     slot = broker.create()
     opened = batch(2, producer_id=3, producer_epoch=0, base_sequence=0, attributes=0x10)
-    slots.append(slot, [batch(2), opened, batch(2)])
+    slot_probe.append(slot, [batch(2), opened, batch(2)])
     assert slot_facts.describe(slot).last_stable_offset == 2
-    log_start.advance(slot, 5, incarnation=slots.incarnation_of(slot))
+    log_start.advance(slot, 5, incarnation=slot_probe.incarnation_of(slot))
     assert slot_facts.describe(slot).last_stable_offset == 5
 
 
@@ -303,7 +304,7 @@ def test_the_last_stable_offset_is_never_below_the_log_start(broker):
 
 def test_a_deletion_is_durable_when_it_is_reported(broker):
     slot = four_segments(broker)
-    deletion = Deletion(slot, slots.incarnation_of(slot), 3)
+    deletion = Deletion(slot, slot_probe.incarnation_of(slot), 3)
     assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_OK, 3)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
     found = load_log(broker.table.path(slot), 3, 0, False)
@@ -312,7 +313,7 @@ def test_a_deletion_is_durable_when_it_is_reported(broker):
 
 def test_a_deletion_that_cannot_be_made_durable_is_reported_as_failed(broker):
     slot = four_segments(broker)
-    deletion = Deletion(slot, slots.incarnation_of(slot), 3)
+    deletion = Deletion(slot, slot_probe.incarnation_of(slot), 3)
     (broker.path / "log-start-offset-checkpoint.tmp").mkdir()  # in the way of the writer
     assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_IO_ERROR, -1)]
     (broker.path / "log-start-offset-checkpoint.tmp").rmdir()
@@ -339,7 +340,7 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
         "other", bytes(16), 0, log_dir=0, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0, partition_epoch=0,
         settings={},
     )  # fmt: skip
-    deletion = Deletion(slot, slots.incarnation_of(slot), -1)
+    deletion = Deletion(slot, slot_probe.incarnation_of(slot), -1)
     assert delete_records(broker.shm, [broker.path], [deletion], 1000) == [(AppendResult.APPEND_OK, 8)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8, ("other", 0): 17}
     slot_life.delete(waiting, b"gone")
@@ -349,7 +350,7 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
 
 def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_it(broker, monkeypatch):
     slot = four_segments(broker)
-    assert delete_records(broker.shm, [broker.path], [Deletion(slot, slots.incarnation_of(slot), 3)], 1000) == [
+    assert delete_records(broker.shm, [broker.path], [Deletion(slot, slot_probe.incarnation_of(slot), 3)], 1000) == [
         (AppendResult.APPEND_OK, 3)
     ]
     flushing.flush(slot)

@@ -11,6 +11,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.testing import slot_probe
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 
 SIZE = len(batch())
@@ -26,7 +27,7 @@ def rolled(slot: int, *appends: tuple[int, int]) -> list[int]:
     """The base offset of the segment that each batch went into; each is (timestamp of its record, wall clock), in ms."""
     found = []
     for timestamp, wall_ms in appends:
-        assert slots.append(slot, [batch(timestamp=timestamp)], wall_ms=wall_ms)[0][0] == 0
+        assert slot_probe.append(slot, [batch(timestamp=timestamp)], wall_ms=wall_ms)[0][0] == 0
         found.append(slot_facts.describe(slot).segment_base)
     return found
 
@@ -38,7 +39,7 @@ def test_by_size(broker: OneBroker) -> None:
 
 def test_by_size_in_the_middle_of_a_joined_write(broker: OneBroker) -> None:
     slot = broker.create(segment_bytes=2 * SIZE)
-    assert [offset for _, offset, _ in slots.append(slot, [batch()] * 5)] == [0, 1, 2, 3, 4]
+    assert [offset for _, offset, _ in slot_probe.append(slot, [batch()] * 5)] == [0, 1, 2, 3, 4]
     names = sorted(int(path.stem) for path in broker.table.path(slot).glob("*.log"))
     assert names == [0, 2, 4]
 
@@ -82,7 +83,7 @@ def age(path: Path, by_s: float) -> None:
 def test_the_age_of_a_segment_without_timestamps_survives_a_start(broker: OneBroker, clean: bool) -> None:
     slot = broker.create(segment_ms=1 << 50)
     path = broker.table.path(slot)
-    slots.append(slot, [batch(timestamp=-1)])
+    slot_probe.append(slot, [batch(timestamp=-1)])
     made_ms = slot_facts.describe(slot).created_ms
     age(path, 3600)
     path.rename(broker.path / "u-0")
@@ -98,7 +99,7 @@ def test_the_age_of_a_segment_without_timestamps_survives_a_start(broker: OneBro
 
 def test_the_age_of_a_segment_is_measured_by_its_timestamps(broker: OneBroker, tmp_path: Path) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(timestamp=1000)])
+    slot_probe.append(slot, [batch(timestamp=1000)])
     age(broker.table.path(slot), 3600)
     loaded = broker.reload(slot, tmp_path / "copy")
     assert (loaded.created_ms, loaded.first_timestamp) == (-1, 1000)
@@ -127,7 +128,7 @@ def test_a_first_batch_after_such_a_gap_gets_no_wrong_time_entry(broker: OneBrok
     broker.obey(slot, 1)
     for offset in (5 * 2**30, 5 * 2**30 + 1):
         slots.follow(slot, batch(base_offset=offset, timestamp=offset), 0)
-    slots.roll(slot)
+    slot_probe.roll(slot)
     path = broker.table.path(slot)
     assert (path / f"{0:020d}.timeindex").read_bytes() == b""
     second = 5 * 2**30 + 1

@@ -12,6 +12,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import append_files, flushing, slot_life, slot_upkeep, slots
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
+from odradek._ext.testing import slot_probe
 from odradek.cleaner import shutdown, upkeep
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm import checkpoints
@@ -34,7 +35,7 @@ def test_a_clean_start_reads_no_more_than_the_tail(broker: OneBroker, tmp_path: 
     slot = broker.create(segment_bytes=20_000)
     for number in range(300):
         producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": number}
-        slots.append(slot, [batch(timestamp=1000 + number, **producer), batch(timestamp=900)])
+        slot_probe.append(slot, [batch(timestamp=1000 + number, **producer), batch(timestamp=900)])
     before = slot_facts.describe(slot)
     stop(broker)
     assert mark(broker).exists()
@@ -52,17 +53,17 @@ def test_a_clean_start_reads_no_more_than_the_tail(broker: OneBroker, tmp_path: 
 
 def test_batches_without_producer_behind_the_last_snapshot_need_a_new_one(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
-    slots.roll(slot)
-    slots.append(slot, [batch(timestamp=2000)] * 3)
+    slot_probe.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
+    slot_probe.roll(slot)
+    slot_probe.append(slot, [batch(timestamp=2000)] * 3)
     stop(broker)
     assert (broker.table.path(slot) / f"{4:020d}.snapshot").exists()
 
 
 def test_a_log_whose_producers_all_expired_ends_with_an_empty_snapshot(broker: OneBroker, tmp_path: Path) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
-    slots.roll(slot)
+    slot_probe.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
+    slot_probe.roll(slot)
     slot_upkeep.expire(slot, 10**15)
     stop(broker)
     assert broker.reload(slot, tmp_path / "copy", clean=True).producers == []
@@ -82,11 +83,11 @@ def test_partitions_never_used_cost_nothing_at_the_stop(tmp_path: Path) -> None:
 def test_a_failed_log_leaves_no_clean_shutdown_marker_and_keeps_its_checkpoints(broker: OneBroker) -> None:
     sound, failed = broker.create("sound"), broker.create("failed")
     for slot in (sound, failed):
-        slots.append(slot, [batch(4)])
+        slot_probe.append(slot, [batch(4)])
         flushing.flush(slot)
     checkpoints.write_checkpoints(broker.shm, [broker.path])
     slot_life.set_offline(failed)
-    slots.append(sound, [batch(2)])
+    slot_probe.append(sound, [batch(2)])
     stop(broker)
     assert not mark(broker).exists()
     points = read_offset_checkpoint(broker.path / file_names.RECOVERY_POINT_CHECKPOINT)
@@ -99,20 +100,20 @@ def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
     states = [ProducerState(i, 0, last_timestamp=1000 * i) for i in (1, 2, 3)]
     write_snapshot(path / f"{0:020d}.snapshot", states)
     slot_life.fill(slot, load_log(path, 0, 0, True), True, 2000)
-    assert set(slots.producers(slot)) == {2, 3}
+    assert set(slot_probe.producers(slot)) == {2, 3}
 
 
 class TestFailures:
     def test_a_write_that_does_not_fit_leaves_nothing_and_may_be_retried(self, broker: OneBroker) -> None:
         slot = broker.create(index_interval_bytes=1)
-        slots.append(slot, [batch(timestamp=i + 1) for i in range(3)])
+        slot_probe.append(slot, [batch(timestamp=i + 1) for i in range(3)])
         size = slot_facts.describe(slot).size
 
         def in_little_room() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, size + 100))
             with pytest.raises(slots.SlotChanged, match="i/o error"):
-                slots.append(slot, [batch(timestamp=10), batch(timestamp=11)])
+                slot_probe.append(slot, [batch(timestamp=10), batch(timestamp=11)])
 
         pid = broker.fork(0, in_little_room)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -125,7 +126,7 @@ class TestFailures:
             ".index": state.index_entries * 8,
             ".timeindex": state.timeindex_entries * 12,
         }
-        assert slots.append(slot, [batch(timestamp=10)]) == [(0, 3, False)]
+        assert slot_probe.append(slot, [batch(timestamp=10)]) == [(0, 3, False)]
 
     def test_no_free_descriptor_only_evicts(self, broker: OneBroker) -> None:
         made = [broker.create("t", number) for number in range(40)]
@@ -136,7 +137,7 @@ class TestFailures:
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 20, hard))
             for _ in range(3):
                 for slot in made:
-                    assert slots.append(slot, [batch()])[0][0] == 0
+                    assert slot_probe.append(slot, [batch()])[0][0] == 0
             flushing.flush(made[0])
 
         pid = broker.fork(0, with_few)
@@ -148,14 +149,14 @@ class TestFailures:
     def test_a_small_cache_keeps_few_descriptors(self, broker: OneBroker) -> None:
         append_files.limit_append_files(16)
         for number in range(60):
-            slots.append(broker.create("t", number), [batch()])
+            slot_probe.append(broker.create("t", number), [batch()])
         assert append_files.open_append_files() <= 17
 
     def test_a_directory_removed_during_a_flush_does_not_take_the_log_directory_offline(
         self, broker: OneBroker
     ) -> None:
         slot = broker.create()
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
         broker.table.path(slot).rename(broker.path / "elsewhere")
         with pytest.raises(OSError, match="No such file"):
             flushing.flush(slot)
@@ -167,14 +168,14 @@ class TestFailures:
         slot = broker.create()
         broker.shm.set_log_dir_offline(0)
         with pytest.raises(slots.SlotChanged, match="offline"):
-            slots.append(slot, [batch()])
+            slot_probe.append(slot, [batch()])
 
     def test_a_flush_pass_continues_after_a_log_that_failed(
         self, broker: OneBroker, caplog: pytest.LogCaptureFixture
     ) -> None:
         broken, sound = (broker.create(name, flush_ms=0) for name in ("broken", "sound"))
         for slot in (broken, sound):
-            slots.append(slot, [batch()])
+            slot_probe.append(slot, [batch()])
         directory = broker.table.path(broken)
         shutil.rmtree(directory)
         directory.write_bytes(b"")  # no directory any more: it cannot be opened as one
@@ -189,7 +190,7 @@ def test_more_epochs_than_the_slot_keeps(broker: OneBroker, tmp_path: Path) -> N
     expected = []
     for epoch in range(1, 30):
         broker.lead(slot, epoch)
-        slots.append(slot, [batch()])
+        slot_probe.append(slot, [batch()])
         expected.append((epoch, epoch - 1))
     assert slot_facts.describe(slot).epochs == expected[-8:]
     assert broker.reload(slot, tmp_path / "copy").epochs == expected
@@ -202,7 +203,7 @@ def test_more_epochs_than_the_slot_keeps(broker: OneBroker, tmp_path: Path) -> N
 
 def test_an_epoch_without_a_batch_is_replaced_by_the_next(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch()])
+    slot_probe.append(slot, [batch()])
     for epoch in (1, 2, 3):
         broker.lead(slot, epoch)
     assert slot_facts.describe(slot).epochs == [(0, 0), (3, 1)]

@@ -5,9 +5,9 @@ import random
 import crc32c as oracle
 import pytest
 
-from odradek._ext.records import crc32c
+from odradek._ext.testing import record_probe
 
-BOTH = pytest.mark.parametrize("checksum", [crc32c.checksum, crc32c.checksum_software])
+BOTH = pytest.mark.parametrize("checksum", [record_probe.crc32c_of_broker, record_probe.crc32c_of_software])
 
 
 @BOTH

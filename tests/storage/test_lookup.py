@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek._ext.storage.lookup import CorruptLogError, find_in_records, position_of, time_of
+from odradek._ext.storage.lookup import CorruptLogError, find_in_records, time_of
+from odradek._ext.testing import storage_probe
 from odradek.storage import compression
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
 from odradek.storage.lookup import find_in_compressed, find_timestamp
@@ -29,7 +30,7 @@ class Opened:
     def position(self, offset, limit=None, entries=None):
         limit = self.size if limit is None else limit
         entries = self.entries if entries is None else entries
-        return position_of(self.log, self.index, entries, self.base, limit, offset)
+        return storage_probe.position_of(self.log, self.index, entries, self.base, limit, offset)
 
     def time_of(self, timestamp, from_offset=0):
         return find_timestamp(
@@ -183,7 +184,7 @@ def test_an_index_of_whatever_bytes_leads_to_a_batch_or_nowhere(far_apart, tmp_p
             data.draw(st.integers(0, FAR - 1)),
             data.draw(st.sampled_from([0, 1, 2**62, 2**63 - 1, *times])),
         )
-        found = position_of(files.log, index.fileno(), entries, files.base, files.size, offset)
+        found = storage_probe.position_of(files.log, index.fileno(), entries, files.base, files.size, offset)
         assert found is None or found["base_offset"] >= offset
         times_index = index.fileno(), entries * 2 // 3
         time_of(files.log, index.fileno(), entries, *times_index, files.base, files.size, target, 0, None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import odradek._ext.records.message_sets as message_sets
 from odradek._ext.records.batch_to_messages import write_message
 from odradek._ext.records.message_sets import BadMessageError
-from odradek._ext.records.record_batch import restamp
+from odradek._ext.testing import record_probe
 from odradek.api.stepwise import Stepwise
 from odradek.storage import compression, lz4_header, old_messages
 from odradek.storage.batch import Record, build_batch, build_end_marker, read_batches
@@ -313,7 +313,7 @@ def test_a_batch_becomes_messages(tmp_path, magic, codec):
 @CODECS
 def test_the_log_append_time_of_a_batch_is_that_of_its_messages(tmp_path, codec):
     data = bytearray(build_batch(CONTENT, codec=codec))
-    restamp(data, 5_000, True)
+    record_probe.restamp(data, 5_000, True)
     _, messages, _ = down(tmp_path / "log", bytes(data), 1)
     assert {one.timestamp for one in opened(messages)} == {5_000}
     assert all(one.attributes & LOG_APPEND_TIME for one in messages)

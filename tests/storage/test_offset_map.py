@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from odradek._ext.compaction.offset_map import Offsets, digest
+from odradek._ext.testing.offset_map_probe import Offsets, digest
 
 MASK = (1 << 64) - 1
 KEY = bytes(range(16))

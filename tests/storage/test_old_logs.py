@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from odradek._ext.records import crc32
-from odradek._ext.storage.lookup import position_of
 from odradek._ext.storage.segments import ANY_GAP, load_log
+from odradek._ext.testing import record_probe, storage_probe
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch, read_batch
 from odradek.storage.checkpoints import read_leader_epochs
@@ -58,7 +58,7 @@ def fill_old(writer: LogWriter, seed: int, batches: int = 60, roll_every: int = 
 def test_crc32_is_the_one_of_zlib(size):
     data = random.Random(size).randbytes(size + 3)
     for part in (data[:size], data[3:]):
-        assert crc32.checksum(part) == crc32.checksum_software(part) == zlib.crc32(part)
+        assert crc32.checksum(part) == record_probe.crc32_of_software(part) == zlib.crc32(part)
         assert crc32.checksum(part[9:], crc32.checksum(part[:9])) == zlib.crc32(part)
 
 
@@ -243,10 +243,10 @@ def test_every_offset_and_every_timestamp_is_found(tmp_path, seed, interval):
     size, entries = len(segment.log), len(segment.index)
     try:
         for offset in range(1000, writer.end):
-            found = position_of(log, index, entries, 1000, size, offset)
+            found = storage_probe.position_of(log, index, entries, 1000, size, offset)
             position = next(at for _, last, at, _ in segment.positions if last >= offset)
             assert found["position"] == position
-        assert position_of(log, index, entries, 1000, size, writer.end) is None
+        assert storage_probe.position_of(log, index, entries, 1000, size, writer.end) is None
         for target in range(START - 10, max(at for _, at in records) + 10, 7):
             found = find_timestamp(log, index, entries, times, len(segment.times), 1000, size, target, 1000)
             first = next(((offset, at) for offset, at in records if at >= target), None)

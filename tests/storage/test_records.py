@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odradek._ext.records.record_batch as records
+from odradek._ext.testing import record_probe
 from odradek.storage import compression
 from odradek.storage.batch import (
     CONTROL,
@@ -214,14 +215,14 @@ def test_a_replica_takes_what_a_client_may_not_send():
 def test_restamping_keeps_the_batch_sound(codec):
     batch = bytearray(build_batch([Record(b"k", b"v", 1000), Record(b"k", b"v", 2000)], codec=codec))
     before = bytes(batch)
-    records.restamp(batch, 2000, False)
+    record_probe.restamp(batch, 2000, False)
     assert bytes(batch) == before
-    records.restamp(batch, 5000, True)
+    record_probe.restamp(batch, 5000, True)
     read, _ = read_batch(batch)
     assert read.attributes == codec | LOG_APPEND_TIME
     assert [item.timestamp for item in read.records()] == [5000, 5000]
     with pytest.raises(ValueError, match="whole"):
-        records.restamp(bytearray(before[:-1]), 1, False)
+        record_probe.restamp(bytearray(before[:-1]), 1, False)
 
 
 def test_the_plain_reader_refuses_corrupt_bytes():

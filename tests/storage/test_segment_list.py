@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from odradek._ext.storage.segment_list import SegmentCache, SegmentList, descriptor_share
+from odradek._ext.testing import storage_probe
 
 
 def make(directory, bases, txn=()):
@@ -30,11 +31,18 @@ def is_open(descriptor, path):
 
 def test_floor_and_following(tmp_path):
     segments = SegmentList(make(tmp_path / "t-0", [10, 25, 3_000_000_000]), SegmentCache(8))
-    assert segments.floor_of(5) is None
+    assert storage_probe.floor_of(segments, 5) is None
     segments.see(1)
     assert segments.base_offsets() == [10, 25, 3_000_000_000]
-    assert [segments.floor_of(offset) for offset in (0, 10, 24, 25, 26, 1 << 40)] == [10, 10, 10, 25, 25, 3_000_000_000]
-    assert [segments.following_of(base) for base in (10, 25, 3_000_000_000)] == [25, 3_000_000_000, None]
+    assert [storage_probe.floor_of(segments, offset) for offset in (0, 10, 24, 25, 26, 1 << 40)] == [
+        10,
+        10,
+        10,
+        25,
+        25,
+        3_000_000_000,
+    ]
+    assert [storage_probe.following_of(segments, base) for base in (10, 25, 3_000_000_000)] == [25, 3_000_000_000, None]
 
 
 def test_a_new_generation_sees_what_changed(tmp_path):
@@ -60,10 +68,10 @@ def test_descriptors_open_when_first_used(tmp_path):
     segments.see(1)
     first, second = segments.open(0), segments.open(9)
     assert len({first.log_fd, first.index_descriptor(), first.time_index_descriptor()}) == 3
-    assert first.txn_index_descriptor() is None
-    assert second.txn_index_descriptor() is not None
+    assert storage_probe.txn_index_descriptor(first) is None
+    assert storage_probe.txn_index_descriptor(second) is not None
     (tmp_path / "t-0" / f"{0:020d}.txnindex").write_bytes(b"")
-    assert first.txn_index_descriptor() is not None
+    assert storage_probe.txn_index_descriptor(first) is not None
 
 
 def test_the_cache_is_bounded_and_gives_the_used_a_second_chance(tmp_path):

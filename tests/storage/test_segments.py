@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek._ext.storage.segments import ANY_GAP, load_log
+from odradek._ext.testing import storage_probe
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from odradek.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs
 from odradek.storage.file_names import GAPS_CHECKPOINT
@@ -76,8 +77,8 @@ def assert_matches(loaded, writer):
     """The values of a loaded log equal those of its writer."""
     active = writer.segments[-1]
     assert loaded.log_end_offset == writer.end
-    assert loaded.segment_base_offsets == [segment.base_offset for segment in writer.segments]
-    assert loaded.segment_sizes == [len(segment.log) for segment in writer.segments]
+    assert storage_probe.segment_base_offsets(loaded) == [segment.base_offset for segment in writer.segments]
+    assert storage_probe.segment_sizes(loaded) == [len(segment.log) for segment in writer.segments]
     assert loaded.base_offset == active.base_offset
     assert loaded.size == len(active.log)
     assert loaded.index_entries == len(active.index)
@@ -282,7 +283,9 @@ def test_no_damage_makes_loading_fail_or_lie(tmp_path_factory, data):
     loaded = load_log(directory, index_interval_bytes=INTERVAL)
     assert loaded.log_end_offset <= writer.end
     written = b"".join(segment.log for segment in writer.segments)
-    found = b"".join((directory / f"{base:020d}.log").read_bytes() for base in loaded.segment_base_offsets)
+    found = b"".join(
+        (directory / f"{base:020d}.log").read_bytes() for base in storage_probe.segment_base_offsets(loaded)
+    )
     assert len(found) <= len(written)
     stop_in_order(directory, loaded)
     again = load_log(directory, clean=True, index_interval_bytes=INTERVAL)
@@ -402,7 +405,11 @@ def test_a_load_keeps_the_producers_that_wrote_last(tmp_path):
 def test_an_empty_directory_gets_a_segment_at_the_start_offset(tmp_path):
     (tmp_path / "t-0").mkdir()
     loaded = load_log(tmp_path / "t-0", log_start_offset=70)
-    assert (loaded.log_start_offset, loaded.log_end_offset, loaded.segment_base_offsets) == (70, 70, [70])
+    assert (loaded.log_start_offset, loaded.log_end_offset, storage_probe.segment_base_offsets(loaded)) == (
+        70,
+        70,
+        [70],
+    )
     assert sorted(contents(tmp_path / "t-0")) == [f"{70:020d}{kind}" for kind in (".index", ".log", ".timeindex")]
 
 
@@ -410,7 +417,11 @@ def test_a_log_that_ends_before_its_start_begins_anew(tmp_path):
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 20, seed=2)
     writer.close()
     loaded = load_log(tmp_path / "t-0", log_start_offset=10_000, clean=True, index_interval_bytes=INTERVAL)
-    assert (loaded.log_start_offset, loaded.log_end_offset, loaded.segment_base_offsets) == (10_000, 10_000, [10_000])
+    assert (loaded.log_start_offset, loaded.log_end_offset, storage_probe.segment_base_offsets(loaded)) == (
+        10_000,
+        10_000,
+        [10_000],
+    )
     assert loaded.producers == []
     assert loaded.epochs == []
     assert list((tmp_path / "t-0").glob("*.snapshot")) == []
@@ -448,7 +459,7 @@ def test_a_gap_between_segments_ends_a_log_that_was_never_compacted(tmp_path):
     _, end = gapped(tmp_path)
     loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
     assert loaded.log_end_offset == end
-    assert loaded.segment_base_offsets == [0, end]
+    assert storage_probe.segment_base_offsets(loaded) == [0, end]
     assert any("removed segment" in event.message for event in loaded.events)
 
 
@@ -456,7 +467,7 @@ def test_a_gap_that_compaction_may_have_left_is_kept(tmp_path):
     writer, _ = gapped(tmp_path)
     loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, cleaner_offset=ANY_GAP)
     assert loaded.log_end_offset == writer.end
-    assert loaded.segment_base_offsets == [segment.base_offset for segment in writer.segments]
+    assert storage_probe.segment_base_offsets(loaded) == [segment.base_offset for segment in writer.segments]
 
 
 def two_gaps(tmp_path):

@@ -168,24 +168,11 @@ def join(
     if subscription is None:
         then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
-    takes_over = False
-    member_id = request.member_id
-    if request.instance_id is not None:
-        holder = group.static_members.get(request.instance_id)
-        if member_id and holder != member_id:
-            then(
-                JoinResult(
-                    group.instance_error(request.instance_id, member_id) or ErrorCode.UNKNOWN_MEMBER_ID, member_id
-                )
-            )
-            return
-        takes_over = holder is not None and not member_id
-        member_id = member_id or new_member_id(request.instance_id)
-    elif not member_id:
-        member_id = new_member_id(request.client_id)
-        if request.id_required:
-            then(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-            return
+    member_id, error = _joining_member_id(group, request)
+    if error is not ErrorCode.NONE:
+        then(JoinResult(error, member_id))
+        return
+    takes_over = request.instance_id in group.static_members and not request.member_id
     classic = ClassicSide(request.session_timeout_ms, list(request.protocols))
     heartbeat_request = HeartbeatRequest(
         member_id,
@@ -199,7 +186,6 @@ def join(
         client_host=request.client_host,
         classic=classic,
     )
-
     if size_of(heartbeat_request) > max_bytes:
         then(JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
         return
@@ -216,6 +202,19 @@ def join(
         then(JoinResult(ErrorCode.NONE, member_id, result.member_epoch, CONSUMER, request.protocols[0][0]))
 
     group.heartbeat(heartbeat_request, respond)
+
+
+def _joining_member_id(group: ConsumerGroup, request: JoinRequest) -> tuple[str, ErrorCode]:
+    """Return the member id of a JoinGroup, a new one if the request has none, and the error that refuses the request."""
+    member_id = request.member_id
+    if request.instance_id is not None:
+        if member_id and group.static_members.get(request.instance_id) != member_id:
+            error = group.instance_error(request.instance_id, member_id)
+            return member_id, error or ErrorCode.UNKNOWN_MEMBER_ID
+        return member_id or new_member_id(request.instance_id), ErrorCode.NONE
+    if member_id:
+        return member_id, ErrorCode.NONE
+    return new_member_id(request.client_id), ErrorCode.MEMBER_ID_REQUIRED if request.id_required else ErrorCode.NONE
 
 
 def shares_protocol(group: ConsumerGroup, request: JoinRequest) -> bool:
