@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from odradek.cli.failure import fail
+from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import interrupt_note
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 COMPLETION_TIMEOUT_S = 1.0
-FIRST_TIMEOUT_S = 3.0
-"""The time for the first response of a bootstrap server, unless the user gives a --timeout."""
 
 BOOTSTRAP_OPTION = click.option(
     "-b",
@@ -41,7 +39,7 @@ TIMEOUT_OPTION = click.option(
     type=click.FloatRange(0.01),
     default=30.0,
     show_default=True,
-    help="Seconds to wait for a broker's response; without this option, 3 s for the first response.",
+    help="Seconds to wait for a broker's response.",
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -71,9 +69,7 @@ def connection_to(servers: str, timeout: float) -> "Cluster":
     """The cluster of a command's -b and --timeout; connects at the first request. Raises ClientError for a bad address."""
     from odradek.clients.cluster import Cluster
 
-    context = click.get_current_context(silent=True)
-    given = context is not None and context.get_parameter_source("timeout") is not ParameterSource.DEFAULT
-    return Cluster(servers, timeout, timeout if given else min(timeout, FIRST_TIMEOUT_S))
+    return Cluster(servers, timeout, on_silence=warn)
 
 
 def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:

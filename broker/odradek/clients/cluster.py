@@ -106,18 +106,18 @@ class Cluster:
     """Connections to the brokers of one cluster.
 
     :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
-    :param first_timeout_s: for the first response of each bootstrap server, until one of them has answered; a program that
-        listens there and is not a broker is found out after this time. Default: `timeout_s`.
+    :param on_silence: called with a line of text for each bootstrap server that accepts the connection and does not respond for
+        some seconds, as a program does that is not a broker; the wait continues.
 
     Raises ClientError for a malformed address; connects at the first request.
     """
 
     def __init__(
-        self, servers: str, timeout_s: float = DEFAULT_TIMEOUT_S, first_timeout_s: float | None = None
+        self, servers: str, timeout_s: float = DEFAULT_TIMEOUT_S, on_silence: Callable[[str], None] | None = None
     ) -> None:
         self.servers = servers
         self.timeout_s = timeout_s
-        self._first_timeout_s = timeout_s if first_timeout_s is None else first_timeout_s
+        self._on_silence = on_silence
         self._bootstrap = parse_servers(servers)
         self._any: Connection | None = None
         self._of_node: dict[int, Connection] = {}
@@ -146,10 +146,9 @@ class Cluster:
         """A connection to a bootstrap server. Raises NoBootstrapServerError if none answers."""
         if self._any is None:
             failures = []
-            first_timeout_s = self._first_timeout_s if self._view is None else self.timeout_s
             for address in self._bootstrap:
                 try:
-                    self._any = Connection(address.host, address.port, self.timeout_s, first_timeout_s=first_timeout_s)
+                    self._any = Connection(address.host, address.port, self.timeout_s, on_silence=self._on_silence)
                     break
                 except UnreachableError as error:
                     failures.append(str(error))

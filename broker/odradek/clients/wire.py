@@ -3,11 +3,12 @@
 Owned by one thread of a client's process. Plain text only: no TLS, no SASL.
 """
 
+import select
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek import __version__
@@ -24,6 +25,8 @@ MAX_RESPONSE_BYTES = 256 << 20
 _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
 _API_VERSIONS_VERSION = 3
+SILENCE_S = 3.0
+"""After this time without a response to the first request, the user learns that the peer may be no broker."""
 _ALLOW_MORE = "use a larger --timeout"
 
 
@@ -46,7 +49,7 @@ class Connection:
     """A connection to a broker; connects and requests the served API versions at once. Raises UnreachableError.
 
     :param host: name or address of the broker. :param timeout_s: for the connect, and for each response.
-    :param first_timeout_s: for the response to the first request, ApiVersions. Default: `timeout_s`.
+    :param on_silence: called with a line of text if the first request, ApiVersions, has no response after `SILENCE_S`.
     :ivar features: the lowest and highest supported level of each cluster feature that the broker reports.
     """
 
@@ -56,7 +59,7 @@ class Connection:
         port: int,
         timeout_s: float,
         client_id: str = SOFTWARE,
-        first_timeout_s: float | None = None,
+        on_silence: Callable[[str], None] | None = None,
     ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
@@ -71,7 +74,7 @@ class Connection:
             raise UnreachableError(f"cannot connect to {self.address}: {error.strerror or error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._ranges = self._request_versions(timeout_s if first_timeout_s is None else first_timeout_s)
+            self._ranges = self._request_versions(on_silence)
         except BaseException:
             self.close()
             raise
@@ -147,15 +150,21 @@ class Connection:
             self.close()
             raise UnreachableError(f"lost the connection to {self.address}: {error.strerror or error}") from None
 
-    def receive(self, timeout_s: float | None = None) -> Any:
+    def receive(self, timeout_s: float | None = None, on_silence: Callable[[str], None] | None = None) -> Any:
         """Wait for the response to the oldest unanswered request. Raises UnreachableError.
 
+        :param on_silence: called with a line of text if nothing has arrived after `SILENCE_S`; the wait continues.
         Fields of type `records` are memoryviews of a buffer that the caller owns.
         """
         request = self._pending[0]
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
         try:
+            if on_silence is not None and limit_s > SILENCE_S and not self._has_data(SILENCE_S):
+                on_silence(
+                    f"{self.address} accepted the connection and has not responded to {request.api.name} for {SILENCE_S:g} s;"
+                    f" waiting up to {limit_s:g} s; is it a plain-text listener of a Kafka broker?"
+                )
             head = self._receive_exactly(4, deadline)
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= MAX_RESPONSE_BYTES:
@@ -202,6 +211,12 @@ class Connection:
             raise UnreachableError(f"{self.address} sent a malformed {api.name} response: {error}") from None
         return response
 
+    def _has_data(self, wait_s: float) -> bool:
+        """Whether data, or the end of the connection, arrives within this time."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(wait_s * 1000))
+
     def _receive_exactly(self, size: int, deadline: float) -> bytearray:
         data = bytearray(size)
         left = memoryview(data)
@@ -216,18 +231,18 @@ class Connection:
             left = left[received:]
         return data
 
-    def _request_versions(self, timeout_s: float) -> dict[int, tuple[int, int]]:
+    def _request_versions(self, on_silence: Callable[[str], None] | None) -> dict[int, tuple[int, int]]:
         """Send ApiVersions; a broker that does not know our version of it answers in version 0, and then gets version 0."""
         schema = api_versions.SCHEMA
         request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
         try:
             self.send(schema, request, version=_API_VERSIONS_VERSION)
-            response = self.receive(timeout_s)
+            response = self.receive(on_silence=on_silence)
         except UnreachableError as error:
             raise UnreachableError(f"connected, but {error}; is it a plain-text listener of a Kafka broker?") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             self.send(schema, api_versions.Request(), version=0)
-            response = self.receive(timeout_s)
+            response = self.receive()
         if response.error_code:
             raise UnreachableError(f"{self.address} refused ApiVersions with error code {response.error_code}")
         self.features = {
