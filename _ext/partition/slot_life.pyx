@@ -1,6 +1,7 @@
-"""The life of a slot under the control path: assigned to a partition, filled from its log, given a role, offline, deleted.
+"""The life of a slot under the control path: assigned to a partition, given a role, offline, deleted.
 
-Called by the coordinator, the loaders and the cleaner, which wait for the slot's lock if necessary; never from a worker's loop.
+`slot_loading` fills a slot from its log. Called by the coordinator, the loaders and the cleaner, which wait for the slot's lock if
+necessary; never from a worker's loop.
 The rules are in ``broker/odradek/shm/README.md``, especially 3 and 8; the `intent` of a deletion is in the coordinator's
 durable store.
 """
@@ -9,19 +10,14 @@ import os
 
 from odradek._ext.partition.slots import SlotChanged
 
-from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libc.errno cimport ENOENT, errno
+from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
-from odradek._ext.partition.commits cimport commit_to_log_end, publish, within_flush_messages
 from odradek._ext.partition.high_watermark cimport follow_device
-from odradek._ext.partition.leader_epochs cimport assign_epoch, note_epoch
-from odradek._ext.partition.log_writing cimport clear_recent
-from odradek._ext.partition.producer_loading cimport RestorePlan, choose_producers, free_plan, make_restore_room, restore_plan
-from odradek._ext.partition.producer_runs cimport count_event
-from odradek._ext.partition.producer_snapshots cimport snapshot_producers
-from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
+from odradek._ext.partition.leader_epochs cimport note_epoch
+from odradek._ext.partition.producers cimport forget_producers
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
@@ -29,14 +25,12 @@ from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
-    DROPPED_AT_START,
     EPOCH_KEPT,
     EPOCH_STORED,
     EPOCH_UNSTORED,
     MAX_FOLLOWERS,
     MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
-    ROLE_FOLLOWER,
     ROLE_LEADER,
     ROLE_NONE,
     SERVING,
@@ -52,8 +46,6 @@ from odradek._ext.shm.layout cimport (
     Process,
     Slot,
     TopicSettings,
-    monotonic_ms,
-    now_ms,
     read_commit,
     region,
     slot_at,
@@ -63,16 +55,12 @@ from odradek._ext.shm.locks cimport initialise_mutex, unlock
 from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
 from odradek._ext.storage.file_calls cimport file_error, file_rename
 from odradek._ext.storage.log_dirs cimport is_full, note_device
-from odradek._ext.storage.log_state cimport EpochEntry, LogState
-from odradek._ext.storage.segments cimport LoadedLog
 
 
 cdef enum:                        # in addition to -errno
-    NO_ROOM = 1
-    RETRY = 2
-    WRONG_SLOT = 3
-    OLDER_EPOCH = 4
-    TRUNCATED = 5
+    WRONG_SLOT = 1
+    OLDER_EPOCH = 2
+    TRUNCATED = 3
 
 
 # -- assignment --------------------------------------------------------------------------------------------------------
@@ -237,138 +225,6 @@ def configure(uint32_t index, settings):
             wake_after(index, slot, False, True)
     if not taken:
         raise busy(index)
-
-
-cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
-    """Begin a new leader epoch if the log lost records, or contains a newer leader epoch than the metadata store [R 3]."""
-    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
-    cdef int32_t newest = epochs[state.epochs.count - 1].epoch if state.epochs.count else -1
-    if (lost and slot.begun_epoch == EPOCH_KEPT) or newest > slot.leader_epoch:
-        slot.leader_epoch = max(slot.leader_epoch, newest) + 1
-        slot.begun_epoch = EPOCH_UNSTORED
-
-
-cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogil:
-    """Publish where a loaded log begins and ends, and how much of it is on the device."""
-    cdef Commit commit
-    memset(&commit, 0, sizeof(commit))
-    commit.segment_base = state.base_offset
-    commit.size = state.size
-    commit.log_end_offset = state.log_end_offset
-    commit.index_entries = <int32_t>state.index_entries
-    commit.timeindex_entries = <int32_t>state.timeindex_entries
-    commit.txnindex_entries = <int32_t>state.txnindex_entries
-    commit.first_timestamp = state.first_timestamp
-    commit.max_timestamp = state.max_timestamp
-    commit.max_timestamp_offset = state.offset_of_max_timestamp
-    commit.indexed_position = state.last_index_position
-    commit.timeindexed_timestamp = state.last_timeindex_timestamp
-    commit.timeindexed_offset = -1
-    commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
-    slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
-    commit.high_watermark = state.log_start_offset
-    commit.high_watermark_base = -1
-    if slot.in_sync_count <= 1 and within_flush_messages(slot, &commit, slot.flushed_offset):
-        commit_to_log_end(&commit)
-    elif slot.in_sync_count <= 1:
-        commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
-    publish(slot, &commit)
-    slot.log_start_offset = state.log_start_offset
-    slot.gap_limit = state.gap_limit
-    slot.applied_base = state.base_offset
-    slot.applied_position = state.size
-    slot.recovery_point = slot.flushed_offset
-    slot.flushed_ms = monotonic_ms()
-    # Nothing of a new log is synced, not even its directory entry; what a recovery wrote is not synced either.
-    slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
-    slot.synced_end = slot.flushed_offset
-    settle_last_stable(slot, commit.high_watermark)
-
-
-cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* plan, bint flushed, bint lost) noexcept nogil:
-    """The caller holds the slot's mutex. Returns 0, NO_ROOM for its producers, or -errno."""
-    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
-    cdef int64_t i
-    cdef int result = 0
-    if not restore_plan(index, slot, plan):
-        return NO_ROOM
-    # Without a snapshot of exactly these producers the ordered stop writes one.
-    slot.producers_changed = not state.snapshot_current and (state.producers.count > 0 or state.snapshots > 0)
-    slot.pending_snapshot = 0
-    slot.epoch_count = 0
-    for i in range(state.epochs.count):
-        assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
-    commit_loaded(slot, state, flushed)
-    clear_recent(slot)                  # the ring may describe the log as it was before it had to be loaded again
-    store_release_64(&slot.flusher, 0)  # a flush of the former log must not mark this one as flushed
-    if slot.leader_id == region().header.broker_id:
-        slot.role = ROLE_LEADER
-        begin_epoch(slot, state, lost)
-        if flushed and state.epochs.count == 0:
-            result = note_epoch(slot, slot.leader_epoch, state.log_end_offset)
-    else:
-        slot.role = ROLE_FOLLOWER
-    if result == 0 and state.snapshot_wanted:
-        note_device(slot.log_dir, snapshot_producers(slot, state.log_end_offset))    # if this fails, the next recovery reads more
-    slot.generation += 1
-    note_removed_files()                # a recovery may have removed segments that other processes have open
-    store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
-    note_failure(slot, result)
-    wake_everyone(index, slot)
-    return result
-
-
-def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint at_start=False,
-         bint lost=False):
-    """Put a loaded log into its slot and set the slot ONLINE, as leader if this broker leads the partition.
-
-    If the arena has no room for its producers, the least recent writers are dropped.
-
-    The leader epoch of a log with records is written to its file by the first append in that epoch, because writing thousands
-    of files would delay the start.
-
-    :param flushed: the whole log is known to be on the device (it was closed in order).
-    :param producers_before_ms: producers of a snapshot without an open transaction that were last heard before this time (wall
-    clock) have expired and are dropped.
-    :param at_start: no client is served yet, so partitions with more producers than this one lose some first.
-    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start.
-    :return: [(partition, number of dropped producers)], mostly empty.
-    :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers. The slot is then
-    OFFLINE, or LOADING if only disk space was missing.
-    """
-    cdef Slot* slot = checked_slot(index)
-    cdef LogState* state = &loaded.state
-    cdef RestorePlan plan
-    cdef int64_t dropped = 0, victim = 0
-    cdef int result = choose_producers(state, producers_before_ms, &plan)
-    cdef bint taken = True
-    dropped_from = {}
-    count_event(DROPPED_AT_START, state.pruned_producers)
-    try:
-        while result == 0:
-            with nogil:
-                taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
-                if taken:
-                    result = fill_slot(index, slot, state, &plan, flushed, lost)
-                    unlock(index, slot)
-                if result == NO_ROOM:
-                    victim = make_restore_room(&plan, index, at_start, &dropped)
-                    result = -ENOMEM if victim < 0 else RETRY
-            if result != RETRY:
-                break
-            result = 0
-            if dropped:
-                name = f"{topic_of(slot_at(<uint32_t>victim))}-{slot_at(<uint32_t>victim).partition}"
-                dropped_from[name] = dropped_from.get(name, 0) + dropped
-    finally:
-        free_plan(&plan)
-    if not taken:
-        raise busy(index)
-    if result == -ENOMEM:
-        raise OSError(ENOMEM, f"no memory for the {state.producers.count} producers of {topic_of(slot)}-{slot.partition}")
-    if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
-    return list(dropped_from.items())
 
 
 # -- role and state ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The meter pages of all processes in the shared mapping; metering.pxd has the layout of a page."""
+"""The meter pages of all processes in the shared mapping; meter_layout.pxd has the layout of a page."""
 
 from libc.stdint cimport uint64_t
 
-from odradek._ext.shm.metering cimport MeterPage
+from odradek._ext.shm.meter_layout cimport MeterPage
 
 
 # Bytes of one meter page in the mapping, rounded up to whole pages of memory.

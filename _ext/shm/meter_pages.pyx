@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from odradek._ext.shm.layout cimport region
-from odradek._ext.shm.metering cimport METER_GAUGES, METER_LISTENERS, METER_POSITIONS, METER_SOFTWARE, MeterPage
+from odradek._ext.shm.meter_layout cimport METER_GAUGES, METER_LISTENERS, METER_POSITIONS, METER_SOFTWARE, MeterPage
 
 
 cdef MeterPage* meter_page(int process) noexcept nogil:

@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from odradek._ext.shm.atomics cimport fence, load_acquire_64
-from odradek._ext.shm.metering cimport (
+from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
     METER_BUCKETS,
     METER_ERRORS,
@@ -33,8 +33,8 @@ from odradek._ext.shm.metering cimport (
     MeterTimes,
     MeterTopic,
     MeterUsage,
-    own_page,
 )
+from odradek._ext.shm.metering cimport own_page
 from odradek._ext.shm.metering import PROBE_NAMES
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_pages cimport meter_page

@@ -1,17 +1,25 @@
-"""Counting in this process's meter page. metering.pxd has the layout, docs/decisions/0016-metering.md has the reasons.
+"""Counting in this process's meter page. meter_layout.pxd has the layout, docs/decisions/0016-metering.md has the reasons.
 
-Runs in every process of the broker, in the thread of its loop; only this thread writes the page. A successor continues with the
-page of a dead process: it frees what was created but not published, undoes a retirement that was not published and finishes one
-that was. A call costs some nanoseconds. Only the indexes are allocated, once.
+Runs in every process of the broker, in the thread of its loop; only this thread writes the page. A call costs some nanoseconds.
+Nothing here allocates; the indexes of the tables are in meter_tables.pyx.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
-from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from odradek._ext.shm.atomics cimport fence, store_release_64
-from odradek._ext.shm.layout cimport Region, region
+from odradek._ext.shm.meter_tables cimport (
+    MeterState,
+    adopt,
+    client_hash,
+    enter_index,
+    hash_bytes,
+    meter_state,
+    new_since,
+    place_of,
+    retire,
+)
 
 
 cdef extern from *:
@@ -44,59 +52,7 @@ PROBE_NAMES = (
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")
 
-cdef enum:
-    CLIENT_PLACES = 8192          # of the indexes: twice the size of their tables, powers of two
-    TOPIC_PLACES = 16384
-    USAGE_PLACES = 32768
-    POSITION_PLACES = 32768
-    RETIRE_PAUSE_MS = 10000       # minimum time between two searches for idle entries
-
-cdef struct Index:                # open addressing; a place holds an entry's number + 1
-    uint32_t* places
-    uint32_t mask
-
-
-cdef struct State:                # of this process; not shared
-    Region* region
-    MeterPage* page
-    MeterPage* private_page
-    Index clients
-    Index topics
-    Index usage
-    Index positions
-    uint32_t live_clients
-    uint32_t live_topics
-    uint32_t live_usage
-    uint32_t live_positions
-    uint32_t free_client          # no entry before it is free
-    uint32_t free_topic
-    uint32_t free_usage
-    uint32_t free_position
-    int64_t now_ms
-    int64_t fixed_now_ms          # clock for tests; 0: none
-    int64_t idle_ms
-    int64_t next_retire_ms
-    bint indexed                  # the indexes are not empty
-
-
-cdef State state
-memset(&state, 0, sizeof(State))
-state.region = region()
-state.idle_ms = 3600000
-
-
-cdef uint32_t* new_places(uint32_t count) noexcept nogil:
-    return <uint32_t*>calloc(count, sizeof(uint32_t))
-
-
-state.private_page = <MeterPage*>calloc(1, sizeof(MeterPage))
-state.clients = Index(new_places(CLIENT_PLACES), CLIENT_PLACES - 1)
-state.topics = Index(new_places(TOPIC_PLACES), TOPIC_PLACES - 1)
-state.usage = Index(new_places(USAGE_PLACES), USAGE_PLACES - 1)
-state.positions = Index(new_places(POSITION_PLACES), POSITION_PLACES - 1)
-if state.private_page == NULL or state.clients.places == NULL or state.topics.places == NULL or state.usage.places == NULL \
-        or state.positions.places == NULL:
-    raise MemoryError("no memory to count in")
+cdef MeterState* state = meter_state()
 
 
 cdef MeterPage* own_page() noexcept nogil:
@@ -104,6 +60,7 @@ cdef MeterPage* own_page() noexcept nogil:
     if page == NULL:
         page = state.private_page
     if page != state.page or page.began_ms == 0:
+        turn_clock()
         adopt(page)
     return page
 
@@ -128,163 +85,6 @@ cdef int api_index(int key) noexcept nogil:
     if key == 20102:
         return METER_KEY_TREE_OFFSETS
     return METER_KEY_EXPLAIN_GROUP if key == 20101 else METER_KEY_UNKNOWN
-
-
-# -- the page's keys ------------------------------------------------------------------------------------------------
-
-cdef inline uint32_t place_of(uint64_t key, uint32_t mask) noexcept nogil:
-    return <uint32_t>((key * <uint64_t>0x9E3779B97F4A7C15) >> 40) & mask
-
-
-cdef uint64_t hash_bytes(uint64_t seed, const uint8_t* data, int64_t n) noexcept nogil:
-    cdef uint64_t h = seed ^ <uint64_t>0xCBF29CE484222325
-    cdef int64_t i
-    for i in range(n):
-        h = (h ^ data[i]) * <uint64_t>0x100000001B3
-    return h ^ (h >> 29)
-
-
-cdef uint64_t client_hash(const uint8_t* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes) noexcept nogil:
-    return hash_bytes(hash_bytes(<uint64_t>principal_bytes, principal, principal_bytes), client_id, client_bytes)
-
-
-cdef inline void enter_index(Index* index, uint64_t key, uint32_t number) noexcept nogil:
-    cdef uint32_t place = place_of(key, index.mask)
-    while index.places[place]:
-        place = (place + 1) & index.mask
-    index.places[place] = number + 1
-    state.indexed = True
-
-
-cdef uint64_t new_since(MeterPage* page) noexcept nogil:
-    """The wall clock, made unique: an entry with a `since` that a caller remembers is the same entry."""
-    page.last_since = max(<uint64_t>max(state.now_ms, <int64_t>1), page.last_since + 1)
-    return page.last_since
-
-
-# -- taking a page over ---------------------------------------------------------------------------------------------
-
-cdef void index_all(MeterPage* page) noexcept nogil:
-    cdef uint32_t i
-    cdef MeterClient* client
-    if state.indexed:                       # otherwise they are untouched zero pages, which take no memory
-        memset(state.clients.places, 0, CLIENT_PLACES * sizeof(uint32_t))
-        memset(state.topics.places, 0, TOPIC_PLACES * sizeof(uint32_t))
-        memset(state.usage.places, 0, USAGE_PLACES * sizeof(uint32_t))
-        memset(state.positions.places, 0, POSITION_PLACES * sizeof(uint32_t))
-    state.live_clients = state.live_topics = state.live_usage = state.live_positions = 0
-    state.free_usage = state.free_position = 0
-    state.free_client = CLIENT_OTHER + 1
-    state.free_topic = TOPIC_OTHER + 1
-    for i in range(<uint32_t>page.clients_used):
-        client = &page.clients[i]
-        if client.since:
-            enter_index(&state.clients, client_hash(client.principal, client.principal_bytes, client.client_id, client.client_bytes), i)
-            state.live_clients += 1
-    for i in range(<uint32_t>page.topics_used):
-        if page.topics[i].since:
-            enter_index(&state.topics, hash_bytes(0, page.topics[i].name, page.topics[i].name_bytes), i)
-            state.live_topics += 1
-    for i in range(<uint32_t>page.usage_used):
-        if page.usage[i].since:
-            enter_index(&state.usage, page.usage[i].key, i)
-            state.live_usage += 1
-    for i in range(<uint32_t>page.positions_used):
-        if page.positions[i].since:
-            enter_index(&state.positions, page.positions[i].key, i)
-            state.live_positions += 1
-
-
-cdef void adopt(MeterPage* page) noexcept nogil:
-    state.page = page
-    turn_clock()
-    if page.began_ms == 0:
-        page.began_ms = new_since(page)
-    take_back(page)
-    index_all(page)
-    state.next_retire_ms = 0
-
-
-# -- retiring -------------------------------------------------------------------------------------------------------
-
-cdef void take_back(MeterPage* page) noexcept nogil:
-    """Free the usage entries whose values `retired` contains; unmark those of a retirement that was not published."""
-    cdef uint32_t i
-    cdef MeterUsage* entry
-    store_release_64(&page.changes, page.changes + 1)
-    fence()
-    for i in range(<uint32_t>page.usage_used):
-        entry = &page.usage[i]
-        if entry.since and entry.retired_by:
-            if entry.retired_by <= page.retired_sequence:
-                store_release_64(&entry.since, 0)
-            entry.retired_by = 0
-    fence()
-    store_release_64(&page.changes, page.changes + 1)
-
-
-cdef void free_unused(MeterPage* page) noexcept nogil:
-    """Free positions that are idle, and clients and topics that are idle and to which no entry refers."""
-    cdef uint32_t i
-    cdef uint64_t before = <uint64_t>max(state.now_ms - state.idle_ms, <int64_t>0)
-    cdef uint8_t[METER_CLIENTS] client_used
-    cdef uint8_t[METER_TOPICS] topic_used
-    memset(client_used, 0, METER_CLIENTS)
-    memset(topic_used, 0, METER_TOPICS)
-    store_release_64(&page.changes, page.changes + 1)
-    fence()
-    for i in range(<uint32_t>page.usage_used):
-        if page.usage[i].since:
-            client_used[page.usage[i].key >> 32] = 1
-            topic_used[(page.usage[i].key >> 8) & 0xFFFFFF] = 1
-    for i in range(<uint32_t>page.positions_used):
-        if page.positions[i].since and page.positions[i].at_ms < before:
-            store_release_64(&page.positions[i].since, 0)
-        elif page.positions[i].since:
-            client_used[page.positions[i].key >> 32] = 1
-    for i in range(<uint32_t>page.clients_used):
-        if page.clients[i].since and not client_used[i] and page.clients[i].last_ms < before:
-            store_release_64(&page.clients[i].since, 0)
-    for i in range(<uint32_t>page.topics_used):
-        if page.topics[i].since and not topic_used[i] and page.topics[i].last_ms < before:
-            store_release_64(&page.topics[i].since, 0)
-    fence()
-    store_release_64(&page.changes, page.changes + 1)
-
-
-cdef bint retire() noexcept nogil:
-    """Free the entries that were idle for long and add their values to `retired`. Returns whether it looked for such entries.
-
-    Entries of client `other` stay. A caller that remembers a client or a topic has just marked it as seen, so no number in use
-    is freed.
-    """
-    cdef MeterPage* page = state.page
-    cdef uint64_t* now_holds = &page.retired_odd[0] if page.retired_sequence & 1 else &page.retired_even[0]
-    cdef uint64_t* following = &page.retired_even[0] if page.retired_sequence & 1 else &page.retired_odd[0]
-    cdef uint64_t before = <uint64_t>max(state.now_ms - state.idle_ms, <int64_t>0)
-    cdef uint32_t i
-    cdef int v
-    cdef MeterUsage* entry
-    cdef bint retired_any = False
-    if state.next_retire_ms - RETIRE_PAUSE_MS <= state.now_ms < state.next_retire_ms:
-        return False                # runs nevertheless if the clock was set back
-    state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
-    memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
-    for i in range(<uint32_t>page.usage_used):
-        entry = &page.usage[i]
-        if entry.since and entry.last_ms < before and entry.key >> 32 != CLIENT_OTHER:
-            entry.retired_by = page.retired_sequence + 1
-            for v in range(USAGE_VALUES):
-                following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
-            page.words[RETIRED_ENTRIES] += 1
-            retired_any = True
-    if retired_any:
-        fence()
-        store_release_64(&page.retired_sequence, page.retired_sequence + 1)
-        take_back(page)
-    free_unused(page)
-    index_all(page)
-    return True
 
 
 # -- clients and topics ---------------------------------------------------------------------------------------------
@@ -607,7 +407,7 @@ cdef void software_closed(int place) noexcept nogil:
         page.listeners[place - METER_SOFTWARE].other_software -= 1
 
 
-# -- for the control path and for tests ----------------------------------------------------------------------------
+# -- for Python ----------------------------------------------------------------------------------------------------
 
 def set_idle_ms(int64_t idle_ms):
     """Set the age after which an unused entry is retired once its table is three quarters full (metrics.usage.idle.ms)."""
@@ -639,65 +439,13 @@ def count_request_errors(int api_key, codes):
         count_error(api, code)
 
 
-def use_clock(int64_t wall_ms):
-    """Use this wall-clock time for the dates of entries (tests); 0: use the clock again."""
-    state.fixed_now_ms = wall_ms
-    turn_clock()
-
-
-def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple values):
-    """Add (requests, errors, bytes in, bytes out, records in, records out, throttle ms, connection ms) to a client's entry.
-
-    :param topic: the topic's name as bytes; None: no topic. :param api_key: -1: belongs to no request.
-    """
-    cdef Client client
-    cdef MeterUsage* entry
-    cdef uint32_t number = 0
-    cdef uint64_t since = 0
-    cdef int i
-    own_page()
-    turn_clock()
-    find_client(principal, len(principal), <const uint8_t*><const char*>client_id, len(client_id), &client)
-    if topic is not None:
-        number = find_topic(topic, len(topic), &number, &since)
-    entry = usage_of(client.number, number, METER_KEY_NONE if api_key == -1 else api_index(api_key))
-    for i in range(USAGE_VALUES):
-        entry.values[i] += <uint64_t>values[i]
-
-
 def count_failed_request(context not None, int api_key):
     """Count the error of a request that was already counted as a request.
 
     :param context: context of the request's connection, with its `principal` and `client_id`.
     """
-    cdef tuple values = (0, 1, 0, 0, 0, 0, 0, 0)
-    count_usage(context.principal.encode(), (context.client_id or "").encode(), None, api_key, values)
-
-
-def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset, bint ended=False):
-    """Store a reader's position in a partition. :param ended: the reader's connection is closed."""
+    cdef bytes principal = context.principal.encode(), client_id = (context.client_id or "").encode()
     cdef Client client
-    cdef ReaderPlace place
-    memset(&place, 0, sizeof(ReaderPlace))
-    own_page()
     turn_clock()
     find_client(principal, len(principal), <const uint8_t*><const char*>client_id, len(client_id), &client)
-    put_position(client.number, slot, incarnation, offset, &place)
-    if ended:
-        leave_position(&place)
-
-
-def tables():
-    """{name of a table: (entries in use, maximum entries)}."""
-    own_page()
-    return {
-        "clients": (state.live_clients, METER_CLIENTS - 1),
-        "topics": (state.live_topics, METER_TOPICS - 2),
-        "usage": (state.live_usage, METER_USAGE),
-        "positions": (state.live_positions, METER_POSITIONS),
-    }
-
-
-def forget_indexes():
-    """Read the page again as a successor of this process does: only from the page's content (tests)."""
-    state.page = NULL
+    usage_of(client.number, TOPIC_NONE, METER_KEY_NONE if api_key == -1 else api_index(api_key)).values[USAGE_ERRORS] += 1

@@ -13,6 +13,7 @@ from odradek._ext.shm import metering
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.meter_reading import PageInMotion
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.testing import meter_probe
 from odradek.metrics import pages
 
 HOUR_MS = 3_600_000
@@ -31,9 +32,9 @@ def mapping() -> Iterator[SharedMemory]:
     made.add_process(ProcessKind.WORKER)
     made.enter(0)
     metering.set_idle_ms(HOUR_MS)
-    metering.use_clock(10 * HOUR_MS)
+    meter_probe.use_clock(10 * HOUR_MS)
     yield made
-    metering.use_clock(0)
+    meter_probe.use_clock(0)
 
 
 def totals(rows: list[pages.UsageRow]) -> tuple[int, ...]:
@@ -42,16 +43,16 @@ def totals(rows: list[pages.UsageRow]) -> tuple[int, ...]:
 
 def usage(client: int, topic: int | None, api: int, n: int = 1) -> None:
     name = None if topic is None else b"topic-%d" % topic
-    metering.count_usage(PRINCIPAL, b"client-%d" % client, name, api, (1, 0, 10 * n, 20 * n, n, 0, 0, 0))
+    meter_probe.count_usage(PRINCIPAL, b"client-%d" % client, name, api, (1, 0, 10 * n, 20 * n, n, 0, 0, 0))
 
 
 def test_what_is_counted_is_read_by_client_topic_and_api(shm: SharedMemory) -> None:
-    metering.count_usage(PRINCIPAL, b"one", b"orders", PRODUCE, (1, 2, 3, 4, 5, 6, 7, 8))
-    metering.count_usage(PRINCIPAL, b"one", b"orders", PRODUCE, (1, 0, 10, 0, 1, 0, 0, 0))
-    metering.count_usage(b"User:x", b"one", None, FETCH, (1, 0, 30, 0, 0, 0, 0, 0))
-    metering.count_usage(b"User:x", b"", None, -1, (0, 0, 0, 0, 0, 0, 0, 50))
-    metering.count_usage(b"User:x", "naïve".encode() * 100, None, 20101, (0, 0, 0, 0, 0, 0, 0, 1))
-    metering.count_usage(b"User:x", b"a", b"t", 12345, (0, 0, 0, 0, 0, 0, 0, 1))
+    meter_probe.count_usage(PRINCIPAL, b"one", b"orders", PRODUCE, (1, 2, 3, 4, 5, 6, 7, 8))
+    meter_probe.count_usage(PRINCIPAL, b"one", b"orders", PRODUCE, (1, 0, 10, 0, 1, 0, 0, 0))
+    meter_probe.count_usage(b"User:x", b"one", None, FETCH, (1, 0, 30, 0, 0, 0, 0, 0))
+    meter_probe.count_usage(b"User:x", b"", None, -1, (0, 0, 0, 0, 0, 0, 0, 50))
+    meter_probe.count_usage(b"User:x", "naïve".encode() * 100, None, 20101, (0, 0, 0, 0, 0, 0, 0, 1))
+    meter_probe.count_usage(b"User:x", b"a", b"t", 12345, (0, 0, 0, 0, 0, 0, 0, 1))
     rows = {row[1:5]: row for row in pages.usage_rows(shm, 0)}
     assert rows["User:ANONYMOUS", "one", "orders", PRODUCE][7:] == (2, 2, 13, 4, 6, 6, 7, 8)
     assert rows["User:x", "one", None, FETCH].bytes_in == 30
@@ -69,9 +70,9 @@ def test_what_is_counted_is_read_by_client_topic_and_api(shm: SharedMemory) -> N
 def test_a_hundred_thousand_client_ids_take_bounded_memory_and_lose_nothing(shm: SharedMemory) -> None:
     for i in range(100_000):
         usage(i, i % 7, PRODUCE)
-        metering.put_reader_position(PRINCIPAL, b"client-%d" % i, i % 64, 1, i)
+        meter_probe.put_reader_position(PRINCIPAL, b"client-%d" % i, i % 64, 1, i)
     rows = list(pages.usage_rows(shm, 0))
-    used = metering.tables()
+    used = meter_probe.tables()
     assert all(count <= room for count, room in used.values())
     assert len(rows) == used["usage"][0] <= used["usage"][1]
     assert totals(rows)[:5] == (100_000, 0, 1_000_000, 2_000_000, 100_000)
@@ -95,7 +96,7 @@ def test_more_topics_than_fit_are_one_topic_of_their_client(shm: SharedMemory) -
 def test_the_topics_of_clients_that_do_not_fit_leave_room_for_what_is_of_no_topic(shm: SharedMemory) -> None:
     for i in range(5_000):
         usage(i, None, PRODUCE)
-    known = metering.tables()["clients"][0]
+    known = meter_probe.tables()["clients"][0]
     for api in (PRODUCE, FETCH, 2):
         for i in range(6_000):
             usage(10_000, i, api)
@@ -103,7 +104,7 @@ def test_the_topics_of_clients_that_do_not_fit_leave_room_for_what_is_of_no_topi
         usage(10_000, None, api)
         usage(10_000, 7_000, api)
     rows = list(pages.usage_rows(shm, 0))
-    used, room = metering.tables()["usage"]
+    used, room = meter_probe.tables()["usage"]
     assert len(rows) == used <= room
     assert totals(rows)[0] == 5_000 + 18_000 + 2 * 93
     assert {row.api_key for row in rows if row.client_id == pages.OTHER and row.topic is None} == set(range(93))
@@ -113,9 +114,9 @@ def test_the_topics_of_clients_that_do_not_fit_leave_room_for_what_is_of_no_topi
 def test_what_was_not_used_for_long_makes_room_and_stays_in_the_sum(shm: SharedMemory) -> None:
     for i in range(14_900):
         usage(i % 3000, i % 5000 if i % 5 else None, PRODUCE)
-        metering.put_reader_position(PRINCIPAL, b"client-%d" % (i % 3000), i % 64, 1, i)
+        meter_probe.put_reader_position(PRINCIPAL, b"client-%d" % (i % 3000), i % 64, 1, i)
     before = list(pages.usage_rows(shm, 0))
-    metering.use_clock(12 * HOUR_MS)
+    meter_probe.use_clock(12 * HOUR_MS)
     for i in range(5000, 5010):
         usage(i, i, FETCH)
     after = list(pages.usage_rows(shm, 0))
@@ -126,7 +127,7 @@ def test_what_was_not_used_for_long_makes_room_and_stays_in_the_sum(shm: SharedM
     assert len(after) == 12
     assert totals(after)[0] == 14_910
     assert pages.counters(shm, 0)["retired_entries"] == len(before)
-    assert metering.tables()["clients"][0] == metering.tables()["topics"][0] == 10
+    assert meter_probe.tables()["clients"][0] == meter_probe.tables()["topics"][0] == 10
     assert list(pages.positions(shm, 0)) == []
     usage(0, 0, PRODUCE)  # as one of the retired: another entry, from 0
     (again,) = [row for row in pages.usage_rows(shm, 0) if row.client_id == "client-0"]
@@ -156,9 +157,9 @@ def test_sums_are_kept_and_no_entry_goes_back(steps: list[tuple[str, int, int, i
         for step, start, count, topics in steps:
             if step == "hours":
                 now += start * HOUR_MS
-                metering.use_clock(now)
+                meter_probe.use_clock(now)
             elif step == "successor":
-                metering.forget_indexes()
+                meter_probe.forget_indexes()
             else:
                 for i in range(start, start + count):
                     usage(i, None if i % (topics + 1) == 0 else i % topics, PRODUCE, topics)
@@ -172,13 +173,13 @@ def test_sums_are_kept_and_no_entry_goes_back(steps: list[tuple[str, int, int, i
             for row in named:
                 assert all(new >= old for new, old in zip(row[7:], seen.get(row[1:6], (0,) * 8), strict=True))
                 seen[row[1:6]] = row[7:]
-            assert metering.tables()["usage"][0] <= metering.tables()["usage"][1]
+            assert meter_probe.tables()["usage"][0] <= meter_probe.tables()["usage"][1]
 
 
 def churn(turns: range) -> None:
     """Count without end, always other clients, an hour a burst: entries are retired all the time."""
     for turn in turns:
-        metering.use_clock((20 + 2 * turn) * HOUR_MS)
+        meter_probe.use_clock((20 + 2 * turn) * HOUR_MS)
         for i in range(2500):
             usage(turn * 1000 + i, i % 9, i % 3)
 
@@ -227,7 +228,7 @@ def test_a_killed_process_takes_no_total_with_it_and_its_successor_goes_on(shm: 
         pid = os.fork()
         if pid == 0:
             shm.enter(0)
-            metering.forget_indexes()
+            meter_probe.forget_indexes()
             churn(range(1000))
             os._exit(0)
         seen = totals(rows_of(shm))[0]
@@ -240,8 +241,8 @@ def test_a_killed_process_takes_no_total_with_it_and_its_successor_goes_on(shm: 
         now = totals(list(pages.usage_rows(shm, 0)))
         assert all(new >= old for new, old in zip(now, last, strict=True))
         shm.process_died(0)
-        metering.forget_indexes()
-        metering.tables()  # taken over
+        meter_probe.forget_indexes()
+        meter_probe.tables()  # taken over
         assert totals(list(pages.usage_rows(shm, 0))) == now
         last = now
         assert now[0] >= seen

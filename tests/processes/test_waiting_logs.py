@@ -69,7 +69,7 @@ def try_to_open(cluster):
 def test_several_failed_attempts_to_open_a_log_begin_one_leader_epoch(cluster, monkeypatch, adopted):
     """The first attempt cuts the torn batch off, so the later ones find nothing lost."""
     slot = wait_for_room(cluster, monkeypatch, adopted)
-    with no_room_for(monkeypatch, "slot_life.fill"):
+    with no_room_for(monkeypatch, "slot_loading.fill"):
         for _ in range(3):
             try_to_open(cluster)
             assert slots.state_of(slot) == SlotState.SLOT_LOADING

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import owner_counts, slot_life, slot_upkeep, slots, snapshot_publishing
+from odradek._ext.partition import owner_counts, slot_life, slot_loading, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import flush_probe, lock_probe, producer_memory, slot_probe
@@ -45,7 +45,7 @@ def start_again(
 ) -> list[tuple[str, int]]:
     """Load the slot's log into it, as a start does; what `fill` says."""
     loaded = load_log(broker.table.path(slot), 0, 0, clean, producer_limit=broker.shm.producer_limit)
-    return slot_life.fill(slot, loaded, clean, before_ms, at_start)
+    return slot_loading.fill(slot, loaded, clean, before_ms, at_start)
 
 
 class TestABusyArena:
@@ -147,7 +147,7 @@ def test_producers_of_a_snapshot_that_wrote_again_keep_both(broker: OneBroker) -
     assert set(slot_probe.producers(slot)) == {0, 1, 2}  # the recovery began before the snapshot
     path = broker.table.path(slot)
     loaded = load_log(path, 0, 4, False)
-    slot_life.fill(slot, loaded, False, 1 << 62)
+    slot_loading.fill(slot, loaded, False, 1 << 62)
     assert slot_probe.producers(slot) == {1: (0, [(1, 1, 3, 3), (0, 0, 1, 1)])}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import append_files, flushing, slot_life, slot_upkeep, slots
+from odradek._ext.partition import append_files, flushing, slot_life, slot_loading, slot_upkeep, slots
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe
@@ -99,7 +99,7 @@ def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
     path = broker.table.path(slot)
     states = [ProducerState(i, 0, last_timestamp=1000 * i) for i in (1, 2, 3)]
     write_snapshot(path / f"{0:020d}.snapshot", states)
-    slot_life.fill(slot, load_log(path, 0, 0, True), True, 2000)
+    slot_loading.fill(slot, load_log(path, 0, 0, True), True, 2000)
     assert set(slot_probe.producers(slot)) == {2, 3}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
+import odradek._ext.partition.slot_loading as slot_loading
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -188,7 +189,7 @@ class PartitionTable:
             flushed = clean and not shortened
             if begin_epoch is not None and (epoch := _epoch_to_begin(slot, loaded, lost)) is not None:
                 begin_epoch(epoch)
-            for place, dropped in slot_life.fill(slot, loaded, flushed, before_ms, at_start, lost=lost):
+            for place, dropped in slot_loading.fill(slot, loaded, flushed, before_ms, at_start, lost=lost):
                 log.error(DROPPED, dropped, place)
             if slots.awaits_flush(slot):
                 _sync(slot, path)

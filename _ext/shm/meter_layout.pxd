@@ -1,0 +1,180 @@
+"""A process's meter page in the shared mapping: usage by client, topic and API, request times, counters and reader positions.
+
+Only the page's process writes it, in one thread (a worker's loop), without locks: every word is stored whole [R 9]. Any process
+may read it (`meter_reading.pyx`). An entry of a table is published by storing its `since` last, and withdrawn by clearing
+`since` first. Tables are filled from their beginning. The owner finds the entry of a key through an index in its private
+memory (`meter_tables.pyx`).
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+
+
+cdef enum:
+    METER_WORDS = 256
+    METER_KEYS = 96               # API keys 0 to 92, then the three below
+    METER_KEY_TREE_OFFSETS = 93   # API key 20102
+    METER_KEY_EXPLAIN_GROUP = 94  # API key 20101
+    METER_KEY_UNKNOWN = 95
+    METER_KEY_NONE = 96           # in usage only: belongs to no request
+    METER_VERSIONS = 32           # the last one counts all versions from there on
+    METER_ERRORS = 160            # error code + 1; the last one counts all codes from there on
+    METER_BUCKETS = 32            # bucket i: less than 2 ** i microseconds; the last one: everything longer
+    METER_LISTENERS = 16
+    METER_SOFTWARE = 256
+    METER_CLIENTS = 4096
+    METER_TOPICS = 8192
+    METER_USAGE = 16384
+    METER_USAGE_OF_OTHER = 256    # reserved for client `other` without a topic or with topic `other`, so that folding finds room
+    METER_POSITIONS = 16384
+    METER_GAUGES = 16             # the words before this one are gauges; they are cleared when their process dies
+    CLIENT_OTHER = 0
+    TOPIC_NONE = 0
+    TOPIC_OTHER = 1
+    PRINCIPAL_BYTES = 128
+    CLIENT_ID_BYTES = 240
+    TOPIC_BYTES = 256
+    SOFTWARE_BYTES = 56
+
+cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx has the names in this order
+    PARKED_OTHER = 0
+    PARKED_FETCHES = 1
+    PARKED_PRODUCES = 2
+    PARKED_FORWARDS = 3
+    QUEUED_BYTES = 4
+    CONNECTIONS_LIMIT = 5         # written by the supervisor: max.connections
+    FETCH_SESSIONS = 6
+    FETCH_SESSION_PARTITIONS = 7  # of all fetch sessions
+    KEPT_BYTES = 8                # kept for connections between their requests
+    SOCKET_BYTES_IN = 16          # from here on all words are counters
+    SOCKET_BYTES_OUT = 17
+    SENDFILE_BYTES = 18
+    UNSENT_BYTES = 19             # of responses, dropped because their connection closed
+    UNUSED_BYTES_IN = 20          # read, but never executed: garbage, incomplete frames, what waited when the connection closed
+    FRAMES = 21
+    BAD_FRAMES = 22
+    CONNECTIONS_ACCEPTED = 23
+    CLOSED = 24                   # 9 words, by CloseReason
+    TURNS = 33
+    TURN_US = 34
+    CPU_US = 35
+    BUSY_US = 36
+    BYTES_REJECTED = 37           # of records in produce requests that were refused
+    PRODUCE_FAILED = 38           # partitions of produce requests that got an error
+    FETCH_FAILED = 39
+    FOLDED = 40                   # how often an entry had to be counted under `other`
+    RETIRED_ENTRIES = 41
+    FORWARDED_REQUESTS = 42       # written by the coordinator: workers' requests that it executed
+    FORWARDED_BYTES_IN = 43
+    FORWARDED_BYTES_OUT = 44
+    CLEANER_PASSES = 45
+    SEGMENTS_REMOVED = 46
+    BYTES_REMOVED = 47
+    COMPACTIONS = 48
+    CONNECTIONS_REFUSED = 49      # counted by the supervisor: the address had too many connections
+    CONNECTIONS_FULL = 50         # counted by the supervisor: how often max.connections was reached
+    FETCH_SESSIONS_EVICTED = 51
+    LATE_REQUESTS = 52            # not executed: their clients had closed the connection long before the broker read them
+    FORGOTTEN_BYTES = 53          # kept for connections, then freed because too much was kept
+    PROBES = 54
+
+cdef enum:                        # parts of a request's time
+    PHASE_QUEUE = 0
+    PHASE_LOCAL = 1
+    PHASE_REMOTE = 2
+    PHASE_SEND = 3
+    PHASE_TOTAL = 4
+    METER_PHASES = 5
+
+cdef enum:                        # what an entry of usage counts
+    USAGE_REQUESTS = 0
+    USAGE_ERRORS = 1
+    USAGE_BYTES_IN = 2
+    USAGE_BYTES_OUT = 3
+    USAGE_RECORDS_IN = 4
+    USAGE_RECORDS_OUT = 5
+    USAGE_THROTTLE_MS = 6
+    USAGE_CONNECTION_MS = 7
+    USAGE_VALUES = 8
+
+
+cdef struct MeterTimes:
+    uint64_t[32] buckets
+    uint64_t sum_us
+
+
+cdef struct MeterListener:
+    uint64_t open
+    uint64_t accepted
+    uint64_t other_software       # open connections whose software has no place in the table
+
+
+cdef struct MeterSoftware:
+    uint64_t since                # wall clock in ms, unique in a page; 0: free. Stored last, as in all tables
+    uint64_t open
+    uint32_t listener
+    uint8_t[2] lengths            # of name and version
+    uint8_t[2] spare
+    uint8_t[56] name
+    uint8_t[56] version
+
+
+cdef struct MeterClient:
+    uint64_t since
+    uint64_t last_ms
+    uint16_t principal_bytes
+    uint16_t client_bytes
+    uint32_t spare
+    uint8_t[128] principal
+    uint8_t[240] client_id        # cut off if it is longer
+
+
+cdef struct MeterTopic:
+    uint64_t since
+    uint64_t last_ms
+    uint16_t name_bytes
+    uint8_t[2] spare
+    uint32_t largest_batch        # appended for a producer, in bytes
+    uint8_t[256] name
+
+
+cdef struct MeterUsage:
+    uint64_t since
+    uint64_t key                  # client << 32 | topic << 8 | API
+    uint64_t last_ms
+    uint64_t retired_by           # `retired_sequence` of the retirement that added up its values; 0: the entry is live
+    uint64_t[8] values
+
+
+cdef struct MeterPosition:
+    uint64_t since
+    uint64_t key                  # client << 32 | slot
+    int64_t offset                # after the last record that was sent, or the offset last requested if that request came later
+    uint64_t at_ms                # wall clock of that request or response, or of the last reader's leaving
+    uint32_t incarnation
+    uint32_t readers              # connections that read the partition as this client; cleared when their process dies
+
+
+cdef struct MeterPage:
+    uint64_t[256] words
+    uint64_t began_ms             # 0: nothing was counted here yet
+    uint64_t last_since
+    uint64_t changes              # changes before and after entries are withdrawn; a reader that sees it change reads again
+    uint64_t retired_sequence     # the low bit selects the valid block below; one store publishes the sums of a retirement
+    uint64_t[16] retired_even     # sums of entries without a topic, then of entries with one
+    uint64_t[16] retired_odd
+    uint64_t clients_used         # high-water marks of the tables
+    uint64_t topics_used
+    uint64_t usage_used
+    uint64_t positions_used
+    uint64_t software_used
+    MeterListener[16] listeners
+    MeterTimes loop_delay
+    uint64_t[32] batch_sizes      # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
+    MeterTimes[480] times         # API * METER_PHASES + phase
+    uint64_t[3072] requests       # API * METER_VERSIONS + version
+    uint64_t[15360] errors        # API * METER_ERRORS + code + 1
+    MeterSoftware[256] software
+    MeterUsage[16384] usage
+    MeterPosition[16384] positions
+    MeterClient[4096] clients
+    MeterTopic[8192] topics

@@ -1,0 +1,209 @@
+"""The tables of this process's meter page; see meter_tables.pxd, and meter_layout.pxd for the layout.
+
+Runs in the thread that counts (metering.pyx). A successor continues with the page of a dead process: it frees what was created
+but not published, undoes a retirement that was not published and finishes one that was [R 9]. Only the indexes are allocated,
+once.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy, memset
+
+from odradek._ext.shm.atomics cimport fence, store_release_64
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.meter_layout cimport (
+    CLIENT_OTHER,
+    METER_CLIENTS,
+    METER_TOPICS,
+    RETIRED_ENTRIES,
+    TOPIC_NONE,
+    TOPIC_OTHER,
+    USAGE_VALUES,
+    MeterClient,
+    MeterPage,
+    MeterUsage,
+)
+
+
+cdef enum:
+    CLIENT_PLACES = 8192          # of the indexes: twice the size of their tables, powers of two
+    TOPIC_PLACES = 16384
+    USAGE_PLACES = 32768
+    POSITION_PLACES = 32768
+    RETIRE_PAUSE_MS = 10000       # minimum time between two searches for idle entries
+
+
+cdef MeterState state
+memset(&state, 0, sizeof(MeterState))
+state.region = region()
+state.idle_ms = 3600000
+
+
+cdef uint32_t* new_places(uint32_t count) noexcept nogil:
+    return <uint32_t*>calloc(count, sizeof(uint32_t))
+
+
+state.private_page = <MeterPage*>calloc(1, sizeof(MeterPage))
+state.clients = Index(new_places(CLIENT_PLACES), CLIENT_PLACES - 1)
+state.topics = Index(new_places(TOPIC_PLACES), TOPIC_PLACES - 1)
+state.usage = Index(new_places(USAGE_PLACES), USAGE_PLACES - 1)
+state.positions = Index(new_places(POSITION_PLACES), POSITION_PLACES - 1)
+if state.private_page == NULL or state.clients.places == NULL or state.topics.places == NULL or state.usage.places == NULL \
+        or state.positions.places == NULL:
+    raise MemoryError("no memory to count in")
+
+
+cdef MeterState* meter_state() noexcept nogil:
+    return &state
+
+
+# -- keys ------------------------------------------------------------------------------------------------
+
+cdef uint64_t hash_bytes(uint64_t seed, const uint8_t* data, int64_t n) noexcept nogil:
+    cdef uint64_t h = seed ^ <uint64_t>0xCBF29CE484222325
+    cdef int64_t i
+    for i in range(n):
+        h = (h ^ data[i]) * <uint64_t>0x100000001B3
+    return h ^ (h >> 29)
+
+
+cdef uint64_t client_hash(const uint8_t* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes) noexcept nogil:
+    return hash_bytes(hash_bytes(<uint64_t>principal_bytes, principal, principal_bytes), client_id, client_bytes)
+
+
+cdef void enter_index(Index* index, uint64_t key, uint32_t number) noexcept nogil:
+    cdef uint32_t place = place_of(key, index.mask)
+    while index.places[place]:
+        place = (place + 1) & index.mask
+    index.places[place] = number + 1
+    state.indexed = True
+
+
+cdef uint64_t new_since(MeterPage* page) noexcept nogil:
+    """The wall clock, made unique: an entry with a `since` that a caller remembers is the same entry."""
+    page.last_since = max(<uint64_t>max(state.now_ms, <int64_t>1), page.last_since + 1)
+    return page.last_since
+
+
+# -- taking a page over ---------------------------------------------------------------------------------------------
+
+cdef void index_all(MeterPage* page) noexcept nogil:
+    cdef uint32_t i
+    cdef MeterClient* client
+    if state.indexed:                       # otherwise they are untouched zero pages, which take no memory
+        memset(state.clients.places, 0, CLIENT_PLACES * sizeof(uint32_t))
+        memset(state.topics.places, 0, TOPIC_PLACES * sizeof(uint32_t))
+        memset(state.usage.places, 0, USAGE_PLACES * sizeof(uint32_t))
+        memset(state.positions.places, 0, POSITION_PLACES * sizeof(uint32_t))
+    state.live_clients = state.live_topics = state.live_usage = state.live_positions = 0
+    state.free_usage = state.free_position = 0
+    state.free_client = CLIENT_OTHER + 1
+    state.free_topic = TOPIC_OTHER + 1
+    for i in range(<uint32_t>page.clients_used):
+        client = &page.clients[i]
+        if client.since:
+            enter_index(&state.clients, client_hash(client.principal, client.principal_bytes, client.client_id, client.client_bytes), i)
+            state.live_clients += 1
+    for i in range(<uint32_t>page.topics_used):
+        if page.topics[i].since:
+            enter_index(&state.topics, hash_bytes(0, page.topics[i].name, page.topics[i].name_bytes), i)
+            state.live_topics += 1
+    for i in range(<uint32_t>page.usage_used):
+        if page.usage[i].since:
+            enter_index(&state.usage, page.usage[i].key, i)
+            state.live_usage += 1
+    for i in range(<uint32_t>page.positions_used):
+        if page.positions[i].since:
+            enter_index(&state.positions, page.positions[i].key, i)
+            state.live_positions += 1
+
+
+cdef void adopt(MeterPage* page) noexcept nogil:
+    state.page = page
+    if page.began_ms == 0:
+        page.began_ms = new_since(page)
+    take_back(page)
+    index_all(page)
+    state.next_retire_ms = 0
+
+
+# -- retiring -------------------------------------------------------------------------------------------------------
+
+cdef void take_back(MeterPage* page) noexcept nogil:
+    """Free the usage entries whose values `retired` contains; unmark those of a retirement that was not published."""
+    cdef uint32_t i
+    cdef MeterUsage* entry
+    store_release_64(&page.changes, page.changes + 1)
+    fence()
+    for i in range(<uint32_t>page.usage_used):
+        entry = &page.usage[i]
+        if entry.since and entry.retired_by:
+            if entry.retired_by <= page.retired_sequence:
+                store_release_64(&entry.since, 0)
+            entry.retired_by = 0
+    fence()
+    store_release_64(&page.changes, page.changes + 1)
+
+
+cdef void free_unused(MeterPage* page) noexcept nogil:
+    """Free positions that are idle, and clients and topics that are idle and to which no entry refers."""
+    cdef uint32_t i
+    cdef uint64_t before = <uint64_t>max(state.now_ms - state.idle_ms, <int64_t>0)
+    cdef uint8_t[METER_CLIENTS] client_used
+    cdef uint8_t[METER_TOPICS] topic_used
+    memset(client_used, 0, METER_CLIENTS)
+    memset(topic_used, 0, METER_TOPICS)
+    store_release_64(&page.changes, page.changes + 1)
+    fence()
+    for i in range(<uint32_t>page.usage_used):
+        if page.usage[i].since:
+            client_used[page.usage[i].key >> 32] = 1
+            topic_used[(page.usage[i].key >> 8) & 0xFFFFFF] = 1
+    for i in range(<uint32_t>page.positions_used):
+        if page.positions[i].since and page.positions[i].at_ms < before:
+            store_release_64(&page.positions[i].since, 0)
+        elif page.positions[i].since:
+            client_used[page.positions[i].key >> 32] = 1
+    for i in range(<uint32_t>page.clients_used):
+        if page.clients[i].since and not client_used[i] and page.clients[i].last_ms < before:
+            store_release_64(&page.clients[i].since, 0)
+    for i in range(<uint32_t>page.topics_used):
+        if page.topics[i].since and not topic_used[i] and page.topics[i].last_ms < before:
+            store_release_64(&page.topics[i].since, 0)
+    fence()
+    store_release_64(&page.changes, page.changes + 1)
+
+
+cdef bint retire() noexcept nogil:
+    """Free the entries that were idle for long and add their values to `retired`. Returns whether it looked for such entries.
+
+    Entries of client `other` stay. A caller that remembers a client or a topic has just marked it as seen, so no number in use
+    is freed.
+    """
+    cdef MeterPage* page = state.page
+    cdef uint64_t* now_holds = &page.retired_odd[0] if page.retired_sequence & 1 else &page.retired_even[0]
+    cdef uint64_t* following = &page.retired_even[0] if page.retired_sequence & 1 else &page.retired_odd[0]
+    cdef uint64_t before = <uint64_t>max(state.now_ms - state.idle_ms, <int64_t>0)
+    cdef uint32_t i
+    cdef int v
+    cdef MeterUsage* entry
+    cdef bint retired_any = False
+    if state.next_retire_ms - RETIRE_PAUSE_MS <= state.now_ms < state.next_retire_ms:
+        return False                # runs nevertheless if the clock was set back
+    state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
+    memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
+    for i in range(<uint32_t>page.usage_used):
+        entry = &page.usage[i]
+        if entry.since and entry.last_ms < before and entry.key >> 32 != CLIENT_OTHER:
+            entry.retired_by = page.retired_sequence + 1
+            for v in range(USAGE_VALUES):
+                following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
+            page.words[RETIRED_ENTRIES] += 1
+            retired_any = True
+    if retired_any:
+        fence()
+        store_release_64(&page.retired_sequence, page.retired_sequence + 1)
+        take_back(page)
+    free_unused(page)
+    index_all(page)
+    return True
