@@ -128,6 +128,121 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
     return True
 
 
+cdef int cold_look_up(FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset) except -1:
+    """Note a look-up for a reader; with offset -1, a read of the batch header at position `size`. Raises ColdRead."""
+    context.cold.append((segment, index_fd, entries, size, offset))
+    raise ColdRead
+
+
+cdef int64_t first_batch_bytes(FetchPartition p, FetchContext context) except -1:
+    """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
+    cdef uint8_t[BATCH_HEAD_BYTES] head
+    cdef OpenSegment segment = p.segment
+    cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
+    if n < 0 and errno == EAGAIN:
+        cold_look_up(context, segment, -1, 0, p.position, -1)
+    if n < BATCH_HEAD_BYTES - 1:
+        raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
+    p.planned_end = <int64_t>load64(head) + 1
+    if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
+        p.planned_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
+    return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
+
+
+cdef inline int64_t base_of_place(FetchPartition p, SegmentList segments, Commit* commit) except -2:
+    """Set the position at which the fetch is expected to begin, if it is still valid. Return the base offset of its segment, or -1."""
+    if p.place_offset != p.fetch_offset or p.place_generation != p.generation:
+        return -1
+    p.position = p.place_position
+    if p.place_base != commit.segment_base and p.position >= file_bytes(segments.segment(p.place_base).log_fd):
+        return -1                       # the segment ends exactly there: the batch is the first of the next segment
+    return p.place_base
+
+
+cdef bint place_in_ring(FetchPartition p, Slot* slot, Commit* commit) noexcept:
+    """Find the batch in the slot's ring of recent batches, and set its position. Return whether it was found."""
+    cdef RecentBatch[RECENT_KEPT] recent
+    cdef uint32_t before
+    cdef int i
+    for _ in range(3):
+        before = load_acquire_32(&slot.recent_sequence)
+        if before & 1:
+            continue
+        memcpy(recent, slot.recent, sizeof(recent))
+        fence()
+        if load_acquire_32(&slot.recent_sequence) != before:
+            continue
+        for i in range(RECENT_KEPT):
+            if recent[i].segment_base == commit.segment_base and \
+                    recent[i].base_offset <= p.fetch_offset <= recent[i].last_offset and \
+                    recent[i].position < commit.size:
+                p.position = recent[i].position
+                return True
+        return False
+    return False
+
+
+cdef int look_up(OpenSegment segment, int64_t base, Commit* commit, int64_t offset, FoundBatch* batch, int64_t* size,
+                 FetchContext context) except -1:
+    """Find the first batch with a record at or after `offset` in a segment, through its offset index. Set `size` to the bytes of the
+    segment that may be read. Return LOOKUP_FOUND or LOOKUP_BEYOND. Raises OSError, and ColdRead.
+    """
+    cdef bint active = base == commit.segment_base
+    cdef int index_fd = segment.index(), result
+    cdef int64_t entries = commit.index_entries if active else file_bytes(index_fd) // OFFSET_ENTRY_BYTES
+    size[0] = commit.size if active else file_bytes(segment.log_fd)
+    with nogil:
+        result = find_position(segment.log_fd, index_fd, entries, base, size[0], offset, batch)
+    if result == -EAGAIN:
+        cold_look_up(context, segment, index_fd, entries, size[0], offset)
+    if result != LOOKUP_FOUND and result != LOOKUP_BEYOND:
+        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
+    return result
+
+
+cdef int64_t place_by_index(FetchPartition p, SegmentList segments, Commit* commit, FetchContext context) except -1:
+    """Set the position of the batch that contains the fetch offset, through the offset index. Return its segment's base offset."""
+    cdef FoundBatch batch
+    cdef int64_t size, base = min(<int64_t>segments.floor(p.fetch_offset), <int64_t>commit.segment_base)
+    while base >= 0:
+        if look_up(segments.segment(base), base, commit, p.fetch_offset, &batch, &size, context) == LOOKUP_FOUND:
+            p.position = batch.position
+            return base
+        base = segments.following(base)     # compaction removed the records at the segment's end
+    raise OSError(EBADMSG, f"no segment contains offset {p.fetch_offset}")
+
+
+cdef int64_t position_of(SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
+    """Return the position of the first batch at or after `offset` in a segment; the segment's end if there is none."""
+    cdef FoundBatch batch
+    cdef int64_t size
+    if look_up(segments.segment(base), base, commit, offset, &batch, &size, context) == LOOKUP_FOUND:
+        return batch.position
+    return size
+
+
+cdef int64_t end_of_reading(int64_t base, SegmentList segments, Commit* commit, int64_t limit_offset, int64_t* position,
+                            FetchContext context) except -2:
+    """Return the base offset of the segment in which reading from the segment `base` must end. Set the `position` of the limit there,
+    or 0 if it is not needed.
+
+    The position comes from the same copy of the commit block as the limit [R 4].
+    """
+    cdef int64_t end_base
+    if limit_offset == commit.log_end_offset:
+        position[0] = commit.size
+        return commit.segment_base
+    if limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
+        position[0] = commit.high_watermark_position
+        return commit.high_watermark_base
+    end_base = segments.floor(limit_offset)
+    if end_base == base or end_base == commit.segment_base:
+        position[0] = position_of(segments, end_base, commit, limit_offset, context)
+    else:
+        position[0] = 0
+    return end_base
+
+
 cdef class FetchPlan:
     """Makes the plans of Fetch responses, and owns the open segments for them. A worker has one.
 
@@ -312,7 +427,7 @@ cdef class FetchPlan:
                 remember_start(p)       # the next fetch may begin at this offset again
             if planning and available > allowed:
                 # The first batch of a response is sent whole, however large it is; further batches only if they fit.
-                whole = self.first_batch_bytes(p, context)
+                whole = first_batch_bytes(p, context)
                 if whole > allowed:
                     available = min(available, whole) if context.plan_first else 0
                     p.limit = p.planned_end
@@ -370,26 +485,6 @@ cdef class FetchPlan:
             LOG.error("cannot read partition %s-%d, Fetch requests for it fail: %s", name, slot.partition, failure)
         return 0
 
-    cdef int cold_look_up(self, FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
-                          int64_t offset) except -1:
-        """Note a look-up for a reader; with offset -1, a read of the batch header at position `size`. Raises ColdRead."""
-        context.cold.append((segment, index_fd, entries, size, offset))
-        raise ColdRead
-
-    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext context) except -1:
-        """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
-        cdef uint8_t[BATCH_HEAD_BYTES] head
-        cdef OpenSegment segment = p.segment
-        cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
-        if n < 0 and errno == EAGAIN:
-            self.cold_look_up(context, segment, -1, 0, p.position, -1)
-        if n < BATCH_HEAD_BYTES - 1:
-            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
-        p.planned_end = <int64_t>load64(head) + 1
-        if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
-            p.planned_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
-        return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
-
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
         """Return this process's list of the slot's segments, refreshed if the slot's generation has changed."""
         cdef SegmentList segments
@@ -406,88 +501,20 @@ cdef class FetchPlan:
         segments.refresh(<int64_t>load_acquire_64(&at.generation))
         return segments
 
-    cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept:
-        """Find the batch in the slot's ring of recent batches, and set its position. Return whether it was found."""
-        cdef RecentBatch[RECENT_KEPT] recent
-        cdef uint32_t before
-        cdef int i
-        for _ in range(3):
-            before = load_acquire_32(&slot.recent_sequence)
-            if before & 1:
-                continue
-            memcpy(recent, slot.recent, sizeof(recent))
-            fence()
-            if load_acquire_32(&slot.recent_sequence) != before:
-                continue
-            for i in range(RECENT_KEPT):
-                if recent[i].segment_base == commit.segment_base and \
-                        recent[i].base_offset <= p.fetch_offset <= recent[i].last_offset and \
-                        recent[i].position < commit.size:
-                    p.position = recent[i].position
-                    return True
-            return False
-        return False
-
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
                     FetchContext context) except -1:
         """Find segment and position of the batch that contains the fetch offset, and the number of bytes that may be read from there."""
-        cdef SegmentList segments
+        cdef SegmentList segments = self.segments_of(p.slot - 1, slot)
         cdef OpenSegment segment
-        cdef FoundBatch batch
-        cdef int64_t base, size, entries, end, end_base, end_position
-        cdef int result, index_fd
-        segments = self.segments_of(p.slot - 1, slot)
-        base = -1
-        if p.place_offset == p.fetch_offset and p.place_generation == p.generation:
-            base = p.place_base
-            p.position = p.place_position
-            if base != commit.segment_base:
-                segment = segments.segment(base)
-                if p.position >= file_bytes(segment.log_fd):
-                    base = -1           # the segment ends exactly there: the batch is the first of the next segment
-        if base < 0 and p.fetch_offset >= commit.segment_base and self.place_in_ring(p, slot, commit):
+        cdef int64_t end, end_base, end_position = 0
+        cdef int64_t base = base_of_place(p, segments, commit)
+        if base < 0 and p.fetch_offset >= commit.segment_base and place_in_ring(p, slot, commit):
             base = commit.segment_base
         if base < 0:
-            base = segments.floor(p.fetch_offset)
-            if base > commit.segment_base:
-                base = commit.segment_base
-            while True:
-                if base < 0:
-                    raise OSError(EBADMSG, f"no segment contains offset {p.fetch_offset}")
-                segment = segments.segment(base)
-                if base == commit.segment_base:
-                    size = commit.size
-                    entries = commit.index_entries
-                    index_fd = segment.index()
-                else:
-                    size = file_bytes(segment.log_fd)
-                    index_fd = segment.index()
-                    entries = file_bytes(index_fd) // OFFSET_ENTRY_BYTES
-                with nogil:
-                    result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &batch)
-                if result == LOOKUP_FOUND:
-                    p.position = batch.position
-                    break
-                if result == -EAGAIN:
-                    self.cold_look_up(context, segment, index_fd, entries, size, p.fetch_offset)
-                if result != LOOKUP_BEYOND:
-                    raise OSError(-result if result < 0 else EBADMSG, f"offset {p.fetch_offset} in segment {base}")
-                base = segments.following(base)     # compaction removed the records at the segment's end
+            base = place_by_index(p, segments, commit, context)
         segment = segments.segment(base)
         p.segment = segment
-        # Reading must end at the position of the limit, which comes from the same copy of the commit block [R 4].
-        if limit_offset == commit.log_end_offset:
-            end_base = commit.segment_base
-            end_position = commit.size
-        elif limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
-            end_base = commit.high_watermark_base
-            end_position = commit.high_watermark_position
-        else:
-            end_base = segments.floor(limit_offset)
-            if end_base == base or end_base == commit.segment_base:
-                end_position = self.position_of(segments, end_base, commit, limit_offset, context)
-            else:
-                end_position = 0
+        end_base = end_of_reading(base, segments, commit, limit_offset, &end_position, context)
         if base == end_base:
             end = end_position
         elif base < end_base:
@@ -503,23 +530,6 @@ cdef class FetchPlan:
         p.place_generation = p.generation
         p.place_base = base
         return 0
-
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
-        """Return the position of the first batch at or after `offset` in a segment; the segment's end if there is none."""
-        cdef OpenSegment segment = segments.segment(base)
-        cdef FoundBatch batch
-        cdef int64_t size = commit.size if base == commit.segment_base else file_bytes(segment.log_fd)
-        cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // OFFSET_ENTRY_BYTES
-        cdef int index_fd = segment.index(), result
-        with nogil:
-            result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &batch)
-        if result == LOOKUP_FOUND:
-            return batch.position
-        if result == -EAGAIN:
-            self.cold_look_up(context, segment, index_fd, entries, size, offset)
-        if result == LOOKUP_BEYOND:
-            return size
-        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
 
     cdef int sweep(self) except -1:
         """Close the open segments of logs that changed since: a deleted file takes disk space while it is open. A segment from which a

@@ -38,67 +38,88 @@ cdef enum:
     SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
 
 
+cdef inline int send_written(Sending output, Connection c) except -1:
+    """Send the responses that were gathered during the connection's turn, or queue what must follow other responses."""
+    cdef int64_t n, sent
+    if c.pending_head is not None:
+        output.spill()
+    n = output.out_length
+    output.out_length = output.out_base = 0
+    if n and c.fd >= 0:
+        if c.out.head != NULL or (c.pending_head is not None and c.pending_head.done):
+            add_copy(&c.out, output.out, n)
+        else:
+            sent = send(c.fd, output.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent < 0 and errno != EAGAIN and errno != EINTR:
+                add(UNSENT_BYTES, n)
+                return output.close_now(c, CLOSE_RESET, strerror(errno).decode())
+            sent = max(sent, <int64_t>0)
+            output.bytes_out += sent
+            add(SOCKET_BYTES_OUT, sent)
+            if sent < n:
+                add_copy(&c.out, output.out + sent, n - sent)
+                c.blocked = True
+    elif n:
+        add(UNSENT_BYTES, n)
+    if output.out_room > 8 * OUT_ROOM:
+        free(output.out)
+        output.out_room = OUT_ROOM
+        output.out = <uint8_t*>malloc(OUT_ROOM)
+        if output.out == NULL:
+            output.out_room = 0
+            raise MemoryError("no memory for the shared output buffer")
+    return 0
+
+
+cdef inline Pending queue_completed(Connection c):
+    """Queue the answers of the completed Pendings, up to the first incomplete one, and take them from the connection.
+
+    Return the first of them, which are linked by `next`; None if there are none.
+    """
+    cdef Pending first = c.pending_head, pending
+    if first is None or not first.done:
+        return None
+    while c.pending_head is not None and c.pending_head.done:
+        pending = c.pending_head
+        c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
+        if pending.unwanted:
+            add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
+            drop_queue(&pending.answer)
+        join_queues(&c.out, &pending.answer)
+        join_queues(&c.out, &pending.after)
+        c.pending_head = pending.next
+        c.pending_count -= 1
+    pending.next = None
+    if c.pending_head is None:
+        c.pending_tail = None
+        c.hold &= ~HOLD_DEFER
+    return first
+
+
+cdef inline void count_completed(Pending first, int64_t sent_us) noexcept:
+    """Count the times of the requests whose answers were sent at `sent_us`: `first`, and those linked to it. Undoes the links."""
+    cdef Pending following = first, pending
+    while following is not None:
+        pending = following
+        count_times(pending.api, 1, pending.began_us - pending.received_us, pending.attached_us - pending.began_us,
+                    pending.answered_us - pending.attached_us, sent_us - pending.answered_us)
+        following = pending.next
+        pending.next = None
+
+
 cdef class Sending(ResponseOutput):
     cdef int deliver(self, Connection c) except -1:
         """Send the responses that may be sent now: those just written, and completed Pendings up to the first incomplete one."""
-        cdef int64_t n, sent
         cdef int result = 0
-        cdef Pending pending, following
+        cdef Pending completed
         if self.current is c:
-            if c.pending_head is not None:
-                self.spill()
-            n = self.out_length
-            self.out_length = self.out_base = 0
-            if n and c.fd >= 0:
-                if c.out.head != NULL or (c.pending_head is not None and c.pending_head.done):
-                    add_copy(&c.out, self.out, n)
-                else:
-                    sent = send(c.fd, self.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
-                    if sent < 0 and errno != EAGAIN and errno != EINTR:
-                        add(UNSENT_BYTES, n)
-                        return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
-                    sent = max(sent, <int64_t>0)
-                    self.bytes_out += sent
-                    add(SOCKET_BYTES_OUT, sent)
-                    if sent < n:
-                        add_copy(&c.out, self.out + sent, n - sent)
-                        c.blocked = True
-            elif n:
-                add(UNSENT_BYTES, n)
-            if self.out_room > 8 * OUT_ROOM:
-                free(self.out)
-                self.out_room = OUT_ROOM
-                self.out = <uint8_t*>malloc(OUT_ROOM)
-                if self.out == NULL:
-                    self.out_room = 0
-                    raise MemoryError("no memory for the shared output buffer")
-        following = None
-        if c.pending_head is not None and c.pending_head.done:
-            following = c.pending_head
-            while c.pending_head is not None and c.pending_head.done:
-                pending = c.pending_head
-                c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
-                if pending.unwanted:
-                    add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
-                    drop_queue(&pending.answer)
-                join_queues(&c.out, &pending.answer)
-                join_queues(&c.out, &pending.after)
-                c.pending_head = pending.next
-                c.pending_count -= 1
-            pending.next = None
-            if c.pending_head is None:
-                c.pending_tail = None
-                c.hold &= ~HOLD_DEFER
+            send_written(self, c)
+        completed = queue_completed(c)
         if c.out.head != NULL and not c.blocked and not c.cold:
             result = self.pump(c)
-        if following is not None:
+        if completed is not None:
             self.clock = clock_us()
-        while following is not None:
-            pending = following
-            count_times(pending.api, 1, pending.began_us - pending.received_us, pending.attached_us - pending.began_us,
-                        pending.answered_us - pending.attached_us, self.clock - pending.answered_us)
-            following = pending.next
-            pending.next = None
+            count_completed(completed, self.clock)
         return result
 
     cdef int pump(self, Connection c) except -1:
