@@ -3,8 +3,8 @@
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
 
 A worker has one object that serves all its connections, `data_loop.DataLoop`. Its class is built in four layers, each a subclass of
-the layer before: `ResponseOutput` (writes responses), `sending.Sending` (sends them), `frame_reading.FrameReading` (receives requests)
-and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` needs from the layers above it: `flush_dirty`, `begin_close` and
+the layer before: `ResponseOutput` (writes responses), `sending.ResponseSender` (sends them), `frame_reading.FrameReader` (receives
+requests) and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` needs from the layers above it: `flush_dirty`, `begin_close` and
 `close_now`, which `DataLoop` supplies.
 """
 

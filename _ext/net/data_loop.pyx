@@ -2,7 +2,7 @@
 
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process. `DataLoop` is
 the top layer (connection.pyx lists the layers): it supplies `flush_dirty`, `begin_close` and `close_now` to `ResponseOutput`, and
-`end_turn` and `update_interest` to `FrameReading`, and requires nothing of a subclass.
+`end_turn` and `update_interest` to `FrameReader`, and requires nothing of a subclass.
 
 System calls are most of the cost of a small request. Therefore one recv takes all bytes that have arrived, one send takes the
 responses to all of them, the registered epoll events change only where they must, and no Python object is made for a frame.
@@ -95,7 +95,7 @@ CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler",
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
 
-cdef class DataLoop(FrameReading):
+cdef class DataLoop(FrameReader):
     """All data connections of a worker.
 
     :param handler: executes the frames. :param max_request_bytes: socket.request.max.bytes. :param idle_ms: connections.max.idle.ms,

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from odradek._ext.net.buffers cimport BufferPool
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.net.late_requests cimport Standstill
-from odradek._ext.net.sending cimport Sending
+from odradek._ext.net.sending cimport ResponseSender
 
 
 cdef enum:
@@ -37,7 +37,7 @@ cdef class FrameHandler:
 
 
 # Subclasses (DataLoop) supply `end_turn` and `update_interest`, and `flush_dirty`, `begin_close` and `close_now` of ResponseOutput.
-cdef class FrameReading(Sending):
+cdef class FrameReader(ResponseSender):
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool
     cdef public int64_t max_request_bytes

@@ -105,7 +105,7 @@ cdef class PythonFrameHandler(FrameHandler):
         """Called when the connection is closed."""
 
 
-cdef class FrameReading(Sending):
+cdef class FrameReader(ResponseSender):
     cdef int readable(self, Connection c) except -1:
         cdef int64_t budget = READ_A_TURN, n, requested, rest, start
         cdef iovec[2] parts

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from odradek._ext.net.connection cimport Connection, ResponseOutput
 
 
-cdef class Sending(ResponseOutput):
+cdef class ResponseSender(ResponseOutput):
     cdef public object cold_reader             # called like page_cache.ColdReader; None: the loop itself waits for cold pages
     cdef public object on_file_error           # called with (fd, errno) of a file that cannot be read or sent; None: not called
     cdef readonly int64_t bytes_out

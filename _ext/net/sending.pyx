@@ -2,8 +2,8 @@
 
 Second layer of the data loop (connection.pyx lists the layers); runs in a worker's event loop. One send call sends the responses to
 all requests of one read. Pages of a file that are not in the page cache are read by the cold reader, outside of the loop, before they
-are sent, so that no other connection waits for them. `Sending` adds no method that a subclass must supply; `DataLoop` supplies those
-of `ResponseOutput`.
+are sent, so that no other connection waits for them. `ResponseSender` adds no method that a subclass must supply; `DataLoop` supplies
+those of `ResponseOutput`.
 """
 
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
@@ -38,7 +38,7 @@ cdef enum:
     SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
 
 
-cdef inline int send_written(Sending output, Connection c) except -1:
+cdef inline int send_written(ResponseSender output, Connection c) except -1:
     """Send the responses that were gathered during the connection's turn, or queue what must follow other responses."""
     cdef int64_t n, sent
     if c.pending_head is not None:
@@ -107,7 +107,7 @@ cdef inline void count_completed(Pending first, int64_t sent_us) noexcept:
         pending.next = None
 
 
-cdef class Sending(ResponseOutput):
+cdef class ResponseSender(ResponseOutput):
     cdef int deliver(self, Connection c) except -1:
         """Send the responses that may be sent now: those just written, and completed Pendings up to the first incomplete one."""
         cdef int result = 0
