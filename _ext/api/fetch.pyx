@@ -122,11 +122,11 @@ cdef class Fetching:
             return FRAME_CLOSE
         fetch = self.begin(connection, &head, version >= FIRST_BY_ID, &error)
         if error:
-            self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id, error)
+            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id, error)
             return FRAME_DONE
         if fetch.pending is not None:
             self.supersede(fetch)
-        self.client = connection.client
+        self.client = connection.metering.client
         if not self.read_partitions(fetch, version, body, &head):
             if fetch.by_key is not None:
                 self.sessions.end(fetch)
@@ -134,7 +134,7 @@ cdef class Fetching:
             if self.too_many:
                 connection.close_reason = f"a Fetch request names more than {self.max_partitions} partitions"
             return FRAME_CLOSE
-        fetch.client = connection.client
+        fetch.client = connection.metering.client
         fetch.version = version
         fetch.correlation_id = correlation_id
         fetch.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
@@ -146,7 +146,7 @@ cdef class Fetching:
         fetch.reader = connection.data_loop.cold_reader
         fetch.warm_rounds = 0
         if not self.settle_session(fetch, &head):
-            self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id,
+            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
                                        FETCH_SESSION_ID_NOT_FOUND)
             return FRAME_DONE
         self.follow(connection, fetch)

@@ -142,7 +142,7 @@ cdef class Producing:
             self.execute(connection)
             return FRAME_CLOSE
         request = &self.requests[self.request_count - 1]
-        request.client = connection.client
+        request.client = connection.metering.client
         slow = slow or request.count > MANY_ITEMS
         request.owner = connection.owner
         request.connection_id = connection.connection_id

@@ -46,8 +46,8 @@ cdef inline int send_written(ResponseSender output, Connection c) except -1:
     n = output.out_length
     output.out_length = output.out_base = 0
     if n and c.fd >= 0:
-        if c.out.head != NULL or (c.pending_head is not None and c.pending_head.done):
-            add_copy(&c.out, output.out, n)
+        if c.output.queue.head != NULL or (c.pending_head is not None and c.pending_head.done):
+            add_copy(&c.output.queue, output.out, n)
         else:
             sent = send(c.fd, output.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
@@ -57,8 +57,8 @@ cdef inline int send_written(ResponseSender output, Connection c) except -1:
             output.bytes_out += sent
             add(SOCKET_BYTES_OUT, sent)
             if sent < n:
-                add_copy(&c.out, output.out + sent, n - sent)
-                c.blocked = True
+                add_copy(&c.output.queue, output.out + sent, n - sent)
+                c.output.blocked = True
     elif n:
         add(UNSENT_BYTES, n)
     if output.out_room > 8 * OUT_ROOM:
@@ -81,18 +81,18 @@ cdef inline Pending queue_completed(Connection c):
         return None
     while c.pending_head is not None and c.pending_head.done:
         pending = c.pending_head
-        c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
+        c.output.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
         if pending.unwanted:
             add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
             drop_queue(&pending.answer)
-        join_queues(&c.out, &pending.answer)
-        join_queues(&c.out, &pending.after)
+        join_queues(&c.output.queue, &pending.answer)
+        join_queues(&c.output.queue, &pending.after)
         c.pending_head = pending.next
         c.pending_count -= 1
     pending.next = None
     if c.pending_head is None:
         c.pending_tail = None
-        c.hold &= ~HOLD_DEFER
+        c.frames.hold &= ~HOLD_DEFER
     return first
 
 
@@ -115,7 +115,7 @@ cdef class ResponseSender(ResponseOutput):
         if self.current is c:
             send_written(self, c)
         completed = queue_completed(c)
-        if c.out.head != NULL and not c.blocked and not c.cold:
+        if c.output.queue.head != NULL and not c.output.blocked and not c.output.cold:
             result = self.pump(c)
         if completed is not None:
             self.clock = clock_us()
@@ -126,7 +126,7 @@ cdef class ResponseSender(ResponseOutput):
         cdef int64_t sent = 0, from_files = 0
         cdef int error = 0
         cdef bint look_up = self.cold_reader is not None
-        cdef SendState state = send_queue(&c.out, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
+        cdef SendState state = send_queue(&c.output.queue, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
         if sent:
             self.bytes_out += sent
             self.sendfile_bytes += from_files
@@ -134,7 +134,7 @@ cdef class ResponseSender(ResponseOutput):
             add(SENDFILE_BYTES, from_files)
             c.last_activity_ms = self.now_ms
         if state == SENT_BLOCKED or state == SENT_ENOUGH:
-            c.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
+            c.output.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
         elif state == SENT_COLD:
             self.read_cold(c)
         elif state == SENT_SHORT_FILE:
@@ -150,28 +150,28 @@ cdef class ResponseSender(ResponseOutput):
 
     cdef int file_failed(self, Connection c, int number) except -1:
         """Report the errno of a failed read or send to `on_file_error`, with the file at the head of the connection's queue."""
-        cdef OutNode* node = c.out.head
+        cdef OutNode* node = c.output.queue.head
         if self.on_file_error is not None and node != NULL and node.fd >= 0:
             self.on_file_error(node.fd, number)
         return 0
 
     cdef int read_cold(self, Connection c) except -1:
-        cdef OutNode* node = c.out.head
+        cdef OutNode* node = c.output.queue.head
         cdef int64_t length = min(node.length, <int64_t>FILE_CHUNK)
         cdef int64_t end = node.position + length
 
         def warmed(error=None):
-            c.cold = False
+            c.output.cold = False
             if c.fd < 0:
                 return
             if error is not None:
                 self.file_failed(c, error.errno)
                 self.close_now(c, CLOSE_FILE, f"cannot read a file for a response: {error}")
                 return
-            c.out.head.warm_until = end
+            c.output.queue.head.warm_until = end
             self.mark_dirty(c)
             self.flush_dirty()
 
-        c.cold = True
+        c.output.cold = True
         self.cold_reader(<object>node.owner, node.fd, node.position, length, warmed)
         return 0
