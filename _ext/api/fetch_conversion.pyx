@@ -32,10 +32,10 @@ cdef class FetchConversion:
         cdef bint each = context.version < FIRST_WITH_MAX_BYTES
         cdef int64_t budget = min(context.max_bytes, self.max_bytes)
         for p in context.partitions:
-            if p.length:
+            if p.planned.length:
                 # The first partition of a response (in the oldest versions every partition) contributes at least one batch.
-                parts.append((p.segment, p.segment.log_fd, p.position, p.extent, p.fetch_offset, p.allowed, magic,
-                              each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
+                parts.append((p.segment, p.segment.log_fd, p.planned.position, p.planned.extent, p.request.fetch_offset,
+                              p.planned.allowed, magic, each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
                 converting.append(p)
                 p.segment = None
         self.down_convert((parts, budget), lambda: pending.cancelled, lambda result: self.converted(context, pending, converting, result))
@@ -53,16 +53,17 @@ cdef class FetchConversion:
             return 0
         try:
             for p, (error, data, next_offset) in zip(parts, result):
-                p.length = len(data)
+                p.planned.length = len(data)
                 p.converted = data
-                p.planned_end = p.limit = next_offset
-                p.error = storage_error(context.version) if error == KAFKA_STORAGE_ERROR else error
+                p.planned.end = p.planned.limit = next_offset
+                p.found.error = storage_error(context.version) if error == KAFKA_STORAGE_ERROR else error
                 if error:
-                    p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-                if error or p.length:
+                    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+                if error or p.planned.length:
                     has_content = True
                 else:
-                    p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # no records for this reader before next_offset
+                    # no records for this reader before next_offset
+                    p.request.fetch_offset = max(p.request.fetch_offset, <int64_t>next_offset)
             if not has_content and monotonic_ms() < context.until_ms:
                 context.pending = pending
                 return context.plan_again()

@@ -105,10 +105,10 @@ cdef inline int16_t unknown_partition_error(FetchPartition p) noexcept:
 
 cdef inline void remember_start(FetchPartition p) noexcept:
     """Remember the position of the batch that contains the fetch offset."""
-    p.place_offset = p.fetch_offset
-    p.place_base = p.segment.base_offset
-    p.place_position = p.position
-    p.place_generation = p.generation
+    p.expected.offset = p.request.fetch_offset
+    p.expected.base = p.segment.base_offset
+    p.expected.position = p.planned.position
+    p.expected.generation = p.found.generation
 
 
 cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
@@ -138,25 +138,25 @@ cdef int64_t first_batch_bytes(FetchPartition p, FetchContext context) except -1
     """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
     cdef uint8_t[BATCH_HEAD_BYTES] head
     cdef OpenSegment segment = p.segment
-    cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
+    cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.planned.position)
     if n < 0 and errno == EAGAIN:
-        cold_look_up(context, segment, -1, 0, p.position, -1)
+        cold_look_up(context, segment, -1, 0, p.planned.position, -1)
     if n < BATCH_HEAD_BYTES - 1:
-        raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
-    p.planned_end = <int64_t>load64(head) + 1
+        raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.planned.position} of segment {segment.base_offset}")
+    p.planned.end = <int64_t>load64(head) + 1
     if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
-        p.planned_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
+        p.planned.end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
     return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
 
 cdef inline int64_t base_of_place(FetchPartition p, SegmentList segments, Commit* commit) except -2:
     """Set the position at which the fetch is expected to begin, if it is still valid. Return the base offset of its segment, or -1."""
-    if p.place_offset != p.fetch_offset or p.place_generation != p.generation:
+    if p.expected.offset != p.request.fetch_offset or p.expected.generation != p.found.generation:
         return -1
-    p.position = p.place_position
-    if p.place_base != commit.segment_base and p.position >= file_bytes(segments.segment(p.place_base).log_fd):
+    p.planned.position = p.expected.position
+    if p.expected.base != commit.segment_base and p.planned.position >= file_bytes(segments.segment(p.expected.base).log_fd):
         return -1                       # the segment ends exactly there: the batch is the first of the next segment
-    return p.place_base
+    return p.expected.base
 
 
 cdef bint place_in_ring(FetchPartition p, Slot* slot, Commit* commit) noexcept:
@@ -174,9 +174,9 @@ cdef bint place_in_ring(FetchPartition p, Slot* slot, Commit* commit) noexcept:
             continue
         for i in range(RECENT_KEPT):
             if recent[i].segment_base == commit.segment_base and \
-                    recent[i].base_offset <= p.fetch_offset <= recent[i].last_offset and \
+                    recent[i].base_offset <= p.request.fetch_offset <= recent[i].last_offset and \
                     recent[i].position < commit.size:
-                p.position = recent[i].position
+                p.planned.position = recent[i].position
                 return True
         return False
     return False
@@ -203,13 +203,13 @@ cdef int look_up(OpenSegment segment, int64_t base, Commit* commit, int64_t offs
 cdef int64_t place_by_index(FetchPartition p, SegmentList segments, Commit* commit, FetchContext context) except -1:
     """Set the position of the batch that contains the fetch offset, through the offset index. Return its segment's base offset."""
     cdef FoundBatch batch
-    cdef int64_t size, base = min(<int64_t>segments.floor(p.fetch_offset), <int64_t>commit.segment_base)
+    cdef int64_t size, base = min(<int64_t>segments.floor(p.request.fetch_offset), <int64_t>commit.segment_base)
     while base >= 0:
-        if look_up(segments.segment(base), base, commit, p.fetch_offset, &batch, &size, context) == LOOKUP_FOUND:
-            p.position = batch.position
+        if look_up(segments.segment(base), base, commit, p.request.fetch_offset, &batch, &size, context) == LOOKUP_FOUND:
+            p.planned.position = batch.position
             return base
         base = segments.following(base)     # compaction removed the records at the segment's end
-    raise OSError(EBADMSG, f"no segment contains offset {p.fetch_offset}")
+    raise OSError(EBADMSG, f"no segment contains offset {p.request.fetch_offset}")
 
 
 cdef int64_t position_of(SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
@@ -280,9 +280,9 @@ cdef class FetchPlan:
                 if context.version < FIRST_WITH_MAX_BYTES:
                     context.plan_first = True
                 self.examine(p, context, True)
-                context.planned_bytes += p.length
-                context.ready_bytes += p.ready_bytes
-                if p.error:
+                context.planned_bytes += p.planned.length
+                context.ready_bytes += p.found.ready_bytes
+                if p.found.error:
                     context.planned_error = True
         finally:
             set_no_wait(False)
@@ -290,14 +290,14 @@ cdef class FetchPlan:
 
     cdef int measure(self, FetchPartition p, FetchContext context) except -1:
         """Update the available bytes of a partition whose slot moved; the plan of the other partitions stays."""
-        context.ready_bytes -= p.ready_bytes
+        context.ready_bytes -= p.found.ready_bytes
         set_no_wait(context.reader is not None and context.warm_rounds < WARM_ROUNDS)
         try:
             self.examine(p, context, False)
         finally:
             set_no_wait(False)
-        context.ready_bytes += p.ready_bytes
-        if p.error:
+        context.ready_bytes += p.found.ready_bytes
+        if p.found.error:
             context.planned_error = True
         return 0
 
@@ -323,7 +323,7 @@ cdef class FetchPlan:
         p.slot = topic.slots[p.partition]
         p.incarnation = topic.incarnations[p.partition]
         p.counted = topic
-        p.place_offset = -1
+        p.expected.offset = -1
         return NO_ERROR
 
     cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1:
@@ -337,8 +337,8 @@ cdef class FetchPlan:
             if self.examine_once(p, context, planning) == 0:
                 return 0
         p.segment = None
-        p.place_offset = -1
-        p.ready_bytes = 0
+        p.expected.offset = -1
+        p.found.ready_bytes = 0
         return 0
 
     cdef int examine_once(self, FetchPartition p, FetchContext context, bint planning) except -1:
@@ -346,46 +346,46 @@ cdef class FetchPlan:
         cdef Slot* slot
         cdef Commit commit
         cdef uint32_t before = p.slot
-        p.length = p.ready_bytes = 0
+        p.planned.length = p.found.ready_bytes = 0
         p.segment = None
         p.converted = None
-        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-        p.error = self.resolve(p)
+        p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+        p.found.error = self.resolve(p)
         if p.slot != before:
             context.stale = True
-        if not p.error:
+        if not p.found.error:
             slot = slot_at(p.slot - 1)
-            p.error = self.refusal(p, context, slot)
-        if p.error:
-            p.included = True
+            p.found.error = self.refusal(p, context, slot)
+        if p.found.error:
+            p.found.included = True
             return 0
         # Read the generation before the commit block: a position found with this commit must not count as valid in a log that was
         # truncated meanwhile.
-        p.generation = load_acquire_64(&slot.generation)
-        p.now_log_start = slot.log_start_offset
-        p.last_stable_offset = slot.last_stable_offset
+        p.found.generation = load_acquire_64(&slot.generation)
+        p.found.log_start_offset = slot.log_start_offset
+        p.found.last_stable_offset = slot.last_stable_offset
         read_commit(slot, &commit)
-        p.high_watermark = commit.high_watermark
-        if p.last_stable_offset > p.high_watermark:
-            p.last_stable_offset = p.high_watermark
-        p.limit = commit.high_watermark
+        p.found.high_watermark = commit.high_watermark
+        if p.found.last_stable_offset > p.found.high_watermark:
+            p.found.last_stable_offset = p.found.high_watermark
+        p.planned.limit = commit.high_watermark
         if reads_to_log_end(context.replica_id):
-            p.limit = commit.log_end_offset
+            p.planned.limit = commit.log_end_offset
         elif context.read_committed:
-            p.limit = p.last_stable_offset
-        if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
-            p.error = OFFSET_OUT_OF_RANGE
-            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # Kafka returns -1 with this error
-            p.included = True
+            p.planned.limit = p.found.last_stable_offset
+        if p.request.fetch_offset > commit.log_end_offset or p.request.fetch_offset < p.found.log_start_offset:
+            p.found.error = OFFSET_OUT_OF_RANGE
+            p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1      # as in Kafka
+            p.found.included = True
             return 0
-        p.included = not context.incremental or not p.sent or p.sent_high_watermark != p.high_watermark or \
-            p.sent_log_start != p.now_log_start
-        if p.fetch_offset >= p.limit:
-            if p.fetch_offset == commit.log_end_offset:
-                p.place_offset = p.fetch_offset
-                p.place_base = commit.segment_base
-                p.place_position = commit.size
-                p.place_generation = p.generation
+        p.found.included = not context.incremental or not p.sent.valid or p.sent.high_watermark != p.found.high_watermark or \
+            p.sent.log_start_offset != p.found.log_start_offset
+        if p.request.fetch_offset >= p.planned.limit:
+            if p.request.fetch_offset == commit.log_end_offset:
+                p.expected.offset = p.request.fetch_offset
+                p.expected.base = commit.segment_base
+                p.expected.position = commit.size
+                p.expected.generation = p.found.generation
             return 0
         return self.locate_records(p, context, slot, &commit, planning)
 
@@ -400,11 +400,11 @@ cdef class FetchPlan:
             return unknown_partition_error(p)
         if slot.role != ROLE_LEADER:
             return NOT_LEADER_OR_FOLLOWER
-        if p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
-            return FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+        if p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
+            return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if context.replica_id >= 0 and not has_follower(slot, context.replica_id):
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
-            return UNKNOWN_LEADER_EPOCH if p.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+            return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
         if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
             return UNSUPPORTED_COMPRESSION_TYPE
         return NO_ERROR
@@ -413,16 +413,16 @@ cdef class FetchPlan:
         """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as
         `examine_once`.
         """
-        cdef int64_t available = 0, allowed = min(<int64_t>p.max_bytes, context.plan_budget), whole
+        cdef int64_t available = 0, allowed = min(<int64_t>p.request.max_bytes, context.plan_budget), whole
         if planning and allowed <= 0 and not context.plan_first:
             return 0
-        if p.generation & SWAP_UNDER_WAY:
+        if p.found.generation & SWAP_UNDER_WAY:
             return 1 if swap_over(p.slot - 1, slot) else 0
         try:
-            self.locate(p, slot, commit, p.limit, &available, context)
-            p.ready_bytes = max(min(available, <int64_t>p.max_bytes), <int64_t>0)
-            p.extent = available
-            p.allowed = allowed
+            self.locate(p, slot, commit, p.planned.limit, &available, context)
+            p.found.ready_bytes = max(min(available, <int64_t>p.request.max_bytes), <int64_t>0)
+            p.planned.extent = available
+            p.planned.allowed = allowed
             if not planning or available > allowed:
                 remember_start(p)       # the next fetch may begin at this offset again
             if planning and available > allowed:
@@ -430,30 +430,30 @@ cdef class FetchPlan:
                 whole = first_batch_bytes(p, context)
                 if whole > allowed:
                     available = min(available, whole) if context.plan_first else 0
-                    p.limit = p.planned_end
+                    p.planned.limit = p.planned.end
                 else:
                     available = allowed
         except ColdRead:
-            p.place_offset = -1
+            p.expected.offset = -1
             p.segment = None
-            p.ready_bytes = 0
+            p.found.ready_bytes = 0
             return 0
         except OSError as failure:
             p.segment = None
-            p.ready_bytes = 0
-            p.error = self.unreadable(p, context, slot, failure)
-            if not p.error:
+            p.found.ready_bytes = 0
+            p.found.error = self.unreadable(p, context, slot, failure)
+            if not p.found.error:
                 return 1
-            p.included = True
+            p.found.included = True
             return 0
-        if load_acquire_64(&slot.generation) != p.generation:
+        if load_acquire_64(&slot.generation) != p.found.generation:
             return 1                    # position, index and log may belong to different segments
         if not planning:
             p.segment = None
             return 0
-        p.length = available
+        p.planned.length = available
         if available > 0:
-            p.included = True
+            p.found.included = True
             context.plan_first = False
             context.plan_budget -= available
         else:
@@ -464,11 +464,11 @@ cdef class FetchPlan:
         """Return Kafka's error code for a partition whose files raised `error`; 0 if its files changed meanwhile: examine it again."""
         if slot.incarnation != p.incarnation or slot.state != SLOT_ONLINE:
             return unknown_partition_error(p)
-        if load_acquire_64(&slot.generation) != p.generation:
+        if load_acquire_64(&slot.generation) != p.found.generation:
             return NO_ERROR
-        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+        p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
         # The log start offset is raised before a file is deleted, so it shows that the file was deleted meanwhile.
-        if p.fetch_offset < slot.log_start_offset:
+        if p.request.fetch_offset < slot.log_start_offset:
             return OFFSET_OUT_OF_RANGE
         if error.errno is not None:
             note_device(slot.log_dir, -<int>error.errno)
@@ -508,7 +508,7 @@ cdef class FetchPlan:
         cdef OpenSegment segment
         cdef int64_t end, end_base, end_position = 0
         cdef int64_t base = base_of_place(p, segments, commit)
-        if base < 0 and p.fetch_offset >= commit.segment_base and place_in_ring(p, slot, commit):
+        if base < 0 and p.request.fetch_offset >= commit.segment_base and place_in_ring(p, slot, commit):
             base = commit.segment_base
         if base < 0:
             base = place_by_index(p, segments, commit, context)
@@ -520,15 +520,15 @@ cdef class FetchPlan:
         elif base < end_base:
             end = file_bytes(segment.log_fd)
         else:
-            end = p.position
-        available[0] = max(end - p.position, <int64_t>0)
+            end = p.planned.position
+        available[0] = max(end - p.planned.position, <int64_t>0)
         # The next fetch begins at the limit if this one is answered completely.
-        p.planned_end = limit_offset if base >= end_base else segments.following(base)
-        p.limit = p.planned_end
-        p.place_offset = limit_offset if base == end_base else -1
-        p.place_position = end_position
-        p.place_generation = p.generation
-        p.place_base = base
+        p.planned.end = limit_offset if base >= end_base else segments.following(base)
+        p.planned.limit = p.planned.end
+        p.expected.offset = limit_offset if base == end_base else -1
+        p.expected.position = end_position
+        p.expected.generation = p.found.generation
+        p.expected.base = base
         return 0
 
     cdef int sweep(self) except -1:

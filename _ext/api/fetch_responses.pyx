@@ -87,15 +87,15 @@ cdef inline int64_t write_topics(WriteBuffer* b, FetchContext context, list incl
         for k in range(i, i + run):
             p = included[k]
             write_partition(b, context, p)
-            if p.length:
+            if p.planned.length:
                 cuts.append((b.size, p))
-                total += p.length
+                total += p.planned.length
             if flexible:
                 write_uvarint(b, 0)
-            p.sent = not p.error
-            if p.sent:
-                p.sent_high_watermark = p.high_watermark
-                p.sent_log_start = p.now_log_start
+            p.sent.valid = not p.found.error
+            if p.sent.valid:
+                p.sent.high_watermark = p.found.high_watermark
+                p.sent.log_start_offset = p.found.log_start_offset
         if flexible:
             write_uvarint(b, 0)
         i += run
@@ -109,21 +109,21 @@ cdef inline void write_partition(WriteBuffer* b, FetchContext context, FetchPart
     cdef int16_t version = context.version
     cdef bint flexible = version >= FETCH_FLEXIBLE
     write_int32(b, p.partition)
-    write_int16(b, p.error)
-    write_int64(b, p.high_watermark)
+    write_int16(b, p.found.error)
+    write_int64(b, p.found.high_watermark)
     if version >= FIRST_WITH_BATCHES:
-        write_int64(b, p.last_stable_offset)
+        write_int64(b, p.found.last_stable_offset)
     if version >= 5:
-        write_int64(b, p.now_log_start)
+        write_int64(b, p.found.log_start_offset)
     if version >= FIRST_WITH_BATCHES:
         # aborted transactions: none, or null
-        if context.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+        if context.read_committed and not p.found.error or p.found.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
             write_length(b, 0, flexible)
         else:
             write_length(b, -1, flexible)
     if version >= 11:
         write_int32(b, -1)                                # preferred read replica
-    write_length(b, <int32_t>p.length, flexible)
+    write_length(b, <int32_t>p.planned.length, flexible)
 
 
 cdef inline int write_out(ResponseOutput out, WriteBuffer* b, FetchContext context, list cuts, list served) except -1:
@@ -136,7 +136,7 @@ cdef inline int write_out(ResponseOutput out, WriteBuffer* b, FetchContext conte
         at = cut
         if p.converted is None:
             segment = p.segment
-            out.out_file(segment, segment.log_fd, p.position, p.length)
+            out.out_file(segment, segment.log_fd, p.planned.position, p.planned.length)
         else:
             out.write(p.converted)
             p.converted = None
@@ -172,7 +172,7 @@ cdef class FetchResponses:
         response begins with its length.
         """
         cdef WriteBuffer* b = &self.response
-        cdef list included = [q for q in context.partitions if (<FetchPartition>q).included]
+        cdef list included = [q for q in context.partitions if (<FetchPartition>q).found.included]
         cdef list cuts = []
         cdef list served = []
         cdef int64_t records_bytes
@@ -205,20 +205,20 @@ cdef class FetchResponses:
         still_client(&context.client)
         client = context.client.number
         for _, p in cuts:
-            p.served = True
-            p.served_end = max(p.planned_end, p.fetch_offset)
-            p.served_limit = p.limit
+            p.progress.served = True
+            p.progress.end = max(p.planned.end, p.request.fetch_offset)
+            p.progress.limit = p.planned.limit
             if p.counted is None:
-                rest += p.length
+                rest += p.planned.length
             else:
                 values = usage_of(client, p.counted.counted(), FETCH).values
-                values[USAGE_BYTES_OUT] += <uint64_t>p.length
-                values[USAGE_RECORDS_OUT] += <uint64_t>(p.served_end - p.fetch_offset)
+                values[USAGE_BYTES_OUT] += <uint64_t>p.planned.length
+                values[USAGE_RECORDS_OUT] += <uint64_t>(p.progress.end - p.request.fetch_offset)
                 if p.slot:
-                    put_position(client, p.slot - 1, p.incarnation, p.served_end, &p.place)
+                    put_position(client, p.slot - 1, p.incarnation, p.progress.end, &p.progress.place)
         for p in included:
-            if p.error:
-                count_error(FETCH, p.error)
+            if p.found.error:
+                count_error(FETCH, p.found.error)
                 add(FETCH_FAILED, 1)
                 refused = True
                 if p.counted is not None:
