@@ -2,8 +2,6 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.api.purgatory cimport Waiter
-from odradek._ext.net.connection cimport Pending
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.metering cimport Client, ReaderPlace
 from odradek._ext.shm.topics cimport Topic
@@ -112,10 +110,10 @@ cdef void set_request(FetchPartition p, int64_t fetch_offset, int64_t log_start_
                       int32_t last_fetched_epoch) noexcept
 
 
-cdef class FetchContext(Waiter):
-    """A fetch session, or the last request of a connection without a session. A request is being served while `pending` is set.
+cdef class FetchContext:
+    """A fetch session, or the last request of a connection without a session: the partitions, the current request, and its plan.
 
-    The subclass DelayedFetch supplies `plan_again`, and the methods that Waiter requires.
+    A member of a DelayedFetch, which decides when the plan is made and the request is answered. It requires nothing of its owner.
     """
     cdef list partitions              # FetchPartitions, in the order in which they are served
     cdef dict by_key                  # (topic, partition) -> FetchPartition; None without session
@@ -132,7 +130,6 @@ cdef class FetchContext(Waiter):
     cdef dict known
     cdef bint stale                   # the watched slots are no longer those of the partitions
     # the current request
-    cdef Pending pending
     cdef int16_t version
     cdef int32_t correlation_id
     cdef int32_t min_bytes
@@ -164,4 +161,3 @@ cdef class FetchContext(Waiter):
     cdef int count_positions(self) except -1
     cdef void leave_positions(self) noexcept
     cdef bint enough(self) noexcept
-    cdef int plan_again(self) except -1

@@ -1,13 +1,12 @@
 from typing import TypedDict
 
-from odradek._ext.api.purgatory import Waiter
 from odradek._ext.shm.metering import ReaderPlace
 
 
 class FetchPartition:
     def __dealloc__(self): ...
 
-class FetchContext(Waiter): ...
+class FetchContext: ...
 
 class PartitionRequest(TypedDict):
     fetch_offset: int

@@ -50,7 +50,7 @@ cdef inline FetchPartition new_partition(bytes topic, bint by_id, int32_t partit
     return p
 
 
-cdef class FetchContext(Waiter):
+cdef class FetchContext:
     cdef FetchPartition next_partition(self, bytes topic, bint by_id, int32_t partition):
         """Return the next partition of the request: the previous request's FetchPartition, or a new one. The caller calls
         `end_of_partitions` after the last one.
@@ -169,6 +169,3 @@ cdef class FetchContext(Waiter):
         no partitions.
         """
         return self.planned_error or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions
-
-    cdef int plan_again(self) except -1:
-        raise NotImplementedError("DelayedFetch supplies plan_again")

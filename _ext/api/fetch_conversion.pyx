@@ -24,7 +24,7 @@ cdef class FetchConversion:
         self.max_bytes = max_bytes
         self.down_convert = down_convert
 
-    cdef int start(self, FetchContext context, Pending pending) except -1:
+    cdef int start(self, FetchContext context, Pending pending, plan_again) except -1:
         """Convert the planned records; `converted` writes the response. The request must not be in the purgatory."""
         cdef FetchPartition p
         cdef list parts = [], converting = []
@@ -38,10 +38,11 @@ cdef class FetchConversion:
                               p.planned.allowed, magic, each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
                 converting.append(p)
                 p.segment = None
-        self.down_convert((parts, budget), lambda: pending.cancelled, lambda result: self.converted(context, pending, converting, result))
+        self.down_convert((parts, budget), lambda: pending.cancelled,
+                          lambda result: self.converted(context, pending, converting, plan_again, result))
         return 0
 
-    cdef int converted(self, FetchContext context, Pending pending, list parts, object result) except -1:
+    cdef int converted(self, FetchContext context, Pending pending, list parts, object plan_again, object result) except -1:
         """In the loop, after the conversion of `parts`: respond, or wait for records if all were transaction markers."""
         cdef FetchPartition p
         cdef bint has_content = context.planned_error
@@ -65,8 +66,8 @@ cdef class FetchConversion:
                     # no records for this reader before next_offset
                     p.request.fetch_offset = max(p.request.fetch_offset, <int64_t>next_offset)
             if not has_content and monotonic_ms() < context.until_ms:
-                context.pending = pending
-                return context.plan_again()
+                plan_again(pending)
+                return 0
             self.responses.answer(context, pending)
         except Exception as failure:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,

@@ -43,7 +43,11 @@ cdef enum:
 
 
 cdef class Pending:
-    """The place, in a connection's order of responses, of one response that is made later. Delayed operations subclass it."""
+    """The place, in a connection's order of responses, of one response that is made later.
+
+    `Connection.attach` links it; `ResponseSender` sends its answer and unlinks it; `DataLoop.close_now` cancels it. It calls no method that
+    a subclass supplies. DelayedProduce is a subclass (delayed_produce.pxd); a DelayedFetch has a Pending as a member.
+    """
     cdef readonly Connection connection
     cdef readonly bint done
     cdef readonly bint cancelled               # the connection is closed: answers are dropped
@@ -158,8 +162,18 @@ cdef class Connection:
     cdef int attach(self, Pending pending) except -1
 
 
-# Lowest layer of the data loop. Subclasses supply `flush_dirty`, `begin_close` and `close_now` (all in DataLoop).
 cdef class ResponseOutput:
+    """Lowest layer of the data loop. It owns the buffer in which responses are gathered, and the list of dirty connections.
+
+    DataLoop supplies its hooks:
+
+    - `flush_dirty`: called by `Pending`'s users, after they have completed Pendings
+    - `begin_close`: called by the handler and by FrameReader, when a connection must close after its responses are sent
+    - `close_now`: called by ResponseSender and FrameReader after an error of the socket, and by users of the loop
+
+    The layers are classes by inheritance because they work on one turn of one connection: a handler writes to `data_loop` without knowing
+    the layers, and no layer needs a reference to another one.
+    """
     cdef readonly int64_t now_ms               # when this turn began
     cdef uint8_t* out                          # gathered responses of `current` or `target`
     cdef int64_t out_room
