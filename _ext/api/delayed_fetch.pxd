@@ -6,7 +6,8 @@ from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.api.fetch_conversion cimport FetchConversion
 from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
-from odradek._ext.api.purgatory cimport Purgatory
+from odradek._ext.api.purgatory cimport Purgatory, Waiter
+from odradek._ext.net.connection cimport Pending
 
 
 cdef enum Stage:                      # of the current plan: what follows when all partitions are planned
@@ -22,7 +23,19 @@ cdef enum Step:                       # result of a step of the plan
     STEP_ANSWER = 3
 
 
-cdef class DelayedFetch(FetchContext):
+cdef class DelayedFetch(Waiter):
+    """A fetch session, or the last request of a connection without a session, with what it needs to wait. A request is being served
+    while `pending` is set.
+
+    A Waiter by inheritance: the purgatory stores and wakes Waiters, and calls these hooks of a parked one:
+
+    - `moved`, when the slot of a partition moved, with that FetchPartition as target
+    - `expired`, at the deadline of the request, and when the broker stops. `FetchHandler` calls it, too, when the client has closed its
+      direction of the connection.
+    - `failed`, if one of these raised an error. The callbacks `slice` and `warmed` call it for their own errors.
+    """
+    cdef FetchContext context         # the partitions, the current request and its plan
+    cdef Pending pending              # the place of the current request's response; None: no request is being served
     cdef Purgatory purgatory
     cdef FetchPlan plan
     cdef FetchResponses responses

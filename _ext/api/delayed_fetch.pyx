@@ -9,7 +9,8 @@ from functools import partial
 
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.api.fetch_context cimport FIRST_WITH_BATCHES, WARM_ROUNDS, FetchPartition, reads_to_log_end
+from odradek._ext.api.fetch_context cimport FIRST_WITH_BATCHES, WARM_ROUNDS, FetchContext, FetchPartition, reads_to_log_end
+from odradek._ext.api.purgatory cimport Waiter
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.atomics cimport fence
 from odradek._ext.api.fetch_plan import look_up_cold
@@ -25,7 +26,10 @@ cdef enum:
     BYTES_OBJECT = 40                 # memory of a bytes object without its content
 
 
-cdef class DelayedFetch(FetchContext):
+cdef class DelayedFetch(Waiter):
+    def __cinit__(self):
+        self.context = FetchContext.__new__(FetchContext)
+        self.context.partitions = []
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
@@ -36,17 +40,18 @@ cdef class DelayedFetch(FetchContext):
         if stage == STAGE_SECOND_PLAN:
             self.watch_all()
             self.arm_all()
-        return self.plan.begin_plan(self)
+        return self.plan.begin_plan(self.context)
 
     cdef int step(self) except -1:
         """Plan the next slice of the partitions and, after the last one, decide what follows. Return a Step."""
-        while self.plan.plan_some(self, SLICE):
+        cdef FetchContext context = self.context
+        while self.plan.plan_some(context, SLICE):
             self.planning = False
-            if self.stage == STAGE_FIRST_PLAN and not reads_to_log_end(self.replica_id):
-                self.count_positions()
-            if self.cold:
+            if self.stage == STAGE_FIRST_PLAN and not reads_to_log_end(context.replica_id):
+                context.count_positions()
+            if context.cold:
                 return STEP_COLD
-            if self.stage == STAGE_ANSWER or self.enough() or self.until_ms <= self.last_used_ms or self.purgatory.ending:
+            if self.stage == STAGE_ANSWER or context.enough() or context.until_ms <= context.last_used_ms or self.purgatory.ending:
                 return STEP_ANSWER
             if self.stage == STAGE_SECOND_PLAN:
                 return STEP_PARK
@@ -58,7 +63,7 @@ cdef class DelayedFetch(FetchContext):
         if step == STEP_ANSWER:
             return self.answer()
         if step == STEP_PARK:
-            return self.purgatory.park(self, self.until_ms)
+            return self.purgatory.park(self, self.context.until_ms)
         if step == STEP_COLD:
             return self.warm()
         if not self.sliced:
@@ -83,24 +88,25 @@ cdef class DelayedFetch(FetchContext):
             self.failed(failure)
         return False
 
-    cdef int plan_again(self) except -1:
-        """Plan the pending request again: the client needs none of the planned records."""
+    def plan_again(self, Pending pending):
+        """Plan the request, which has this place for its response, again: the client needs none of the planned records."""
+        self.pending = pending
         self.begin_plan(STAGE_FIRST_PLAN)
-        return self.wait_for(self.step())
+        self.wait_for(self.step())
 
     # -- pages that are not in the page cache -----------------------------------------------------------------------
 
     cdef int warm(self) except -1:
         """Repeat the look-ups that met cold pages on a reader's thread; `warmed` continues."""
-        jobs, self.cold = self.cold, []
+        jobs, self.context.cold = self.context.cold, []
         self.warming = True
-        self.warm_rounds += 1
+        self.context.warm_rounds += 1
         return self.read_some_cold(jobs)
 
     cdef int read_some_cold(self, list jobs) except -1:
         """Pass a few look-ups at a time to a reader, so that a request with many of them does not block the readers."""
         now, later = jobs[:COLD_AT_ONCE], jobs[COLD_AT_ONCE:]
-        self.reader.call(partial(look_up_cold, now), partial(self.warmed, self.pending, later))
+        self.context.reader.call(partial(look_up_cold, now), partial(self.warmed, self.pending, later))
         return 0
 
     def warmed(self, Pending pending, list later, error):
@@ -112,11 +118,11 @@ cdef class DelayedFetch(FetchContext):
             return
         self.warming = False
         if error is not None:
-            self.warm_rounds = WARM_ROUNDS
+            self.context.warm_rounds = WARM_ROUNDS
         if pending is None or pending.cancelled:
             return
         try:
-            self.begin_plan(STAGE_ANSWER if self.stage == STAGE_ANSWER or monotonic_ms() >= self.until_ms else STAGE_FIRST_PLAN)
+            self.begin_plan(STAGE_ANSWER if self.stage == STAGE_ANSWER or monotonic_ms() >= self.context.until_ms else STAGE_FIRST_PLAN)
             self.wait_for(self.step())
         except Exception as failure:  # an error fails this request only
             self.failed(failure)
@@ -126,14 +132,14 @@ cdef class DelayedFetch(FetchContext):
 
     cdef int watch_all(self) except -1:
         cdef FetchPartition p
-        if self.stale or self.watched is None:
+        if self.context.stale or self.watched is None:
             self.unwatch_all()
             self.watched = []
-            for p in self.partitions:
+            for p in self.context.partitions:
                 if p.slot:
                     self.purgatory.watch(p.slot - 1, self, p)
                     self.watched.append(p.slot - 1)
-            self.stale = False
+            self.context.stale = False
         return 0
 
     cdef int unwatch_all(self) except -1:
@@ -144,7 +150,7 @@ cdef class DelayedFetch(FetchContext):
         return 0
 
     cdef void arm(self, uint32_t slot) noexcept:
-        if reads_to_log_end(self.replica_id):
+        if reads_to_log_end(self.context.replica_id):
             self.purgatory.arm_log_end(slot)
         else:
             self.purgatory.arm_committed(slot)
@@ -155,9 +161,9 @@ cdef class DelayedFetch(FetchContext):
         cdef bytes topic = None
         cdef int64_t total = 0
         cdef int64_t each = PARTITION_BYTES if self.watched is None else PARTITION_BYTES + WATCHED_BYTES
-        if self.by_key is not None:
+        if self.context.by_key is not None:
             each += KEYED_BYTES
-        for p in self.partitions:
+        for p in self.context.partitions:
             total += each
             if p.topic is not topic:        # the partitions of a topic are usually adjacent and share its name
                 topic = p.topic
@@ -166,7 +172,7 @@ cdef class DelayedFetch(FetchContext):
 
     cdef int arm_all(self) noexcept:
         cdef FetchPartition p
-        for p in self.partitions:
+        for p in self.context.partitions:
             if p.slot:
                 self.arm(p.slot - 1)
         fence()
@@ -179,13 +185,13 @@ cdef class DelayedFetch(FetchContext):
         if p.slot:
             self.arm(p.slot - 1)
             fence()
-        self.plan.measure(p, self)
-        if self.cold:
+        self.plan.measure(p, self.context)
+        if self.context.cold:
             self.purgatory.leave(self)
             return self.warm()
-        if self.enough():
+        if self.context.enough():
             return self.answer_soon()
-        if self.stale:                  # a partition moved to another slot: watch that slot
+        if self.context.stale:          # a partition moved to another slot: watch that slot
             self.purgatory.leave(self)
             self.begin_plan(STAGE_SECOND_PLAN)
             return self.wait_for(self.step())
@@ -221,9 +227,9 @@ cdef class DelayedFetch(FetchContext):
         cdef Pending pending = self.pending
         self.stop_waiting()
         try:
-            if self.version < FIRST_WITH_BATCHES and self.planned_bytes:
-                return self.conversion.start(self, pending)
-            self.responses.answer(self, pending)
+            if self.context.version < FIRST_WITH_BATCHES and self.context.planned_bytes:
+                return self.conversion.start(self.context, pending, self.plan_again)
+            self.responses.answer(self.context, pending)
         except BaseException:
             self.pending = pending              # `failed` closes its connection
             raise

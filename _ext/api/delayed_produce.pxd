@@ -20,7 +20,14 @@ cdef class ProduceDelays:
 
 
 cdef class DelayedProduce(Pending):
-    """A delayed produce. It owns a copy of the parts of its frame that are still needed."""
+    """A delayed produce. It owns a copy of the parts of its frame that are still needed.
+
+    A Pending by inheritance: a connection links the places of its responses through the Pendings themselves, and `must_wait` recognizes
+    delayed produces among them by their class. With a Pending as a member, each Produce with compressed records would need one object
+    more. It overrides no method of Pending, and Pending calls none of its methods. Its own callbacks are `step` and `open_large`, which
+    the threads for appends call (`offload` of ProduceHandler), `worked`, which the loop calls after them, and `again`, which
+    `ProduceDelays.retry` calls. A DelayedProduceWaiter, as a member, waits in the purgatory for it.
+    """
     cdef ProduceDelays delays
     cdef ProduceRequest request
     cdef ProduceItem* items
@@ -55,6 +62,10 @@ cdef class DelayedProduce(Pending):
 
 
 cdef class DelayedProduceWaiter(Waiter):
+    """The Waiter of a delayed produce; the target of a watched slot is the index of its first item.
+
+    The purgatory calls `moved`, which checks the items of the slot, `expired`, which refuses what is undecided and answers, and `failed`.
+    """
     cdef DelayedProduce pending
 
 

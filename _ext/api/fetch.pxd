@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from odradek._ext.api.delayed_fetch cimport DelayedFetch
+from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.api.fetch_conversion cimport FetchConversion
 from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
@@ -50,8 +51,8 @@ cdef class Fetching:
     cdef int answer_parked(self, Connection connection) except -1
     cdef int64_t kept_bytes(self, Connection connection) except -1
     cdef int64_t forget(self, Connection connection) except -1
-    cdef int read_partitions(self, DelayedFetch fetch, int16_t version, Cursor* body, FetchHead* head) except -1
-    cdef int read_topics(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1
+    cdef int read_partitions(self, FetchContext context, int16_t version, Cursor* body, FetchHead* head) except -1
+    cdef int read_topics(self, FetchContext context, int16_t version, Cursor* body) except -1
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1
-    cdef int read_forgotten(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1
+    cdef int read_forgotten(self, FetchContext context, int16_t version, Cursor* body) except -1
     cdef bytes same_name(self, const uint8_t* name, int64_t length)

@@ -12,6 +12,7 @@ from odradek._ext.api.fetch_context cimport (
     FIRST_BY_ID,
     FIRST_WITH_BATCHES,
     FIRST_WITH_MAX_BYTES,
+    FetchContext,
     FetchPartition,
     set_request,
 )
@@ -111,6 +112,7 @@ cdef class Fetching:
         :param body: cursor after the request's header.
         """
         cdef DelayedFetch fetch
+        cdef FetchContext context
         cdef FetchHead head
         cdef int16_t error = NO_ERROR
         if version < 0 or version > FETCH_NEWEST:
@@ -122,31 +124,32 @@ cdef class Fetching:
             return FRAME_CLOSE
         fetch = self.begin(connection, &head, version >= FIRST_BY_ID, &error)
         if error:
-            self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id, error)
+            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id, error)
             return FRAME_DONE
         if fetch.pending is not None:
             self.supersede(fetch)
-        self.client = connection.client
-        if not self.read_partitions(fetch, version, body, &head):
-            if fetch.by_key is not None:
+        self.client = connection.metering.client
+        context = fetch.context
+        if not self.read_partitions(context, version, body, &head):
+            if context.by_key is not None:
                 self.sessions.end(fetch)
             connection.close_reason = f"a Fetch request of version {version} is malformed at byte {body.ptr - frame} of {size}"
             if self.too_many:
                 connection.close_reason = f"a Fetch request names more than {self.max_partitions} partitions"
             return FRAME_CLOSE
-        fetch.client = connection.client
-        fetch.version = version
-        fetch.correlation_id = correlation_id
-        fetch.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
-        fetch.max_bytes = head.max_bytes
-        fetch.replica_id = head.replica_id
-        fetch.read_committed = head.read_committed
-        fetch.last_used_ms = monotonic_ms()
-        fetch.until_ms = fetch.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
-        fetch.reader = connection.data_loop.cold_reader
-        fetch.warm_rounds = 0
+        context.client = connection.metering.client
+        context.version = version
+        context.correlation_id = correlation_id
+        context.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
+        context.max_bytes = head.max_bytes
+        context.replica_id = head.replica_id
+        context.read_committed = head.read_committed
+        context.last_used_ms = monotonic_ms()
+        context.until_ms = context.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
+        context.reader = connection.data_loop.cold_reader
+        context.warm_rounds = 0
         if not self.settle_session(fetch, &head):
-            self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id,
+            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
                                        FETCH_SESSION_ID_NOT_FOUND)
             return FRAME_DONE
         self.follow(connection, fetch)
@@ -157,8 +160,8 @@ cdef class Fetching:
         cdef int step
         fetch.begin_plan(STAGE_FIRST_PLAN)
         step = fetch.step()
-        if step == STEP_ANSWER and (fetch.version >= FIRST_WITH_BATCHES or not fetch.planned_bytes):
-            self.responses.write(connection.data_loop, fetch)
+        if step == STEP_ANSWER and (fetch.context.version >= FIRST_WITH_BATCHES or not fetch.context.planned_bytes):
+            self.responses.write(connection.data_loop, fetch.context)
             return FRAME_DONE
         fetch.pending = connection.reserve()
         fetch.wait_for(step)
@@ -178,20 +181,20 @@ cdef class Fetching:
                 if fetch is not None:
                     self.sessions.end(fetch)
             fetch = connection.session
-            if head.epoch == LAST_REQUEST and fetch is not None and fetch.by_key is None and fetch.pending is None \
-                    and fetch.partitions and (<FetchPartition>fetch.partitions[0]).by_id == by_id:
+            if head.epoch == LAST_REQUEST and fetch is not None and fetch.context.by_key is None and fetch.pending is None \
+                    and fetch.context.partitions and (<FetchPartition>fetch.context.partitions[0]).by_id == by_id:
                 return fetch
             return self.new_fetch()
         fetch = self.sessions.find(head.session_id)
         if fetch is None:
             error[0] = FETCH_SESSION_ID_NOT_FOUND
-        elif fetch.epoch != head.epoch:
+        elif fetch.context.epoch != head.epoch:
             error[0] = INVALID_FETCH_SESSION_EPOCH
-        elif fetch.partitions and (<FetchPartition>fetch.partitions[0]).by_id != by_id:
+        elif fetch.context.partitions and (<FetchPartition>fetch.context.partitions[0]).by_id != by_id:
             error[0] = FETCH_SESSION_TOPIC_ID_ERROR         # a response must not contain both topic names and topic ids
         else:
-            fetch.epoch = 1 if head.epoch == 0x7FFFFFFF else head.epoch + 1
-            fetch.incremental = True
+            fetch.context.epoch = 1 if head.epoch == 0x7FFFFFFF else head.epoch + 1
+            fetch.context.incremental = True
         return fetch
 
     cdef DelayedFetch new_fetch(self):
@@ -202,18 +205,18 @@ cdef class Fetching:
         fetch.conversion = self.conversion
         fetch.slices = self.slices
         fetch.gauge = PARKED_FETCHES
-        fetch.partitions = []
         return fetch
 
     cdef int supersede(self, DelayedFetch fetch) except -1:
         """A request of the session arrived while an earlier one is delayed: answer the earlier one with an error (as in Kafka)."""
+        cdef FetchContext context = fetch.context
         cdef Pending pending = fetch.pending
         fetch.stop_waiting()
         if pending.cancelled:
             return 0
         pending.begin()
         try:
-            self.responses.write_error(pending.connection.data_loop, &fetch.client, fetch.version, fetch.correlation_id,
+            self.responses.write_error(pending.connection.data_loop, &context.client, context.version, context.correlation_id,
                                        INVALID_FETCH_SESSION_EPOCH)
         except BaseException:
             pending.abandon()
@@ -224,10 +227,10 @@ cdef class Fetching:
         """Begin the requested session, or continue the current one. Return False if that has grown too large and was ended."""
         if head.epoch == FULL_REQUEST:
             self.sessions.admit(fetch)
-        elif fetch.by_key is not None and not self.sessions.used(fetch):
-            if fetch.partitions:
+        elif fetch.context.by_key is not None and not self.sessions.used(fetch):
+            if fetch.context.partitions:
                 return False
-            fetch.session_id = 0             # the session has no partitions left, and has ended
+            fetch.context.session_id = 0     # the session has no partitions left, and has ended
         return True
 
     cdef int follow(self, Connection connection, DelayedFetch fetch) except -1:
@@ -235,8 +238,8 @@ cdef class Fetching:
         cdef DelayedFetch before = connection.session
         connection.session = fetch
         if before is not None and before is not fetch:
-            fetch.count_progress_since(before)
-            if before.by_key is None or before.ended:
+            fetch.context.count_progress_since(before.context)
+            if before.context.by_key is None or before.context.ended:
                 before.unwatch_all()
         return 0
 
@@ -248,10 +251,10 @@ cdef class Fetching:
             fetch.stop_waiting()
             self.sessions.end(fetch)
             fetch.unwatch_all()
-            fetch.leave_positions()
-            fetch.partitions = []                # the purgatory's heap may refer to the fetch for a long time
-            if fetch.by_key is not None:
-                fetch.by_key = {}
+            fetch.context.leave_positions()
+            fetch.context.partitions = []        # the purgatory's heap may refer to the fetch for a long time
+            if fetch.context.by_key is not None:
+                fetch.context.by_key = {}
 
     def sweep(self):
         """Close the files of logs that changed since they were opened."""
@@ -271,11 +274,11 @@ cdef class Fetching:
         ended. Sessions are bounded by FetchSessions.
         """
         cdef DelayedFetch fetch = connection.session
-        if fetch is None or (fetch.by_key is not None and not fetch.ended):
+        if fetch is None or (fetch.context.by_key is not None and not fetch.context.ended):
             return 0
-        if fetch.measured_ms != fetch.last_used_ms:
+        if fetch.measured_ms != fetch.context.last_used_ms:
             fetch.measured_bytes = fetch.measure()
-            fetch.measured_ms = fetch.last_used_ms
+            fetch.measured_ms = fetch.context.last_used_ms
         return fetch.measured_bytes
 
     cdef int64_t forget(self, Connection connection) except -1:
@@ -287,27 +290,27 @@ cdef class Fetching:
         if kept == 0 or fetch.pending is not None:
             return 0
         fetch.unwatch_all()
-        fetch.partitions = []                # the purgatory's heap may refer to the fetch for a long time
-        if fetch.by_key is not None:
-            fetch.by_key = {}
+        fetch.context.partitions = []        # the purgatory's heap may refer to the fetch for a long time
+        if fetch.context.by_key is not None:
+            fetch.context.by_key = {}
         connection.session = None
         return kept
 
     # -- reading the request ----------------------------------------------------------------------------------------
 
-    cdef int read_partitions(self, DelayedFetch fetch, int16_t version, Cursor* body, FetchHead* head) except -1:
+    cdef int read_partitions(self, FetchContext context, int16_t version, Cursor* body, FetchHead* head) except -1:
         """Read the topics, the forgotten topics and the rest of the request. Return 0 if the request is malformed."""
         self.too_many = False
-        fetch.named_count = 0
-        fetch.request += 1
-        if not self.read_topics(fetch, version, body):
+        context.named_count = 0
+        context.request += 1
+        if not self.read_topics(context, version, body):
             return 0
-        fetch.end_of_partitions()
-        if version >= FIRST_WITH_SESSIONS and not self.read_forgotten(fetch, version, body):
+        context.end_of_partitions()
+        if version >= FIRST_WITH_SESSIONS and not self.read_forgotten(context, version, body):
             return 0
         return self.read_tail(version, body, head)
 
-    cdef int read_topics(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1:
+    cdef int read_topics(self, FetchContext context, int16_t version, Cursor* body) except -1:
         """Read the requested topics. Return 0 if they are malformed, or name too many partitions."""
         cdef bint flexible = version >= FETCH_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
@@ -351,9 +354,9 @@ cdef class Fetching:
                     skip_tagged_fields(body)
                 if body.error:
                     return 0
-                set_request(fetch.next_partition(topic, by_id, partition), fetch_offset, log_start_offset, max_bytes, leader_epoch,
+                set_request(context.next_partition(topic, by_id, partition), fetch_offset, log_start_offset, max_bytes, leader_epoch,
                             last_fetched_epoch)
-                if <Py_ssize_t>len(fetch.partitions) > self.max_partitions:
+                if <Py_ssize_t>len(context.partitions) > self.max_partitions:
                     self.too_many = True        # the session has grown request by request
                     return 0
             if flexible:
@@ -394,7 +397,7 @@ cdef class Fetching:
             self.last_name = last
         return last
 
-    cdef int read_forgotten(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1:
+    cdef int read_forgotten(self, FetchContext context, int16_t version, Cursor* body) except -1:
         cdef bint flexible = version >= FETCH_FLEXIBLE
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
@@ -417,10 +420,10 @@ cdef class Fetching:
             topic = (<const char*>name)[:length]
             for _ in range(partitions):
                 partition = read_int32(body)
-                if fetch.by_key is not None and not body.error:
-                    fetch.forget((topic, partition))
+                if context.by_key is not None and not body.error:
+                    context.forget((topic, partition))
             if flexible:
                 skip_tagged_fields(body)
-        if topics > 0 and fetch.by_key is not None:
-            fetch.drop_forgotten()
+        if topics > 0 and context.by_key is not None:
+            context.drop_forgotten()
         return not body.error

@@ -2,8 +2,6 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.api.purgatory cimport Waiter
-from odradek._ext.net.connection cimport Pending
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.metering cimport Client, ReaderPlace
 from odradek._ext.shm.topics cimport Topic
@@ -28,54 +26,79 @@ cdef inline int16_t storage_error(int16_t version) noexcept:
     return KAFKA_STORAGE_ERROR if version >= FIRST_WITH_STORAGE_ERROR else NOT_LEADER_OR_FOLLOWER
 
 
+cdef struct PartitionRequest:
+    # What the client requests. `set_request` writes it; FetchConversion advances `fetch_offset` over transaction markers.
+    int64_t fetch_offset
+    int64_t log_start_offset
+    int32_t max_bytes
+    int32_t leader_epoch              # -1: not given
+    int32_t last_fetched_epoch
+    uint32_t serial                   # serial number of the last request that named the partition
+
+
+cdef struct PartitionState:
+    # What FetchPlan found in the slot and the log. Offsets; -1 if there is an error.
+    uint64_t generation               # of the slot, as read before the plan examined it
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    int64_t ready_bytes               # available bytes, up to the request's `max_bytes`; they count towards min_bytes while it waits
+    int16_t error                     # Kafka's error code
+    bint included                     # the response must contain the partition
+
+
+cdef struct PlannedRecords:
+    # The partition's part of the response, in bytes and offsets. FetchPlan writes it; FetchConversion replaces the length and the ends.
+    int64_t position                  # of the records in the file of `segment`
+    int64_t length                    # 0: no records
+    int64_t limit                     # offset at which the records end at the latest
+    int64_t end                       # offset after the records; if they are cut, after those of their first batch
+    int64_t extent                    # for a response in an old format: bytes of the segment from `position` to where reading must end
+    int64_t allowed                   # for a response in an old format: maximum bytes of the partition in the response
+
+
+cdef struct ExpectedPlace:
+    # Where the next fetch is expected to begin. FetchPlan writes it, and uses it if offset and generation are those of the next fetch.
+    int64_t offset                    # -1: not known
+    int64_t base                      # of the segment
+    int64_t position
+    uint64_t generation               # of the slot
+
+
+cdef struct SentState:
+    # Values in the last response to a session's client. FetchResponses writes it.
+    int64_t high_watermark
+    int64_t log_start_offset
+    bint valid                        # whether the client has received these values
+
+
+cdef struct ReadProgress:
+    # Metering: what the reader has read. FetchResponses and `count_progress` write it.
+    bint served                       # the last response contained records, which are counted from the fetch offset to `end`;
+    int64_t end                       # it may contain further records, up to `limit` at most
+    int64_t limit
+    int64_t uncounted_records         # records that were sent and are not counted yet
+    ReaderPlace place                 # entry of the client's position in this partition
+
+
 cdef class FetchPartition:
+    """A partition of a fetch session, or of the last request of a connection without a session: request, plan and progress of it."""
     cdef bytes topic                  # name, or id from version 13 on
     cdef bint by_id
+    cdef bint forgotten               # the current request removes it from the session
+    cdef bint unrecorded              # named by the current request; `count_positions` has not recorded the reader's position yet
     cdef int32_t partition
     cdef uint32_t slot                # slot + 1; 0: unknown
     cdef uint32_t incarnation
-    # the request
-    cdef int64_t fetch_offset
-    cdef int64_t log_start_offset
-    cdef int32_t max_bytes
-    cdef int32_t leader_epoch         # -1: not given
-    cdef int32_t last_fetched_epoch
-    cdef bint forgotten
-    cdef uint32_t request             # serial number of the last request that named the partition
-    # values in the last response to a session's client
-    cdef int64_t sent_high_watermark
-    cdef int64_t sent_log_start
-    cdef bint sent                    # whether the client has received these values
-    # where the next fetch is expected to begin
-    cdef int64_t place_offset
-    cdef int64_t place_base
-    cdef int64_t place_position
-    cdef uint64_t place_generation
-    cdef uint64_t generation          # of the slot, as read before the plan examined it
-    # the plan of this response
-    cdef int16_t error
-    cdef bint included                  # the response must contain the partition
-    cdef int64_t high_watermark
-    cdef int64_t last_stable_offset
-    cdef int64_t now_log_start
-    cdef OpenSegment segment
-    cdef int64_t position
-    cdef int64_t length
-    cdef int64_t ready_bytes          # available bytes, up to `max_bytes`; they count towards min_bytes while the request waits
-    # for a response in an old format
-    cdef int64_t extent               # bytes of the segment from `position` to where reading must end
-    cdef int64_t allowed              # maximum bytes of the partition in the response
-    # metering
-    cdef Topic counted                # the slot's topic; None: unknown
-    cdef bint requested                   # named by the current request
-    cdef bint served                  # the last response contained records, which are counted from `fetch_offset` to `served_end`;
-    cdef int64_t served_end           # it may contain further records, up to `served_limit` at most
-    cdef int64_t served_limit
-    cdef int64_t limit                # offset at which the planned records end at the latest
-    cdef int64_t planned_end            # offset after the planned records; if they are cut, after those of their first batch
-    cdef int64_t uncounted_records                # records that were sent and are not counted yet
-    cdef ReaderPlace place            # entry of the client's position in this partition
+    cdef Topic counted                # the slot's topic, for metering; None: unknown
+    cdef OpenSegment segment          # of the planned records; None: no records are planned
     cdef object converted             # bytes to send instead of the slice of the file; None: the slice is sent unchanged
+    cdef PartitionRequest request
+    cdef PartitionState found
+    cdef PlannedRecords planned
+    cdef ExpectedPlace expected
+    cdef SentState sent
+    cdef ReadProgress progress
 
 
 cdef inline bint reads_to_log_end(int32_t replica_id) noexcept:
@@ -87,10 +110,10 @@ cdef void set_request(FetchPartition p, int64_t fetch_offset, int64_t log_start_
                       int32_t last_fetched_epoch) noexcept
 
 
-cdef class FetchContext(Waiter):
-    """A fetch session, or the last request of a connection without a session. A request is being served while `pending` is set.
+cdef class FetchContext:
+    """A fetch session, or the last request of a connection without a session: the partitions, the current request, and its plan.
 
-    The subclass DelayedFetch supplies `plan_again`, and the methods that Waiter requires.
+    A member of a DelayedFetch, which decides when the plan is made and the request is answered. It requires nothing of its owner.
     """
     cdef list partitions              # FetchPartitions, in the order in which they are served
     cdef dict by_key                  # (topic, partition) -> FetchPartition; None without session
@@ -107,7 +130,6 @@ cdef class FetchContext(Waiter):
     cdef dict known
     cdef bint stale                   # the watched slots are no longer those of the partitions
     # the current request
-    cdef Pending pending
     cdef int16_t version
     cdef int32_t correlation_id
     cdef int32_t min_bytes
@@ -139,4 +161,3 @@ cdef class FetchContext(Waiter):
     cdef int count_positions(self) except -1
     cdef void leave_positions(self) noexcept
     cdef bint enough(self) noexcept
-    cdef int plan_again(self) except -1

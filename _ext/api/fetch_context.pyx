@@ -12,33 +12,33 @@ from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, leave_position, put_po
 cdef class FetchPartition:
     def __dealloc__(self):
         """Remove the client's position. May run on another thread than the loop's: all writers of positions hold the GIL."""
-        leave_position(&self.place)
+        leave_position(&self.progress.place)
 
 
 cdef void count_progress(FetchPartition p, FetchPartition before, int64_t fetch_offset) noexcept:
-    """Add to `p.uncounted_records` the records of the reader's last response that were not counted with it because it was cut.
+    """Add to `p.progress.uncounted_records` the records of the reader's last response that were not counted with it because it was cut.
 
     The last response belonged to `before` (possibly `p` itself); the reader now requests `fetch_offset`. Records after the
     response's limit were not read: the reader skipped them.
     """
-    p.uncounted_records = before.uncounted_records
-    if before.served and before.served_end < fetch_offset <= before.served_limit:
-        p.uncounted_records += fetch_offset - before.served_end
-    p.served = before.served and fetch_offset == before.fetch_offset
-    p.served_end = before.served_end
-    p.served_limit = before.served_limit
+    p.progress.uncounted_records = before.progress.uncounted_records
+    if before.progress.served and before.progress.end < fetch_offset <= before.progress.limit:
+        p.progress.uncounted_records += fetch_offset - before.progress.end
+    p.progress.served = before.progress.served and fetch_offset == before.request.fetch_offset
+    p.progress.end = before.progress.end
+    p.progress.limit = before.progress.limit
 
 
 cdef void set_request(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
                       int32_t last_fetched_epoch) noexcept:
     """Store what a request asks of the partition, and note how far the reader has read since its last request."""
     count_progress(p, p, fetch_offset)
-    p.requested = True
-    p.fetch_offset = fetch_offset
-    p.log_start_offset = log_start_offset
-    p.max_bytes = max_bytes
-    p.leader_epoch = leader_epoch
-    p.last_fetched_epoch = last_fetched_epoch
+    p.unrecorded = True
+    p.request.fetch_offset = fetch_offset
+    p.request.log_start_offset = log_start_offset
+    p.request.max_bytes = max_bytes
+    p.request.leader_epoch = leader_epoch
+    p.request.last_fetched_epoch = last_fetched_epoch
 
 
 cdef inline FetchPartition new_partition(bytes topic, bint by_id, int32_t partition):
@@ -46,11 +46,11 @@ cdef inline FetchPartition new_partition(bytes topic, bint by_id, int32_t partit
     p.topic = topic
     p.by_id = by_id
     p.partition = partition
-    p.place_offset = -1
+    p.expected.offset = -1
     return p
 
 
-cdef class FetchContext(Waiter):
+cdef class FetchContext:
     cdef FetchPartition next_partition(self, bytes topic, bint by_id, int32_t partition):
         """Return the next partition of the request: the previous request's FetchPartition, or a new one. The caller calls
         `end_of_partitions` after the last one.
@@ -71,7 +71,7 @@ cdef class FetchContext(Waiter):
             p = self.partitions[self.named_count]
             if p.partition == partition and (p.topic is topic or p.topic == topic):
                 self.named_count += 1
-                p.request = self.request
+                p.request.serial = self.request
                 return p
         return self.next_partition_out_of_order(topic, by_id, partition)
 
@@ -84,9 +84,9 @@ cdef class FetchContext(Waiter):
         if p is None:
             p = new_partition(topic, by_id, partition)
             self.known[(topic, partition)] = p
-        elif p.request == self.request:
+        elif p.request.serial == self.request:
             return p
-        p.request = self.request
+        p.request.serial = self.request
         self.partitions.append(p)
         self.named_count += 1
         return p
@@ -137,7 +137,7 @@ cdef class FetchContext(Waiter):
                     known = {((<FetchPartition>other).topic, (<FetchPartition>other).partition): other for other in before.partitions}
                 q = known.get((p.topic, p.partition))
             if q is not None:
-                count_progress(p, q, p.fetch_offset)
+                count_progress(p, q, p.request.fetch_offset)
             i += 1
         return 0
 
@@ -147,28 +147,25 @@ cdef class FetchContext(Waiter):
         """
         cdef FetchPartition p
         for p in self.partitions:
-            if not p.requested:
+            if not p.unrecorded:
                 continue
-            p.requested = False
+            p.unrecorded = False
             if p.counted is None or not p.slot:
                 continue
-            put_position(self.client.number, p.slot - 1, p.incarnation, p.fetch_offset, &p.place)
-            if p.uncounted_records:
-                usage_of(self.client.number, p.counted.counted(), FETCH).values[USAGE_RECORDS_OUT] += <uint64_t>p.uncounted_records
-                p.uncounted_records = 0
+            put_position(self.client.number, p.slot - 1, p.incarnation, p.request.fetch_offset, &p.progress.place)
+            if p.progress.uncounted_records:
+                usage_of(self.client.number, p.counted.counted(), FETCH).values[USAGE_RECORDS_OUT] += <uint64_t>p.progress.uncounted_records
+                p.progress.uncounted_records = 0
         return 0
 
     cdef void leave_positions(self) noexcept:
         """Remove the reader's positions: the connection is closed, but other objects may still refer to its partitions."""
         cdef FetchPartition p
         for p in self.partitions:
-            leave_position(&p.place)
+            leave_position(&p.progress.place)
 
     cdef bint enough(self) noexcept:
         """Return whether the request need not wait: planned or available bytes reach min_bytes, a partition has an error, or it has
         no partitions.
         """
         return self.planned_error or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions
-
-    cdef int plan_again(self) except -1:
-        raise NotImplementedError("DelayedFetch supplies plan_again")

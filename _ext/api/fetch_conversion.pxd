@@ -12,6 +12,7 @@ cdef class FetchConversion:
     cdef int32_t max_bytes            # fetch.max.bytes
     cdef object down_convert          # callable(parts, done): convert on a thread, then call done(result) in the loop
 
-    # Converts the planned records; `converted` writes the response. The request must not be in the purgatory.
-    cdef int start(self, FetchContext context, Pending pending) except -1
-    cdef int converted(self, FetchContext context, Pending pending, list parts, object result) except -1
+    # Converts the planned records; `converted` writes the response. The request must not be in the purgatory. Calls
+    # plan_again(pending) instead of writing a response, if the client needs none of the planned records and may wait for others.
+    cdef int start(self, FetchContext context, Pending pending, plan_again) except -1
+    cdef int converted(self, FetchContext context, Pending pending, list parts, object plan_again, object result) except -1

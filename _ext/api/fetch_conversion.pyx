@@ -24,7 +24,7 @@ cdef class FetchConversion:
         self.max_bytes = max_bytes
         self.down_convert = down_convert
 
-    cdef int start(self, FetchContext context, Pending pending) except -1:
+    cdef int start(self, FetchContext context, Pending pending, plan_again) except -1:
         """Convert the planned records; `converted` writes the response. The request must not be in the purgatory."""
         cdef FetchPartition p
         cdef list parts = [], converting = []
@@ -32,16 +32,17 @@ cdef class FetchConversion:
         cdef bint each = context.version < FIRST_WITH_MAX_BYTES
         cdef int64_t budget = min(context.max_bytes, self.max_bytes)
         for p in context.partitions:
-            if p.length:
+            if p.planned.length:
                 # The first partition of a response (in the oldest versions every partition) contributes at least one batch.
-                parts.append((p.segment, p.segment.log_fd, p.position, p.extent, p.fetch_offset, p.allowed, magic,
-                              each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
+                parts.append((p.segment, p.segment.log_fd, p.planned.position, p.planned.extent, p.request.fetch_offset,
+                              p.planned.allowed, magic, each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
                 converting.append(p)
                 p.segment = None
-        self.down_convert((parts, budget), lambda: pending.cancelled, lambda result: self.converted(context, pending, converting, result))
+        self.down_convert((parts, budget), lambda: pending.cancelled,
+                          lambda result: self.converted(context, pending, converting, plan_again, result))
         return 0
 
-    cdef int converted(self, FetchContext context, Pending pending, list parts, object result) except -1:
+    cdef int converted(self, FetchContext context, Pending pending, list parts, object plan_again, object result) except -1:
         """In the loop, after the conversion of `parts`: respond, or wait for records if all were transaction markers."""
         cdef FetchPartition p
         cdef bint has_content = context.planned_error
@@ -53,19 +54,20 @@ cdef class FetchConversion:
             return 0
         try:
             for p, (error, data, next_offset) in zip(parts, result):
-                p.length = len(data)
+                p.planned.length = len(data)
                 p.converted = data
-                p.planned_end = p.limit = next_offset
-                p.error = storage_error(context.version) if error == KAFKA_STORAGE_ERROR else error
+                p.planned.end = p.planned.limit = next_offset
+                p.found.error = storage_error(context.version) if error == KAFKA_STORAGE_ERROR else error
                 if error:
-                    p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-                if error or p.length:
+                    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+                if error or p.planned.length:
                     has_content = True
                 else:
-                    p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # no records for this reader before next_offset
+                    # no records for this reader before next_offset
+                    p.request.fetch_offset = max(p.request.fetch_offset, <int64_t>next_offset)
             if not has_content and monotonic_ms() < context.until_ms:
-                context.pending = pending
-                return context.plan_again()
+                plan_again(pending)
+                return 0
             self.responses.answer(context, pending)
         except Exception as failure:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,

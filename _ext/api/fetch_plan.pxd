@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.shm.layout cimport Commit, Slot
 from odradek._ext.shm.topics cimport TopicDirectory
-from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
+from odradek._ext.storage.segment_list cimport SegmentCache, SegmentList
 
 
 cdef class FetchPlan:
@@ -27,12 +27,7 @@ cdef class FetchPlan:
     cdef int locate_records(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1
     cdef int16_t unreadable(self, FetchPartition p, FetchContext context, Slot* slot, error) except -1
     cdef int report(self, uint32_t known, Slot* slot, failure) except -1
-    cdef int cold_look_up(self, FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
-                          int64_t offset) except -1
-    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext context) except -1
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at)
-    cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
                     FetchContext context) except -1
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1
     cdef int sweep(self) except -1

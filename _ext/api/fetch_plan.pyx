@@ -105,10 +105,10 @@ cdef inline int16_t unknown_partition_error(FetchPartition p) noexcept:
 
 cdef inline void remember_start(FetchPartition p) noexcept:
     """Remember the position of the batch that contains the fetch offset."""
-    p.place_offset = p.fetch_offset
-    p.place_base = p.segment.base_offset
-    p.place_position = p.position
-    p.place_generation = p.generation
+    p.expected.offset = p.request.fetch_offset
+    p.expected.base = p.segment.base_offset
+    p.expected.position = p.planned.position
+    p.expected.generation = p.found.generation
 
 
 cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
@@ -126,6 +126,121 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
         return False
     unlock(index, slot)
     return True
+
+
+cdef int cold_look_up(FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset) except -1:
+    """Note a look-up for a reader; with offset -1, a read of the batch header at position `size`. Raises ColdRead."""
+    context.cold.append((segment, index_fd, entries, size, offset))
+    raise ColdRead
+
+
+cdef int64_t first_batch_bytes(FetchPartition p, FetchContext context) except -1:
+    """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
+    cdef uint8_t[BATCH_HEAD_BYTES] head
+    cdef OpenSegment segment = p.segment
+    cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.planned.position)
+    if n < 0 and errno == EAGAIN:
+        cold_look_up(context, segment, -1, 0, p.planned.position, -1)
+    if n < BATCH_HEAD_BYTES - 1:
+        raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.planned.position} of segment {segment.base_offset}")
+    p.planned.end = <int64_t>load64(head) + 1
+    if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
+        p.planned.end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
+    return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
+
+
+cdef inline int64_t base_of_place(FetchPartition p, SegmentList segments, Commit* commit) except -2:
+    """Set the position at which the fetch is expected to begin, if it is still valid. Return the base offset of its segment, or -1."""
+    if p.expected.offset != p.request.fetch_offset or p.expected.generation != p.found.generation:
+        return -1
+    p.planned.position = p.expected.position
+    if p.expected.base != commit.segment_base and p.planned.position >= file_bytes(segments.segment(p.expected.base).log_fd):
+        return -1                       # the segment ends exactly there: the batch is the first of the next segment
+    return p.expected.base
+
+
+cdef bint place_in_ring(FetchPartition p, Slot* slot, Commit* commit) noexcept:
+    """Find the batch in the slot's ring of recent batches, and set its position. Return whether it was found."""
+    cdef RecentBatch[RECENT_KEPT] recent
+    cdef uint32_t before
+    cdef int i
+    for _ in range(3):
+        before = load_acquire_32(&slot.recent_sequence)
+        if before & 1:
+            continue
+        memcpy(recent, slot.recent, sizeof(recent))
+        fence()
+        if load_acquire_32(&slot.recent_sequence) != before:
+            continue
+        for i in range(RECENT_KEPT):
+            if recent[i].segment_base == commit.segment_base and \
+                    recent[i].base_offset <= p.request.fetch_offset <= recent[i].last_offset and \
+                    recent[i].position < commit.size:
+                p.planned.position = recent[i].position
+                return True
+        return False
+    return False
+
+
+cdef int look_up(OpenSegment segment, int64_t base, Commit* commit, int64_t offset, FoundBatch* batch, int64_t* size,
+                 FetchContext context) except -1:
+    """Find the first batch with a record at or after `offset` in a segment, through its offset index. Set `size` to the bytes of the
+    segment that may be read. Return LOOKUP_FOUND or LOOKUP_BEYOND. Raises OSError, and ColdRead.
+    """
+    cdef bint active = base == commit.segment_base
+    cdef int index_fd = segment.index(), result
+    cdef int64_t entries = commit.index_entries if active else file_bytes(index_fd) // OFFSET_ENTRY_BYTES
+    size[0] = commit.size if active else file_bytes(segment.log_fd)
+    with nogil:
+        result = find_position(segment.log_fd, index_fd, entries, base, size[0], offset, batch)
+    if result == -EAGAIN:
+        cold_look_up(context, segment, index_fd, entries, size[0], offset)
+    if result != LOOKUP_FOUND and result != LOOKUP_BEYOND:
+        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
+    return result
+
+
+cdef int64_t place_by_index(FetchPartition p, SegmentList segments, Commit* commit, FetchContext context) except -1:
+    """Set the position of the batch that contains the fetch offset, through the offset index. Return its segment's base offset."""
+    cdef FoundBatch batch
+    cdef int64_t size, base = min(<int64_t>segments.floor(p.request.fetch_offset), <int64_t>commit.segment_base)
+    while base >= 0:
+        if look_up(segments.segment(base), base, commit, p.request.fetch_offset, &batch, &size, context) == LOOKUP_FOUND:
+            p.planned.position = batch.position
+            return base
+        base = segments.following(base)     # compaction removed the records at the segment's end
+    raise OSError(EBADMSG, f"no segment contains offset {p.request.fetch_offset}")
+
+
+cdef int64_t position_of(SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
+    """Return the position of the first batch at or after `offset` in a segment; the segment's end if there is none."""
+    cdef FoundBatch batch
+    cdef int64_t size
+    if look_up(segments.segment(base), base, commit, offset, &batch, &size, context) == LOOKUP_FOUND:
+        return batch.position
+    return size
+
+
+cdef int64_t end_of_reading(int64_t base, SegmentList segments, Commit* commit, int64_t limit_offset, int64_t* position,
+                            FetchContext context) except -2:
+    """Return the base offset of the segment in which reading from the segment `base` must end. Set the `position` of the limit there,
+    or 0 if it is not needed.
+
+    The position comes from the same copy of the commit block as the limit [R 4].
+    """
+    cdef int64_t end_base
+    if limit_offset == commit.log_end_offset:
+        position[0] = commit.size
+        return commit.segment_base
+    if limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
+        position[0] = commit.high_watermark_position
+        return commit.high_watermark_base
+    end_base = segments.floor(limit_offset)
+    if end_base == base or end_base == commit.segment_base:
+        position[0] = position_of(segments, end_base, commit, limit_offset, context)
+    else:
+        position[0] = 0
+    return end_base
 
 
 cdef class FetchPlan:
@@ -165,9 +280,9 @@ cdef class FetchPlan:
                 if context.version < FIRST_WITH_MAX_BYTES:
                     context.plan_first = True
                 self.examine(p, context, True)
-                context.planned_bytes += p.length
-                context.ready_bytes += p.ready_bytes
-                if p.error:
+                context.planned_bytes += p.planned.length
+                context.ready_bytes += p.found.ready_bytes
+                if p.found.error:
                     context.planned_error = True
         finally:
             set_no_wait(False)
@@ -175,14 +290,14 @@ cdef class FetchPlan:
 
     cdef int measure(self, FetchPartition p, FetchContext context) except -1:
         """Update the available bytes of a partition whose slot moved; the plan of the other partitions stays."""
-        context.ready_bytes -= p.ready_bytes
+        context.ready_bytes -= p.found.ready_bytes
         set_no_wait(context.reader is not None and context.warm_rounds < WARM_ROUNDS)
         try:
             self.examine(p, context, False)
         finally:
             set_no_wait(False)
-        context.ready_bytes += p.ready_bytes
-        if p.error:
+        context.ready_bytes += p.found.ready_bytes
+        if p.found.error:
             context.planned_error = True
         return 0
 
@@ -208,7 +323,7 @@ cdef class FetchPlan:
         p.slot = topic.slots[p.partition]
         p.incarnation = topic.incarnations[p.partition]
         p.counted = topic
-        p.place_offset = -1
+        p.expected.offset = -1
         return NO_ERROR
 
     cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1:
@@ -222,8 +337,8 @@ cdef class FetchPlan:
             if self.examine_once(p, context, planning) == 0:
                 return 0
         p.segment = None
-        p.place_offset = -1
-        p.ready_bytes = 0
+        p.expected.offset = -1
+        p.found.ready_bytes = 0
         return 0
 
     cdef int examine_once(self, FetchPartition p, FetchContext context, bint planning) except -1:
@@ -231,46 +346,46 @@ cdef class FetchPlan:
         cdef Slot* slot
         cdef Commit commit
         cdef uint32_t before = p.slot
-        p.length = p.ready_bytes = 0
+        p.planned.length = p.found.ready_bytes = 0
         p.segment = None
         p.converted = None
-        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-        p.error = self.resolve(p)
+        p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+        p.found.error = self.resolve(p)
         if p.slot != before:
             context.stale = True
-        if not p.error:
+        if not p.found.error:
             slot = slot_at(p.slot - 1)
-            p.error = self.refusal(p, context, slot)
-        if p.error:
-            p.included = True
+            p.found.error = self.refusal(p, context, slot)
+        if p.found.error:
+            p.found.included = True
             return 0
         # Read the generation before the commit block: a position found with this commit must not count as valid in a log that was
         # truncated meanwhile.
-        p.generation = load_acquire_64(&slot.generation)
-        p.now_log_start = slot.log_start_offset
-        p.last_stable_offset = slot.last_stable_offset
+        p.found.generation = load_acquire_64(&slot.generation)
+        p.found.log_start_offset = slot.log_start_offset
+        p.found.last_stable_offset = slot.last_stable_offset
         read_commit(slot, &commit)
-        p.high_watermark = commit.high_watermark
-        if p.last_stable_offset > p.high_watermark:
-            p.last_stable_offset = p.high_watermark
-        p.limit = commit.high_watermark
+        p.found.high_watermark = commit.high_watermark
+        if p.found.last_stable_offset > p.found.high_watermark:
+            p.found.last_stable_offset = p.found.high_watermark
+        p.planned.limit = commit.high_watermark
         if reads_to_log_end(context.replica_id):
-            p.limit = commit.log_end_offset
+            p.planned.limit = commit.log_end_offset
         elif context.read_committed:
-            p.limit = p.last_stable_offset
-        if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
-            p.error = OFFSET_OUT_OF_RANGE
-            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # Kafka returns -1 with this error
-            p.included = True
+            p.planned.limit = p.found.last_stable_offset
+        if p.request.fetch_offset > commit.log_end_offset or p.request.fetch_offset < p.found.log_start_offset:
+            p.found.error = OFFSET_OUT_OF_RANGE
+            p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1      # as in Kafka
+            p.found.included = True
             return 0
-        p.included = not context.incremental or not p.sent or p.sent_high_watermark != p.high_watermark or \
-            p.sent_log_start != p.now_log_start
-        if p.fetch_offset >= p.limit:
-            if p.fetch_offset == commit.log_end_offset:
-                p.place_offset = p.fetch_offset
-                p.place_base = commit.segment_base
-                p.place_position = commit.size
-                p.place_generation = p.generation
+        p.found.included = not context.incremental or not p.sent.valid or p.sent.high_watermark != p.found.high_watermark or \
+            p.sent.log_start_offset != p.found.log_start_offset
+        if p.request.fetch_offset >= p.planned.limit:
+            if p.request.fetch_offset == commit.log_end_offset:
+                p.expected.offset = p.request.fetch_offset
+                p.expected.base = commit.segment_base
+                p.expected.position = commit.size
+                p.expected.generation = p.found.generation
             return 0
         return self.locate_records(p, context, slot, &commit, planning)
 
@@ -285,11 +400,11 @@ cdef class FetchPlan:
             return unknown_partition_error(p)
         if slot.role != ROLE_LEADER:
             return NOT_LEADER_OR_FOLLOWER
-        if p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
-            return FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+        if p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
+            return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if context.replica_id >= 0 and not has_follower(slot, context.replica_id):
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
-            return UNKNOWN_LEADER_EPOCH if p.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+            return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
         if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
             return UNSUPPORTED_COMPRESSION_TYPE
         return NO_ERROR
@@ -298,47 +413,47 @@ cdef class FetchPlan:
         """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as
         `examine_once`.
         """
-        cdef int64_t available = 0, allowed = min(<int64_t>p.max_bytes, context.plan_budget), whole
+        cdef int64_t available = 0, allowed = min(<int64_t>p.request.max_bytes, context.plan_budget), whole
         if planning and allowed <= 0 and not context.plan_first:
             return 0
-        if p.generation & SWAP_UNDER_WAY:
+        if p.found.generation & SWAP_UNDER_WAY:
             return 1 if swap_over(p.slot - 1, slot) else 0
         try:
-            self.locate(p, slot, commit, p.limit, &available, context)
-            p.ready_bytes = max(min(available, <int64_t>p.max_bytes), <int64_t>0)
-            p.extent = available
-            p.allowed = allowed
+            self.locate(p, slot, commit, p.planned.limit, &available, context)
+            p.found.ready_bytes = max(min(available, <int64_t>p.request.max_bytes), <int64_t>0)
+            p.planned.extent = available
+            p.planned.allowed = allowed
             if not planning or available > allowed:
                 remember_start(p)       # the next fetch may begin at this offset again
             if planning and available > allowed:
                 # The first batch of a response is sent whole, however large it is; further batches only if they fit.
-                whole = self.first_batch_bytes(p, context)
+                whole = first_batch_bytes(p, context)
                 if whole > allowed:
                     available = min(available, whole) if context.plan_first else 0
-                    p.limit = p.planned_end
+                    p.planned.limit = p.planned.end
                 else:
                     available = allowed
         except ColdRead:
-            p.place_offset = -1
+            p.expected.offset = -1
             p.segment = None
-            p.ready_bytes = 0
+            p.found.ready_bytes = 0
             return 0
         except OSError as failure:
             p.segment = None
-            p.ready_bytes = 0
-            p.error = self.unreadable(p, context, slot, failure)
-            if not p.error:
+            p.found.ready_bytes = 0
+            p.found.error = self.unreadable(p, context, slot, failure)
+            if not p.found.error:
                 return 1
-            p.included = True
+            p.found.included = True
             return 0
-        if load_acquire_64(&slot.generation) != p.generation:
+        if load_acquire_64(&slot.generation) != p.found.generation:
             return 1                    # position, index and log may belong to different segments
         if not planning:
             p.segment = None
             return 0
-        p.length = available
+        p.planned.length = available
         if available > 0:
-            p.included = True
+            p.found.included = True
             context.plan_first = False
             context.plan_budget -= available
         else:
@@ -349,11 +464,11 @@ cdef class FetchPlan:
         """Return Kafka's error code for a partition whose files raised `error`; 0 if its files changed meanwhile: examine it again."""
         if slot.incarnation != p.incarnation or slot.state != SLOT_ONLINE:
             return unknown_partition_error(p)
-        if load_acquire_64(&slot.generation) != p.generation:
+        if load_acquire_64(&slot.generation) != p.found.generation:
             return NO_ERROR
-        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+        p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
         # The log start offset is raised before a file is deleted, so it shows that the file was deleted meanwhile.
-        if p.fetch_offset < slot.log_start_offset:
+        if p.request.fetch_offset < slot.log_start_offset:
             return OFFSET_OUT_OF_RANGE
         if error.errno is not None:
             note_device(slot.log_dir, -<int>error.errno)
@@ -369,26 +484,6 @@ cdef class FetchPlan:
             name = (<char*>slot.topic)[:slot.topic_bytes].decode()
             LOG.error("cannot read partition %s-%d, Fetch requests for it fail: %s", name, slot.partition, failure)
         return 0
-
-    cdef int cold_look_up(self, FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
-                          int64_t offset) except -1:
-        """Note a look-up for a reader; with offset -1, a read of the batch header at position `size`. Raises ColdRead."""
-        context.cold.append((segment, index_fd, entries, size, offset))
-        raise ColdRead
-
-    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext context) except -1:
-        """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
-        cdef uint8_t[BATCH_HEAD_BYTES] head
-        cdef OpenSegment segment = p.segment
-        cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
-        if n < 0 and errno == EAGAIN:
-            self.cold_look_up(context, segment, -1, 0, p.position, -1)
-        if n < BATCH_HEAD_BYTES - 1:
-            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
-        p.planned_end = <int64_t>load64(head) + 1
-        if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
-            p.planned_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
-        return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
         """Return this process's list of the slot's segments, refreshed if the slot's generation has changed."""
@@ -406,120 +501,35 @@ cdef class FetchPlan:
         segments.refresh(<int64_t>load_acquire_64(&at.generation))
         return segments
 
-    cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept:
-        """Find the batch in the slot's ring of recent batches, and set its position. Return whether it was found."""
-        cdef RecentBatch[RECENT_KEPT] recent
-        cdef uint32_t before
-        cdef int i
-        for _ in range(3):
-            before = load_acquire_32(&slot.recent_sequence)
-            if before & 1:
-                continue
-            memcpy(recent, slot.recent, sizeof(recent))
-            fence()
-            if load_acquire_32(&slot.recent_sequence) != before:
-                continue
-            for i in range(RECENT_KEPT):
-                if recent[i].segment_base == commit.segment_base and \
-                        recent[i].base_offset <= p.fetch_offset <= recent[i].last_offset and \
-                        recent[i].position < commit.size:
-                    p.position = recent[i].position
-                    return True
-            return False
-        return False
-
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
                     FetchContext context) except -1:
         """Find segment and position of the batch that contains the fetch offset, and the number of bytes that may be read from there."""
-        cdef SegmentList segments
+        cdef SegmentList segments = self.segments_of(p.slot - 1, slot)
         cdef OpenSegment segment
-        cdef FoundBatch batch
-        cdef int64_t base, size, entries, end, end_base, end_position
-        cdef int result, index_fd
-        segments = self.segments_of(p.slot - 1, slot)
-        base = -1
-        if p.place_offset == p.fetch_offset and p.place_generation == p.generation:
-            base = p.place_base
-            p.position = p.place_position
-            if base != commit.segment_base:
-                segment = segments.segment(base)
-                if p.position >= file_bytes(segment.log_fd):
-                    base = -1           # the segment ends exactly there: the batch is the first of the next segment
-        if base < 0 and p.fetch_offset >= commit.segment_base and self.place_in_ring(p, slot, commit):
+        cdef int64_t end, end_base, end_position = 0
+        cdef int64_t base = base_of_place(p, segments, commit)
+        if base < 0 and p.request.fetch_offset >= commit.segment_base and place_in_ring(p, slot, commit):
             base = commit.segment_base
         if base < 0:
-            base = segments.floor(p.fetch_offset)
-            if base > commit.segment_base:
-                base = commit.segment_base
-            while True:
-                if base < 0:
-                    raise OSError(EBADMSG, f"no segment contains offset {p.fetch_offset}")
-                segment = segments.segment(base)
-                if base == commit.segment_base:
-                    size = commit.size
-                    entries = commit.index_entries
-                    index_fd = segment.index()
-                else:
-                    size = file_bytes(segment.log_fd)
-                    index_fd = segment.index()
-                    entries = file_bytes(index_fd) // OFFSET_ENTRY_BYTES
-                with nogil:
-                    result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &batch)
-                if result == LOOKUP_FOUND:
-                    p.position = batch.position
-                    break
-                if result == -EAGAIN:
-                    self.cold_look_up(context, segment, index_fd, entries, size, p.fetch_offset)
-                if result != LOOKUP_BEYOND:
-                    raise OSError(-result if result < 0 else EBADMSG, f"offset {p.fetch_offset} in segment {base}")
-                base = segments.following(base)     # compaction removed the records at the segment's end
+            base = place_by_index(p, segments, commit, context)
         segment = segments.segment(base)
         p.segment = segment
-        # Reading must end at the position of the limit, which comes from the same copy of the commit block [R 4].
-        if limit_offset == commit.log_end_offset:
-            end_base = commit.segment_base
-            end_position = commit.size
-        elif limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
-            end_base = commit.high_watermark_base
-            end_position = commit.high_watermark_position
-        else:
-            end_base = segments.floor(limit_offset)
-            if end_base == base or end_base == commit.segment_base:
-                end_position = self.position_of(segments, end_base, commit, limit_offset, context)
-            else:
-                end_position = 0
+        end_base = end_of_reading(base, segments, commit, limit_offset, &end_position, context)
         if base == end_base:
             end = end_position
         elif base < end_base:
             end = file_bytes(segment.log_fd)
         else:
-            end = p.position
-        available[0] = max(end - p.position, <int64_t>0)
+            end = p.planned.position
+        available[0] = max(end - p.planned.position, <int64_t>0)
         # The next fetch begins at the limit if this one is answered completely.
-        p.planned_end = limit_offset if base >= end_base else segments.following(base)
-        p.limit = p.planned_end
-        p.place_offset = limit_offset if base == end_base else -1
-        p.place_position = end_position
-        p.place_generation = p.generation
-        p.place_base = base
+        p.planned.end = limit_offset if base >= end_base else segments.following(base)
+        p.planned.limit = p.planned.end
+        p.expected.offset = limit_offset if base == end_base else -1
+        p.expected.position = end_position
+        p.expected.generation = p.found.generation
+        p.expected.base = base
         return 0
-
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
-        """Return the position of the first batch at or after `offset` in a segment; the segment's end if there is none."""
-        cdef OpenSegment segment = segments.segment(base)
-        cdef FoundBatch batch
-        cdef int64_t size = commit.size if base == commit.segment_base else file_bytes(segment.log_fd)
-        cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // OFFSET_ENTRY_BYTES
-        cdef int index_fd = segment.index(), result
-        with nogil:
-            result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &batch)
-        if result == LOOKUP_FOUND:
-            return batch.position
-        if result == -EAGAIN:
-            self.cold_look_up(context, segment, index_fd, entries, size, offset)
-        if result == LOOKUP_BEYOND:
-            return size
-        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
 
     cdef int sweep(self) except -1:
         """Close the open segments of logs that changed since: a deleted file takes disk space while it is open. A segment from which a

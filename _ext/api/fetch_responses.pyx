@@ -37,6 +37,116 @@ from odradek._ext.shm.metering cimport (
 from odradek._ext.storage.segment_list cimport OpenSegment
 
 
+cdef inline void write_head(WriteBuffer* b, FetchContext context) noexcept:
+    """Begin the response: the fields before the topics. Its length is stored later."""
+    b.size = 0
+    write_int32(b, 0)
+    write_int32(b, context.correlation_id)
+    if context.version >= FETCH_FLEXIBLE:
+        write_uvarint(b, 0)
+    if context.version >= 1:
+        write_int32(b, 0)                                 # throttle time
+    if context.version >= 7:
+        write_int16(b, NO_ERROR)
+        write_int32(b, context.session_id)
+
+
+cdef inline int32_t count_topics(list included) except -1:
+    """Return how many entries of topics the response contains: adjacent partitions of a topic share one."""
+    cdef FetchPartition p
+    cdef bytes topic = None
+    cdef int32_t topics = 0
+    for p in included:
+        if p.topic is not topic and p.topic != topic:
+            topic = p.topic
+            topics += 1
+    return topics
+
+
+cdef inline int64_t write_topics(WriteBuffer* b, FetchContext context, list included, list cuts) except -1:
+    """Write the `included` partitions by topic, without their records, and the fields after them. Return the bytes of all records.
+
+    Adds (number of bytes in the buffer before the records, partition) to `cuts` for each partition with records.
+    """
+    cdef bint flexible = context.version >= FETCH_FLEXIBLE, by_id = context.version >= FIRST_BY_ID
+    cdef FetchPartition p
+    cdef bytes topic
+    cdef int64_t total = 0
+    cdef Py_ssize_t n = len(included), i = 0, k
+    cdef int32_t run
+    write_length(b, count_topics(included), flexible)
+    while i < n:
+        topic = (<FetchPartition>included[i]).topic
+        run = 1
+        while i + run < n and (<FetchPartition>included[i + run]).topic == topic:
+            run += 1
+        if not by_id:
+            write_string_length(b, <int32_t>len(topic), flexible)
+        write_bytes(b, <const char*>topic, 16 if by_id else len(topic))
+        write_length(b, run, flexible)
+        for k in range(i, i + run):
+            p = included[k]
+            write_partition(b, context, p)
+            if p.planned.length:
+                cuts.append((b.size, p))
+                total += p.planned.length
+            if flexible:
+                write_uvarint(b, 0)
+            p.sent.valid = not p.found.error
+            if p.sent.valid:
+                p.sent.high_watermark = p.found.high_watermark
+                p.sent.log_start_offset = p.found.log_start_offset
+        if flexible:
+            write_uvarint(b, 0)
+        i += run
+    if flexible:
+        write_uvarint(b, 0)
+    return total
+
+
+cdef inline void write_partition(WriteBuffer* b, FetchContext context, FetchPartition p) noexcept:
+    """Write a partition up to the length of its records."""
+    cdef int16_t version = context.version
+    cdef bint flexible = version >= FETCH_FLEXIBLE
+    write_int32(b, p.partition)
+    write_int16(b, p.found.error)
+    write_int64(b, p.found.high_watermark)
+    if version >= FIRST_WITH_BATCHES:
+        write_int64(b, p.found.last_stable_offset)
+    if version >= 5:
+        write_int64(b, p.found.log_start_offset)
+    if version >= FIRST_WITH_BATCHES:
+        # aborted transactions: none, or null
+        if context.read_committed and not p.found.error or p.found.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+            write_length(b, 0, flexible)
+        else:
+            write_length(b, -1, flexible)
+    if version >= 11:
+        write_int32(b, -1)                                # preferred read replica
+    write_length(b, <int32_t>p.planned.length, flexible)
+
+
+cdef inline int write_out(ResponseOutput out, WriteBuffer* b, FetchContext context, list cuts, list served) except -1:
+    """Pass the buffer to `out`, with the records at the `cuts`. Adds the partitions with records to `served`, in a session."""
+    cdef FetchPartition p
+    cdef OpenSegment segment
+    cdef int64_t at = 0
+    for cut, p in cuts:
+        out.out_bytes(b.data + at, <int64_t>cut - at)
+        at = cut
+        if p.converted is None:
+            segment = p.segment
+            out.out_file(segment, segment.log_fd, p.planned.position, p.planned.length)
+        else:
+            out.write(p.converted)
+            p.converted = None
+        p.segment = None
+        if context.by_key is not None:
+            served.append(p)
+    out.out_bytes(b.data + at, b.size - at)
+    return 0
+
+
 cdef class FetchResponses:
     """Writes Fetch responses. A worker has one."""
 
@@ -62,98 +172,18 @@ cdef class FetchResponses:
         response begins with its length.
         """
         cdef WriteBuffer* b = &self.response
-        cdef int16_t version = context.version
-        cdef bint flexible = version >= FETCH_FLEXIBLE, by_id = version >= FIRST_BY_ID
-        cdef FetchPartition p
+        cdef list included = [q for q in context.partitions if (<FetchPartition>q).found.included]
         cdef list cuts = []
         cdef list served = []
-        cdef bytes topic = None
-        cdef int64_t total = 0, at = 0
-        cdef Py_ssize_t n = len(context.partitions), i, k
-        cdef int32_t topics = 0, run
-        cdef OpenSegment segment
-        b.size = 0
-        write_int32(b, 0)
-        write_int32(b, context.correlation_id)
-        if flexible:
-            write_uvarint(b, 0)
-        if version >= 1:
-            write_int32(b, 0)                                 # throttle time
-        if version >= 7:
-            write_int16(b, NO_ERROR)
-            write_int32(b, context.session_id)
-        included = [q for q in context.partitions if (<FetchPartition>q).included]
-        for p in included:
-            if p.topic is not topic and p.topic != topic:
-                topic = p.topic
-                topics += 1
-        write_length(b, topics, flexible)
-        i = 0
-        n = len(included)
-        while i < n:
-            p = included[i]
-            topic = p.topic
-            run = 1
-            while i + run < n and (<FetchPartition>included[i + run]).topic == topic:
-                run += 1
-            if by_id:
-                write_bytes(b, <const char*>topic, 16)
-            else:
-                write_string_length(b, <int32_t>len(topic), flexible)
-                write_bytes(b, <const char*>topic, len(topic))
-            write_length(b, run, flexible)
-            for k in range(run):
-                p = included[i + k]
-                write_int32(b, p.partition)
-                write_int16(b, p.error)
-                write_int64(b, p.high_watermark)
-                if version >= FIRST_WITH_BATCHES:
-                    write_int64(b, p.last_stable_offset)
-                if version >= 5:
-                    write_int64(b, p.now_log_start)
-                if version < FIRST_WITH_BATCHES:
-                    pass
-                elif context.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
-                    write_length(b, 0, flexible)              # aborted transactions
-                else:
-                    write_length(b, -1, flexible)
-                if version >= 11:
-                    write_int32(b, -1)                        # preferred read replica
-                write_length(b, <int32_t>p.length, flexible)
-                if p.length:
-                    cuts.append((b.size, p))
-                    total += p.length
-                if flexible:
-                    write_uvarint(b, 0)
-                if not p.error:
-                    p.sent = True
-                    p.sent_high_watermark = p.high_watermark
-                    p.sent_log_start = p.now_log_start
-                else:
-                    p.sent = False
-            if flexible:
-                write_uvarint(b, 0)
-            i += run
-        if flexible:
-            write_uvarint(b, 0)
+        cdef int64_t records_bytes
+        write_head(b, context)
+        records_bytes = write_topics(b, context, included, cuts)
         if b.error:
             raise MemoryError("no memory for a fetch response")
-        store32(b.data, <uint32_t>(b.size - 4 + total))
+        store32(b.data, <uint32_t>(b.size - 4 + records_bytes))
         self.count_served(context, included, cuts)
-        for cut, p in cuts:
-            out.out_bytes(b.data + at, <int64_t>cut - at)
-            at = cut
-            if p.converted is None:
-                segment = p.segment
-                out.out_file(segment, segment.log_fd, p.position, p.length)
-            else:
-                out.write(p.converted)
-                p.converted = None
-            p.segment = None
-            if context.by_key is not None:
-                served.append(p)
-        out.out_bytes(b.data + at, b.size - at)
-        self.bytes_out += total
+        write_out(out, b, context, cuts, served)
+        self.bytes_out += records_bytes
         self.responses += 1
         if served and len(context.partitions) > 1 and len(served) < len(context.partitions):
             # Partitions that contributed records move to the end: the next response begins with the others.
@@ -175,20 +205,20 @@ cdef class FetchResponses:
         still_client(&context.client)
         client = context.client.number
         for _, p in cuts:
-            p.served = True
-            p.served_end = max(p.planned_end, p.fetch_offset)
-            p.served_limit = p.limit
+            p.progress.served = True
+            p.progress.end = max(p.planned.end, p.request.fetch_offset)
+            p.progress.limit = p.planned.limit
             if p.counted is None:
-                rest += p.length
+                rest += p.planned.length
             else:
                 values = usage_of(client, p.counted.counted(), FETCH).values
-                values[USAGE_BYTES_OUT] += <uint64_t>p.length
-                values[USAGE_RECORDS_OUT] += <uint64_t>(p.served_end - p.fetch_offset)
+                values[USAGE_BYTES_OUT] += <uint64_t>p.planned.length
+                values[USAGE_RECORDS_OUT] += <uint64_t>(p.progress.end - p.request.fetch_offset)
                 if p.slot:
-                    put_position(client, p.slot - 1, p.incarnation, p.served_end, &p.place)
+                    put_position(client, p.slot - 1, p.incarnation, p.progress.end, &p.progress.place)
         for p in included:
-            if p.error:
-                count_error(FETCH, p.error)
+            if p.found.error:
+                count_error(FETCH, p.found.error)
                 add(FETCH_FAILED, 1)
                 refused = True
                 if p.counted is not None:

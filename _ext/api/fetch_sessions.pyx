@@ -47,8 +47,8 @@ cdef class FetchSessions:
         """For tests: make all sessions older by `ms`, in creation and use."""
         cdef DelayedFetch session
         for session in self.sessions.values():
-            session.created_ms -= ms
-            session.last_used_ms -= ms
+            session.context.created_ms -= ms
+            session.context.last_used_ms -= ms
         self.full_until_ms -= ms
 
     cdef DelayedFetch find(self, int32_t session_id):
@@ -64,15 +64,15 @@ cdef class FetchSessions:
 
     cdef bint admit(self, DelayedFetch fetch) except -1:
         """Make `fetch`, which has its partitions, a session. Return whether there was room; if not, it stays without a session."""
-        cdef Py_ssize_t size = len(fetch.partitions)
-        if not self.make_room(size, fetch.last_used_ms):
+        cdef Py_ssize_t size = len(fetch.context.partitions)
+        if not self.make_room(size, fetch.context.last_used_ms):
             return False
-        fetch.become_session()
-        fetch.session_id = self.new_id()
-        fetch.epoch = 1
-        fetch.created_ms = fetch.last_used_ms
-        fetch.counted_size = size
-        self.sessions[fetch.session_id] = fetch
+        fetch.context.become_session()
+        fetch.context.session_id = self.new_id()
+        fetch.context.epoch = 1
+        fetch.context.created_ms = fetch.context.last_used_ms
+        fetch.context.counted_size = size
+        self.sessions[fetch.context.session_id] = fetch
         self.partitions += size
         add(FETCH_SESSIONS, 1)
         add(FETCH_SESSION_PARTITIONS, size)
@@ -85,7 +85,7 @@ cdef class FetchSessions:
             return False
         while len(self.sessions) >= self.max_sessions or self.partitions + size > self.max_partitions:
             oldest = next(iter(self.sessions.values()))
-            if now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:
+            if now_ms - oldest.context.last_used_ms <= EVICTABLE_AFTER_MS:
                 if self.partitions + size > self.max_partitions:
                     return False
                 oldest = self.smaller_than(size, now_ms)
@@ -102,8 +102,8 @@ cdef class FetchSessions:
         if now_ms < self.full_until_ms and size <= self.full_size:
             return None
         for session in self.sessions.values():
-            if now_ms - session.created_ms > EVICTABLE_AFTER_MS and session.counted_size < size and \
-                    (smallest is None or session.counted_size < smallest.counted_size):
+            if now_ms - session.context.created_ms > EVICTABLE_AFTER_MS and session.context.counted_size < size and \
+                    (smallest is None or session.context.counted_size < smallest.context.counted_size):
                 smallest = session
         if smallest is None:
             self.full_until_ms = now_ms + FULL_FOR_MS
@@ -115,27 +115,27 @@ cdef class FetchSessions:
 
         Returns whether the session continues; it ends if it has no partitions left (as in Kafka), or more than there is room for.
         """
-        cdef Py_ssize_t size = len(fetch.partitions)
-        if size == 0 or self.partitions + size - fetch.counted_size > self.max_partitions:
+        cdef Py_ssize_t size = len(fetch.context.partitions)
+        if size == 0 or self.partitions + size - fetch.context.counted_size > self.max_partitions:
             self.end(fetch)
             return False
-        self.partitions += size - fetch.counted_size
-        add(FETCH_SESSION_PARTITIONS, size - fetch.counted_size)
-        fetch.counted_size = size
-        del self.sessions[fetch.session_id]
-        self.sessions[fetch.session_id] = fetch
+        self.partitions += size - fetch.context.counted_size
+        add(FETCH_SESSION_PARTITIONS, size - fetch.context.counted_size)
+        fetch.context.counted_size = size
+        del self.sessions[fetch.context.session_id]
+        self.sessions[fetch.context.session_id] = fetch
         return True
 
     cdef int end(self, DelayedFetch fetch) except -1:
         """End the session. A delayed request of it is still answered."""
-        if self.sessions.get(fetch.session_id) is not fetch:
+        if self.sessions.get(fetch.context.session_id) is not fetch:
             return 0
-        del self.sessions[fetch.session_id]
-        self.partitions -= fetch.counted_size
+        del self.sessions[fetch.context.session_id]
+        self.partitions -= fetch.context.counted_size
         self.full_until_ms = 0
         add(FETCH_SESSIONS, -1)
-        add(FETCH_SESSION_PARTITIONS, -fetch.counted_size)
-        fetch.ended = True
+        add(FETCH_SESSION_PARTITIONS, -fetch.context.counted_size)
+        fetch.context.ended = True
         if fetch.pending is None:
             fetch.unwatch_all()
         return 0

@@ -30,10 +30,12 @@ cdef class Producing:
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
+    cdef int parse_topics(self, int16_t version, int64_t topics, Cursor* body) except -1
     cdef int look_up(self, ProduceItem* item, bint by_id) except -1
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
     cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1
     cdef int execute(self, Connection connection) except -1
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
+    cdef ProduceRequest* new_request(self) except NULL
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept

@@ -7,6 +7,7 @@ or if `flush.messages` requires a sync to the device before the answer. A Produc
 but not answered; requests of other APIs wait until these are answered.
 """
 
+cimport cython
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
@@ -76,6 +77,24 @@ cdef enum:
     AS_SENT = 255                     # compression.type=producer
 
 
+cdef inline bint parse_partition(ProduceItem* item, bint flexible, Cursor* body) noexcept:
+    """Read a partition's number and its batch, which stays where it is. Return whether they are well-formed."""
+    cdef int64_t size
+    item.partition = read_int32(body)
+    size = read_length(body, flexible)
+    if size > INT32_MAX:
+        cursor_fail(body, CURSOR_LENGTH, size)
+    item.append.info.size = <int32_t>size
+    item.sent_bytes = max(item.append.info.size, 0)
+    item.append.data = NULL
+    if item.append.info.size > 0:
+        item.append.data = <uint8_t*>read_bytes(body, item.append.info.size)
+    if flexible:
+        skip_tagged_fields(body)
+    return not body.error
+
+
+@cython.final
 cdef class Producing:
     """Executes Produce requests. A worker has one.
 
@@ -123,7 +142,7 @@ cdef class Producing:
             self.execute(connection)
             return FRAME_CLOSE
         request = &self.requests[self.request_count - 1]
-        request.client = connection.client
+        request.client = connection.metering.client
         slow = slow or request.count > MANY_ITEMS
         request.owner = connection.owner
         request.connection_id = connection.connection_id
@@ -154,73 +173,22 @@ cdef class Producing:
 
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1:
         """Add a request and its partitions to the arrays. Return 0 if the request is malformed or names too many partitions."""
-        cdef bint flexible = version >= PRODUCE_FLEXIBLE
-        cdef int64_t topics, partitions, t, p, length, size
-        cdef int first = self.item_count, room
-        cdef int64_t left = self.max_partitions
-        cdef const uint8_t* name
-        cdef ProduceRequest* request
-        cdef ProduceItem* item
+        cdef int first = self.item_count, i
+        cdef int64_t topics, length
         cdef int16_t acks
         cdef int32_t timeout_ms
+        cdef ProduceRequest* request
         if version >= 3:
-            length = read_string_length(body, flexible)
+            length = read_string_length(body, version >= PRODUCE_FLEXIBLE)
             if length > 0:
                 read_bytes(body, length)      # the transactional id, unused: each batch has a flag if it is transactional
         acks = read_int16(body)
         timeout_ms = read_int32(body)
-        topics = read_length(body, flexible)
-        self.too_many = topics > left
-        if body.error or topics < 0 or self.too_many:
-            return 0
-        for _ in range(topics):
-            if version >= PRODUCE_BY_ID:
-                length = 16
-            else:
-                length = read_string_length(body, flexible)
-            name = read_bytes(body, length)
-            partitions = read_length(body, flexible)
-            left -= partitions
-            self.too_many = left < 0
-            if body.error or name == NULL or partitions < 0 or self.too_many:
-                self.item_count = first
-                return 0
-            for p in range(partitions):
-                item = self.new_item()
-                item.topic = name
-                item.topic_bytes = <int32_t>length
-                item.topic_partitions = <int32_t>partitions if p == 0 else 0
-                item.request = self.request_count
-                item.partition = read_int32(body)
-                size = read_length(body, flexible)
-                if size > INT32_MAX:
-                    cursor_fail(body, CURSOR_LENGTH, size)
-                item.append.info.size = <int32_t>size
-                item.sent_bytes = max(item.append.info.size, 0)
-                item.append.data = NULL
-                if item.append.info.size > 0:
-                    item.append.data = <uint8_t*>read_bytes(body, item.append.info.size)
-                if flexible:
-                    skip_tagged_fields(body)
-                if body.error:
-                    self.item_count = first
-                    return 0
-            if flexible:
-                skip_tagged_fields(body)
-        if flexible:
-            skip_tagged_fields(body)
-        if body.error:
+        topics = read_length(body, version >= PRODUCE_FLEXIBLE)
+        if not self.parse_topics(version, topics, body):
             self.item_count = first
             return 0
-        if self.request_count == self.request_room:
-            room = max(16, self.request_room * 2)
-            request = <ProduceRequest*>realloc(self.requests, room * sizeof(ProduceRequest))
-            if request == NULL:
-                raise MemoryError("no memory for produce requests")
-            self.requests = request
-            self.request_room = room
-        request = &self.requests[self.request_count]
-        self.request_count += 1
+        request = self.new_request()
         request.correlation_id = correlation_id
         request.version = version
         request.acks = acks
@@ -228,9 +196,55 @@ cdef class Producing:
         request.first = first
         request.count = self.item_count - first
         request.topics = request.record_errors = 0
-        for t in range(first, self.item_count):
-            request.topics += self.items[t].topic_partitions > 0
+        for i in range(first, self.item_count):
+            request.topics += self.items[i].topic_partitions > 0
         return 1
+
+    cdef int parse_topics(self, int16_t version, int64_t topics, Cursor* body) except -1:
+        """Add the partitions of a request's topics to the items. Returns as `parse`."""
+        cdef bint flexible = version >= PRODUCE_FLEXIBLE
+        cdef int64_t partitions, p, length
+        cdef int64_t left = self.max_partitions
+        cdef const uint8_t* name
+        cdef ProduceItem* item
+        self.too_many = topics > left
+        if body.error or topics < 0 or self.too_many:
+            return 0
+        for _ in range(topics):
+            length = 16 if version >= PRODUCE_BY_ID else read_string_length(body, flexible)
+            name = read_bytes(body, length)
+            partitions = read_length(body, flexible)
+            left -= partitions
+            self.too_many = left < 0
+            if body.error or name == NULL or partitions < 0 or self.too_many:
+                return 0
+            for p in range(partitions):
+                item = self.new_item()
+                item.topic = name
+                item.topic_bytes = <int32_t>length
+                item.topic_partitions = <int32_t>partitions if p == 0 else 0
+                item.request = self.request_count
+                if not parse_partition(item, flexible, body):
+                    return 0
+            if flexible:
+                skip_tagged_fields(body)
+        if flexible:
+            skip_tagged_fields(body)
+        return not body.error
+
+    cdef ProduceRequest* new_request(self) except NULL:
+        cdef ProduceRequest* grown
+        cdef int room
+        if self.request_count == self.request_room:
+            room = max(16, self.request_room * 2)
+            grown = <ProduceRequest*>realloc(self.requests, room * sizeof(ProduceRequest))
+            if grown == NULL:
+                raise MemoryError("no memory for produce requests")
+            self.requests = grown
+            self.request_room = room
+        grown = &self.requests[self.request_count]
+        self.request_count += 1
+        return grown
 
     cdef ProduceItem* new_item(self) except NULL:
         cdef ProduceItem* grown

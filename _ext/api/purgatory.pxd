@@ -4,7 +4,11 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
 cdef class Waiter:
-    """A parked request. A subclass supplies `moved`, `expired` and `failed`."""
+    """A request that can be parked. The purgatory stores Waiters and calls three hooks of a parked one, which a subclass must supply.
+
+    A subclass, not a member with callables: there is one object for a parked request, and a wake-up makes one call. The subclasses are
+    DelayedFetch and DelayedProduceWaiter.
+    """
     cdef readonly bint waiting        # parked
     cdef int gauge                    # word of the meter page that counts parked requests of this kind
     cdef readonly int64_t deadline_ms

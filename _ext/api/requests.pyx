@@ -92,7 +92,7 @@ cdef class RequestHandler(FrameHandler):
             connection.close_reason = f"a request header (API key {key}, version {version}) is malformed"
             self.producing.execute(connection)
             connection.data_loop.api = METER_KEY_UNKNOWN
-            still_client(&connection.client)
+            still_client(&connection.metering.client)
             connection.count_frame(METER_KEY_UNKNOWN, 0, size + 4)
             return FRAME_CLOSE
         connection.counted_client(client, length)
@@ -136,7 +136,7 @@ cdef class RequestHandler(FrameHandler):
         if response is False:
             return FRAME_CLOSE
         store32(head, <uint32_t>len(response))
-        usage_of(connection.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(response) + 4)
+        usage_of(connection.metering.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(response) + 4)
         connection.data_loop.out_bytes(head, 4)
         connection.data_loop.write(response)
         return FRAME_DONE

@@ -43,7 +43,11 @@ cdef enum:
 
 
 cdef class Pending:
-    """The place, in a connection's order of responses, of one response that is made later. Delayed operations subclass it."""
+    """The place, in a connection's order of responses, of one response that is made later.
+
+    `Connection.attach` links it; `ResponseSender` sends its answer and unlinks it; `DataLoop.close_now` cancels it. It calls no method that
+    a subclass supplies. DelayedProduce is a subclass (delayed_produce.pxd); a DelayedFetch has a Pending as a member.
+    """
     cdef readonly Connection connection
     cdef readonly bint done
     cdef readonly bint cancelled               # the connection is closed: answers are dropped
@@ -71,55 +75,85 @@ cdef class Pending:
     cdef void count_answer(self) noexcept
 
 
+cdef struct ConnectionInput:
+    # Received bytes that are not executed yet. Bytes, unless the name ends in `_us`. `FrameReader` writes it; `DataLoop` releases the
+    # buffers of a closed connection.
+    Buffer part                                # the received part of a frame, from its length field; complete at `part_bytes`
+    int64_t part_bytes
+    Buffer held                                # received bytes that are not offered while a hold lasts
+    uint8_t[4] size_bytes                      # 1 to 3 received bytes of a length field
+    int size_have                              # how many of them
+    bint large                                 # the last frame was large: little is received beside the part of the next one
+    int64_t received_us                        # when the bytes being processed were read
+    int64_t unused_bytes                       # received bytes of frames that are not executed yet, for metrics
+
+
+cdef struct FrameOffers:
+    # How frames are offered to the handler. `FrameReader` writes it; `throttle`, `resume` and `DataLoop` also set and clear holds.
+    int hold                                   # bits of Hold; 0: frames are offered
+    bint greeted                               # the first frame was accepted by the handler
+    bint offered                               # frames were accepted since the last `flush` of the handler
+    bint joined                                # one of them was FRAME_JOINED
+    bint resumed                               # offer the deferred frame again
+    bint late                                  # half-closed, and the unread requests waited too long to be executed (late_requests.pxd)
+    int skipped                                # number of requests that were not executed because they were late
+
+
+cdef struct ConnectionOutput:
+    # Unsent responses. `ResponseOutput` and `Pending` add to it, `ResponseSender` sends from it; `DataLoop` drops it at the close.
+    OutQueue queue                             # responses before those of the Pendings
+    int64_t waiting_bytes                      # bytes of spans in the Pendings' queues
+    bint blocked                               # the socket is full, EPOLLOUT is awaited
+    bint cold                                  # the cold reader reads a file's pages for it
+
+
+cdef struct LoopState:
+    # What the loop knows of the socket, and has to do at the end of the turn. `DataLoop` writes it, unless a field names another.
+    uint32_t interest                          # epoll events that are registered
+    int closing                                # 1 + CloseReason: closes as soon as all responses are sent; 0: stays open
+    bint eof                                   # nothing more can be received; `FrameReader.end_of_stream` sets it
+    bint peer_finished                         # half-closed by the client; the socket may hold unread bytes. `end_of_stream` sets it, too
+    bint dirty                                 # in the loop's `dirty`; `ResponseOutput.mark_dirty` sets it
+
+
+cdef struct ConnectionMetering:
+    # What is counted for the connection. `Connection` writes it, in `counted_client`, `count_time` and `runs`.
+    Client client                              # metering entry of the last request's client id
+    int64_t counted_ms                         # the connection's time is counted up to here
+    int software                               # index in the page's table of client software, -1: none
+
+
 cdef class Connection:
+    # identity: set by DataLoop.begin
     cdef readonly ResponseOutput data_loop     # the DataLoop
-    cdef readonly int fd                       # -1: closed
+    cdef readonly int fd                       # -1: closed, set by DataLoop.close_now
     cdef readonly int64_t connection_id
     cdef readonly int listener_index
     cdef readonly str peer                     # the client's address and port
     cdef readonly uint32_t owner               # of the producers that this connection creates: hash of the client's address (owners.pxd)
+    # the client, as its requests describe it: set by the handler and by `counted_client`
     cdef public object principal
     cdef public object client_software_name
     cdef public object client_software_version
-    cdef public object session                 # the handler's state of this connection
+    cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes
     cdef object cached_context                 # CachedContext: the client as it was last described to the coordinator; None: never
+    cdef object counted_principal              # the principal for which `metering.client` was looked up
+    # state of the handler
+    cdef public object session                 # the handler's state of this connection
     cdef public object close_reason            # set before FRAME_CLOSE
-    cdef readonly int pending_count
-    cdef readonly int64_t last_activity_ms
-    cdef readonly int64_t throttled_until_ms
+    # places of responses that are made later, in order: `attach` adds them, `ResponseSender` removes those that are completed
     cdef Pending pending_head
     cdef Pending pending_tail
-    cdef int64_t waiting_bytes                 # spans in Pendings
-    cdef OutQueue out
-    cdef Buffer part                           # the received part of a frame, from its length field; complete at `part_bytes`
-    cdef int64_t part_bytes
-    cdef Buffer held                           # received bytes that are not offered while a hold lasts
-    cdef uint8_t[4] size_bytes                 # 1 to 3 received bytes of a length field
-    cdef int size_have                         # how many of them
-    cdef uint32_t interest                     # epoll events that are registered
-    cdef int hold                              # bits of Hold; 0: frames are offered
-    cdef int closing                           # 1 + CloseReason: closes as soon as all responses are sent; 0: stays open
-    cdef bint greeted                          # its first frame was accepted by the handler
-    cdef bint offered                          # frames were accepted since the last `flush` of the handler
-    cdef bint joined                           # one of them was FRAME_JOINED
-    cdef bint large                            # its last frame was large
-    cdef bint blocked                          # the socket is full, EPOLLOUT is awaited
-    cdef bint cold                             # the cold reader reads a file's pages for it
-    cdef bint eof
-    cdef bint peer_finished                    # half-closed by the client; the socket may hold unread bytes
-    cdef bint late                             # half-closed, and the unread requests waited too long to be executed (late_requests.pxd)
-    cdef int skipped                           # requests that were not executed because they were late
+    cdef readonly int pending_count
+    # times, for limits
+    cdef readonly int64_t last_activity_ms     # when bytes were last received or sent from the queue
+    cdef readonly int64_t throttled_until_ms
     cdef int64_t kept_bytes                    # kept for the connection while it is idle, at the last check (kept_memory.pxd)
-    cdef bint resumed                          # offer the deferred frame again
-    cdef bint dirty                            # in the loop's `dirty`
-    # metering
-    cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes
-    cdef Client client                         # metering entry of the last request's client id
-    cdef object counted_principal              # the principal for which `client` was looked up
-    cdef int64_t received_us                   # when the bytes being processed were read
-    cdef int64_t unused_bytes                  # received bytes of frames that are not executed yet
-    cdef int64_t counted_ms                    # the connection's time is counted up to here
-    cdef int software                          # index in the page's table of client software, -1: none
+    cdef ConnectionInput input
+    cdef FrameOffers frames
+    cdef ConnectionOutput output
+    cdef LoopState state
+    cdef ConnectionMetering metering
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1
     cdef int keep_client_id(self, const uint8_t* client_id, int64_t length) except -1
     cdef int count_frame(self, int api, int version, int64_t size) except -1
@@ -128,8 +162,18 @@ cdef class Connection:
     cdef int attach(self, Pending pending) except -1
 
 
-# Lowest layer of the data loop. Subclasses supply `flush_dirty`, `begin_close` and `close_now` (all in DataLoop).
 cdef class ResponseOutput:
+    """Lowest layer of the data loop. It owns the buffer in which responses are gathered, and the list of dirty connections.
+
+    DataLoop supplies its hooks:
+
+    - `flush_dirty`: called by `Pending`'s users, after they have completed Pendings
+    - `begin_close`: called by the handler and by FrameReader, when a connection must close after its responses are sent
+    - `close_now`: called by ResponseSender and FrameReader after an error of the socket, and by users of the loop
+
+    The layers are classes by inheritance because they work on one turn of one connection: a handler writes to `data_loop` without knowing
+    the layers, and no layer needs a reference to another one.
+    """
     cdef readonly int64_t now_ms               # when this turn began
     cdef uint8_t* out                          # gathered responses of `current` or `target`
     cdef int64_t out_room

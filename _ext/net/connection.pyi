@@ -1,8 +1,12 @@
 from typing import Any
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypedDict
 
 from typing_extensions import TypeAlias
+
+from odradek._ext.net.buffers import Buffer
+from odradek._ext.net.output import OutQueue
+from odradek._ext.shm.metering import Client
 
 
 class FrameResult(IntEnum):
@@ -46,12 +50,12 @@ class Connection:
     principal: Any
     client_software_name: Any
     client_software_version: Any
+    client_id: Final[bytes]
     session: Any
     close_reason: Any
     pending_count: Final[int]
     last_activity_ms: Final[int]
     throttled_until_ms: Final[int]
-    client_id: Final[bytes]
 
     def reserve(self) -> Pending: ...
     def resume(self): ...
@@ -77,5 +81,42 @@ class ResponseOutput:
     def write(self, data): ...
     def write_file(self, file_slice): ...
     def flush_dirty(self) -> int: ...
+
+class ConnectionInput(TypedDict):
+    part: Buffer
+    part_bytes: int
+    held: Buffer
+    size_bytes: list[int]
+    size_have: int
+    large: bool
+    received_us: int
+    unused_bytes: int
+
+class FrameOffers(TypedDict):
+    hold: int
+    greeted: bool
+    offered: bool
+    joined: bool
+    resumed: bool
+    late: bool
+    skipped: int
+
+class ConnectionOutput(TypedDict):
+    queue: OutQueue
+    waiting_bytes: int
+    blocked: bool
+    cold: bool
+
+class LoopState(TypedDict):
+    interest: int
+    closing: int
+    eof: bool
+    peer_finished: bool
+    dirty: bool
+
+class ConnectionMetering(TypedDict):
+    client: Client
+    counted_ms: int
+    software: int
 
 def client_name(peer: str, client_id: str | None) -> str: ...

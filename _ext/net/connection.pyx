@@ -3,9 +3,9 @@
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
 
 A worker has one object that serves all its connections, `data_loop.DataLoop`. Its class is built in four layers, each a subclass of
-the layer before: `ResponseOutput` (writes responses), `sending.Sending` (sends them), `frame_reading.FrameReading` (receives requests)
-and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` needs from the layers above it: `flush_dirty`, `begin_close` and
-`close_now`, which `DataLoop` supplies.
+the layer before: `ResponseOutput` (writes responses), `sending.ResponseSender` (sends them), `frame_reading.FrameReader` (receives
+requests) and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` needs from the layers above it: `flush_dirty`,
+`begin_close` and `close_now`, which `DataLoop` supplies.
 """
 
 cimport cython
@@ -106,7 +106,7 @@ cdef class Pending:
         self.done = True
         self.answered_us = clock_us()
         if not self.cancelled:
-            self.connection.waiting_bytes += self.answer.span_bytes
+            self.connection.output.waiting_bytes += self.answer.span_bytes
             self.connection.data_loop.mark_dirty(self.connection)
         return 0
 
@@ -162,11 +162,11 @@ cdef class Connection:
             raise RuntimeError("a response was reserved twice")
         pending.connection = self
         pending.api = loop.api if loop.current is self else METER_KEY_UNKNOWN
-        pending.client = self.client
-        pending.received_us = self.received_us
+        pending.client = self.metering.client
+        pending.received_us = self.input.received_us
         pending.began_us = loop.began_us
         pending.attached_us = clock_us()
-        pending.unwanted = self.skipped > 0
+        pending.unwanted = self.frames.skipped > 0
         if self.fd < 0:
             pending.cancelled = True
             return 0
@@ -190,7 +190,7 @@ cdef class Connection:
 
         The FrameHandler.frame that defers the frame must not call it.
         """
-        self.resumed = True
+        self.frames.resumed = True
         self.data_loop.mark_dirty(self)
 
     def throttle(self, int64_t until_ms):
@@ -199,36 +199,36 @@ cdef class Connection:
         if self.fd < 0 or until_ms <= before:
             return
         self.throttled_until_ms = until_ms
-        if not self.hold & HOLD_THROTTLE:
-            self.hold |= HOLD_THROTTLE
+        if not self.frames.hold & HOLD_THROTTLE:
+            self.frames.hold |= HOLD_THROTTLE
             self.data_loop.throttled.append(self)
-        still_client(&self.client)
-        usage_of(self.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
+        still_client(&self.metering.client)
+        usage_of(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
             until_ms - max(before, coarse_ms()), <int64_t>0)
 
     def runs(self, str name, str version):
         """Keep and count the client's software name and version, which its ApiVersions request states."""
-        software_closed(self.software)
-        self.software = -1
+        software_closed(self.metering.software)
+        self.metering.software = -1
         self.client_software_name = name
         self.client_software_version = version
         if self.fd >= 0:
-            self.software = software_opened(self.listener_index, name.encode(), version.encode())
+            self.metering.software = software_opened(self.listener_index, name.encode(), version.encode())
 
     def failed(self, int api_key, int code):
         """Count an error for metrics: a request of the connection is answered at once, with this error code of Kafka."""
-        still_client(&self.client)
+        still_client(&self.metering.client)
         count_error(api_index(api_key), code)
-        usage_of(self.client.number, TOPIC_NONE, api_index(api_key)).values[USAGE_ERRORS] += 1
+        usage_of(self.metering.client.number, TOPIC_NONE, api_index(api_key)).values[USAGE_ERRORS] += 1
 
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1:
         """Set `client` to the metering entry of the connection's principal and this client id (length -1: none)."""
         cdef bytes principal
-        if self.principal is self.counted_principal and is_client(&self.client, client_id, length):
+        if self.principal is self.counted_principal and is_client(&self.metering.client, client_id, length):
             return 0
         self.keep_client_id(client_id, length)
         principal = ANONYMOUS if self.principal is None else (<str>self.principal).encode()
-        find_client(<const char*>principal, len(principal), client_id, length, &self.client)
+        find_client(<const char*>principal, len(principal), client_id, length, &self.metering.client)
         self.counted_principal = self.principal
         return 0
 
@@ -243,7 +243,7 @@ cdef class Connection:
 
     cdef int count_frame(self, int api, int version, int64_t size) except -1:
         """Count an executed request of `size` bytes, none of which are records (records are counted by topic)."""
-        cdef uint64_t* values = usage_of(self.client.number, TOPIC_NONE, api).values
+        cdef uint64_t* values = usage_of(self.metering.client.number, TOPIC_NONE, api).values
         values[USAGE_REQUESTS] += 1
         values[USAGE_BYTES_IN] += <uint64_t>size
         count_request(api, version)
@@ -251,11 +251,11 @@ cdef class Connection:
 
     cdef int count_time(self, int64_t now_ms) except -1:
         """Count the time that the connection has been open: for its client, or for `other` if it is closed before its first request."""
-        cdef int64_t passed = now_ms - self.counted_ms
-        if passed <= 0 or (not still_client(&self.client) and self.fd >= 0 and not self.greeted):
+        cdef int64_t passed = now_ms - self.metering.counted_ms
+        if passed <= 0 or (not still_client(&self.metering.client) and self.fd >= 0 and not self.frames.greeted):
             return 0
-        usage_of(self.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_CONNECTION_MS] += <uint64_t>passed
-        self.counted_ms = now_ms
+        usage_of(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_CONNECTION_MS] += <uint64_t>passed
+        self.metering.counted_ms = now_ms
         return 0
 
     @property
@@ -276,20 +276,21 @@ cdef class Connection:
     @property
     def muted(self):
         """Whether frames of the connection are held back at present, for any reason (`Hold`)."""
-        return self.hold != 0
+        return self.frames.hold != 0
 
     @property
     def buffered_bytes(self):
         """Received bytes that are kept: a part of a frame, and frames that are held back."""
-        return self.size_have + (self.part.end if self.part.data != NULL else 0) + self.held.end - self.held.start
+        cdef ConnectionInput* received = &self.input
+        return received.size_have + (received.part.end if received.part.data != NULL else 0) + received.held.end - received.held.start
 
     @property
     def queued_bytes(self):
         """Bytes of unsent responses in memory (file slices not counted)."""
-        return self.out.span_bytes + self.waiting_bytes
+        return self.output.queue.span_bytes + self.output.waiting_bytes
 
     def __dealloc__(self):
-        drop_queue(&self.out)
+        drop_queue(&self.output.queue)
 
     def __repr__(self):
         return f"<{self.name}>"
@@ -331,7 +332,7 @@ cdef class ResponseOutput:
             return &self.target.answer
         if self.current.pending_tail is not None:
             return &self.current.pending_tail.after
-        return &self.current.out
+        return &self.current.output.queue
 
     cdef int spill(self) except -1:
         """Move the bytes written since `out_base` to their queue."""
@@ -340,7 +341,7 @@ cdef class ResponseOutput:
             return 0
         add_copy(self.out_queue(), self.out + self.out_base, length)
         if self.target is None and self.current.pending_tail is not None:
-            self.current.waiting_bytes += length
+            self.current.output.waiting_bytes += length
         self.out_length = self.out_base
         return 0
 
@@ -365,7 +366,7 @@ cdef class ResponseOutput:
         before = queue.span_bytes
         add_file(queue, owner, fd, position, length)
         if self.target is None and self.current.pending_tail is not None:
-            self.current.waiting_bytes += queue.span_bytes - before
+            self.current.output.waiting_bytes += queue.span_bytes - before
         return 0
 
     def write(self, data):
@@ -379,8 +380,8 @@ cdef class ResponseOutput:
         self.out_file(file_slice.file, file_slice.fd, file_slice.position, file_slice.length)
 
     cdef void mark_dirty(self, Connection c):
-        if not c.dirty and c.fd >= 0:
-            c.dirty = True
+        if not c.state.dirty and c.fd >= 0:
+            c.state.dirty = True
             self.dirty.append(c)
 
     # --- supplied by DataLoop ---
@@ -423,7 +424,7 @@ cdef class ResponseOutput:
         self.clock = clock_us()
         for i in range(self.turn_kinds):
             api = self.turn_apis[i]
-            count_times(api, self.turn_counts[api], self.began_us - c.received_us, self.executed_us - self.began_us, 0,
+            count_times(api, self.turn_counts[api], self.began_us - c.input.received_us, self.executed_us - self.began_us, 0,
                         self.clock - self.executed_us)
             self.turn_counts[api] = 0
         self.turn_kinds = 0

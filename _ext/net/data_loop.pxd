@@ -3,11 +3,15 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from odradek._ext.net.connection cimport Connection
-from odradek._ext.net.frame_reading cimport FrameReading
+from odradek._ext.net.frame_reading cimport FrameReader
 
 
-# Supplies all methods that the layers below require of a subclass; needs none itself.
-cdef class DataLoop(FrameReading):
+cdef class DataLoop(FrameReader):
+    """Top layer of the data loop. It owns the epoll descriptor, the connections, and the order of a turn.
+
+    It supplies the hooks of the layers below: `flush_dirty`, `begin_close` and `close_now` of ResponseOutput, `end_turn` and
+    `update_interest` of FrameReader. It requires nothing of a subclass.
+    """
     cdef readonly dict connections             # by connection_id
     cdef public int64_t idle_ms
     cdef public object on_closed

@@ -2,12 +2,12 @@ import logging
 from typing import Any, Final, TypedDict
 
 from odradek._ext.net.connection import Connection
-from odradek._ext.net.frame_reading import FrameHandler, FrameReading
+from odradek._ext.net.frame_reading import FrameHandler, FrameReader
 
 LOG = logging.getLogger('odradek.connections')
 CLOSE_NAMES = ('eof', 'reset', 'idle', 'bad_frame', 'other_protocol', 'handler', 'file', 'error', 'asked')
 
-class DataLoop(FrameReading):
+class DataLoop(FrameReader):
     connections: Final[dict[Any, Any]]
     idle_ms: int
     on_closed: Any

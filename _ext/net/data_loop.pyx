@@ -2,7 +2,7 @@
 
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process. `DataLoop` is
 the top layer (connection.pyx lists the layers): it supplies `flush_dirty`, `begin_close` and `close_now` to `ResponseOutput`, and
-`end_turn` and `update_interest` to `FrameReading`, and requires nothing of a subclass.
+`end_turn` and `update_interest` to `FrameReader`, and requires nothing of a subclass.
 
 System calls are most of the cost of a small request. Therefore one recv takes all bytes that have arrived, one send takes the
 responses to all of them, the registered epoll events change only where they must, and no Python object is made for a frame.
@@ -95,7 +95,7 @@ CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler",
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
 
-cdef class DataLoop(FrameReading):
+cdef class DataLoop(FrameReader):
     """All data connections of a worker.
 
     :param handler: executes the frames. :param max_request_bytes: socket.request.max.bytes. :param idle_ms: connections.max.idle.ms,
@@ -161,7 +161,7 @@ cdef class DataLoop(FrameReading):
         """Whether the responses of all executed frames are sent."""
         cdef Connection c
         for c in self.connections.values():
-            if c.pending_count or c.out.head != NULL:
+            if c.pending_count or c.output.queue.head != NULL:
                 return False
         return True
 
@@ -188,10 +188,10 @@ cdef class DataLoop(FrameReading):
         c.peer = peer
         c.owner = owner_of(peer)
         self.now_ms = coarse_ms()
-        c.last_activity_ms = c.counted_ms = self.now_ms
-        c.software = -1
-        c.hold = HOLD_STOPPING if self.stopping else 0
-        c.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
+        c.last_activity_ms = c.metering.counted_ms = self.now_ms
+        c.metering.software = -1
+        c.frames.hold = HOLD_STOPPING if self.stopping else 0
+        c.state.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
         self.connections[connection_id] = c     # before EPOLL_CTL_ADD: events point to the connection and hold no reference
         if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
@@ -222,7 +222,7 @@ cdef class DataLoop(FrameReading):
         """Close those of `connections` whose clients have closed the connection, or their own direction of it."""
         cdef Connection c
         for c in connections:
-            if c.fd >= 0 and (c.peer_finished or ended_by_peer(c.fd)):
+            if c.fd >= 0 and (c.state.peer_finished or ended_by_peer(c.fd)):
                 self.close_now(c, CLOSE_EOF, "the client closed it while one of its requests waited for the coordinator")
 
     def count_connections(self):
@@ -233,7 +233,7 @@ cdef class DataLoop(FrameReading):
         turn_clock()
         for c in self.connections.values():
             c.count_time(now)
-            queued += c.out.span_bytes + c.out.file_bytes
+            queued += c.output.queue.span_bytes + c.output.queue.file_bytes
             pending = c.pending_head
             while pending is not None:
                 queued += pending.answer.span_bytes + pending.answer.file_bytes + pending.after.span_bytes + pending.after.file_bytes
@@ -247,7 +247,7 @@ cdef class DataLoop(FrameReading):
         cdef Connection c
         self.stopping = True
         for c in list(self.connections.values()):
-            c.hold |= HOLD_STOPPING
+            c.frames.hold |= HOLD_STOPPING
             try:
                 self.update_interest(c, True)
             except OSError:
@@ -274,7 +274,7 @@ cdef class DataLoop(FrameReading):
             if c.fd < 0:
                 continue
             if c.throttled_until_ms <= now_ms:
-                c.hold &= ~HOLD_THROTTLE
+                c.frames.hold &= ~HOLD_THROTTLE
                 self.mark_dirty(c)
             else:
                 waiting.append(c)
@@ -341,7 +341,7 @@ cdef class DataLoop(FrameReading):
             batch = self.dirty
             self.dirty = []
             for c in batch:
-                c.dirty = False
+                c.state.dirty = False
                 if c.fd < 0:
                     continue
                 try:
@@ -355,19 +355,19 @@ cdef class DataLoop(FrameReading):
         add(TURN_US, clock_us() - self.turn_us)
 
     cdef int handle_event(self, Connection c, uint32_t events) except -1:
-        if events & (EPOLLERR | EPOLLHUP) and (c.hold or c.eof or not events & EPOLLIN):
+        if events & (EPOLLERR | EPOLLHUP) and (c.frames.hold or c.state.eof or not events & EPOLLIN):
             return self.close_now(c, CLOSE_RESET, "the client or the network reset it")
         if events & EPOLLOUT:
-            c.blocked = False
+            c.output.blocked = False
             self.end_turn(c)
             if c.fd < 0:
                 return 0
-        if events & EPOLLIN and not c.hold and not c.eof:
-            if c.peer_finished or events & EPOLLRDHUP:
+        if events & EPOLLIN and not c.frames.hold and not c.state.eof:
+            if c.state.peer_finished or events & EPOLLRDHUP:
                 self.judge_unread(c)
             return self.readable(c)
-        if events & EPOLLRDHUP and not c.peer_finished:
-            c.peer_finished = True
+        if events & EPOLLRDHUP and not c.state.peer_finished:
+            c.state.peer_finished = True
             self.handler.half_closed(c)
         if c.fd >= 0:
             self.update_interest(c, True)
@@ -380,7 +380,7 @@ cdef class DataLoop(FrameReading):
             self.settle_times(c)
             self.current = None
             self.release_holds(c)
-            if c.fd < 0 or c.hold or c.held.data == NULL:
+            if c.fd < 0 or c.frames.hold or c.input.held.data == NULL:
                 break
             self.offer_held(c)
         if c.fd < 0:
@@ -389,15 +389,15 @@ cdef class DataLoop(FrameReading):
                 self.settle_times(c)
             self.current = None
             self.out_length = self.out_base = 0
-            add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
-            drop_queue(&c.out)                 # responses written after the connection was closed
+            add(UNSENT_BYTES, c.output.queue.span_bytes + c.output.queue.file_bytes)
+            drop_queue(&c.output.queue)        # responses written after the connection was closed
             self.release_buffers(c)
             return 0
         self.current = None
-        if c.pending_count == 0 and c.out.head == NULL:
-            if c.closing:
-                return self.close_now(c, c.closing - 1, c.close_reason)
-            if c.eof and c.held.data == NULL:
+        if c.pending_count == 0 and c.output.queue.head == NULL:
+            if c.state.closing:
+                return self.close_now(c, c.state.closing - 1, c.close_reason)
+            if c.state.eof and c.input.held.data == NULL:
                 return self.close_now(c, CLOSE_EOF, "the client closed it")
         return self.update_interest(c, False)
 
@@ -405,27 +405,27 @@ cdef class DataLoop(FrameReading):
         """Register the epoll events that are of use. Superfluous read interest is removed only with `force`, after such an event."""
         cdef epoll_event event
         cdef uint32_t changed
-        event.events = EPOLLOUT if c.blocked and c.out.head != NULL else 0
-        if not c.hold and not c.eof:
+        event.events = EPOLLOUT if c.output.blocked and c.output.queue.head != NULL else 0
+        if not c.frames.hold and not c.state.eof:
             event.events |= EPOLLIN
-        if not c.peer_finished:
+        if not c.state.peer_finished:
             event.events |= EPOLLRDHUP
-        changed = event.events ^ c.interest
+        changed = event.events ^ c.state.interest
         if changed & EPOLLOUT or changed & event.events & EPOLLIN or (force and changed):
             event.data.ptr = <void*><PyObject*>c
             if epoll_ctl(self.epoll_fd, EPOLL_CTL_MOD, c.fd, &event) < 0:
                 raise OSError(errno, "epoll_ctl failed")
-            c.interest = event.events
+            c.state.interest = event.events
         return 0
 
     # --- closing of a connection ---
 
     cdef int begin_close(self, Connection c, int reason, object text) except -1:
         """Read no more, and close the connection as soon as its responses are sent."""
-        if not c.closing:
-            c.closing = 1 + reason
+        if not c.state.closing:
+            c.state.closing = 1 + reason
             c.close_reason = text
-            c.hold |= HOLD_CLOSING
+            c.frames.hold |= HOLD_CLOSING
         return 0
 
     cdef int close_now(self, Connection c, int reason, object text) except -1:
@@ -441,13 +441,13 @@ cdef class DataLoop(FrameReading):
         add(CLOSED + reason, 1)
         if 0 <= c.listener_index < METER_LISTENERS and own_page().listeners[c.listener_index].open:
             own_page().listeners[c.listener_index].open -= 1
-        software_closed(c.software)
-        c.software = -1
+        software_closed(c.metering.software)
+        c.metering.software = -1
         c.count_time(coarse_ms())
-        add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
+        add(UNSENT_BYTES, c.output.queue.span_bytes + c.output.queue.file_bytes)
         self.graveyard.append(c)               # events of this turn may point to it, and callers may hold no reference to it
         del self.connections[c.connection_id]
-        drop_queue(&c.out)
+        drop_queue(&c.output.queue)
         while c.pending_head is not None:
             pending = c.pending_head
             pending.cancelled = True
@@ -459,13 +459,13 @@ cdef class DataLoop(FrameReading):
             pending.next = None
         c.pending_tail = None
         c.pending_count = 0
-        c.waiting_bytes = 0
+        c.output.waiting_bytes = 0
         if self.current is not c:              # else its frames may be in use; the end of the turn releases the buffers
             self.release_buffers(c)
         level = logging.DEBUG if reason in QUIET else logging.WARNING
-        if c.skipped:
+        if c.frames.skipped:
             LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
-                     c.name, c.skipped, LATE_MS // 1000, extra=c.log_fields)
+                     c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
         if LOG.isEnabledFor(level):
             LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
         try:
@@ -493,7 +493,7 @@ cdef class DataLoop(FrameReading):
         return 0
 
     cdef void release_buffers(self, Connection c) noexcept:
-        add(UNUSED_BYTES_IN, c.unused_bytes)
-        c.unused_bytes = 0
-        self.pool.give(&c.part)
-        self.pool.give(&c.held)
+        add(UNUSED_BYTES_IN, c.input.unused_bytes)
+        c.input.unused_bytes = 0
+        self.pool.give(&c.input.part)
+        self.pool.give(&c.input.held)

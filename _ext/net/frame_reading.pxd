@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from odradek._ext.net.buffers cimport BufferPool
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.net.late_requests cimport Standstill
-from odradek._ext.net.sending cimport Sending
+from odradek._ext.net.sending cimport ResponseSender
 
 
 cdef enum:
@@ -18,7 +18,11 @@ cdef enum:
 
 
 cdef class FrameHandler:
-    """Executes frames. A DataLoop has one. Subclasses must supply `frame`, and may override the other methods."""
+    """Executes frames. A DataLoop has one. Subclasses must supply `frame`, and may override the other methods.
+
+    FrameReader calls `frame`, `flush`, `half_closed` and `executes_late`; DataLoop `half_closed` and `closed`; KeptMemory `kept_bytes` and
+    `forget`. Subclasses are RequestHandler in a worker, and PythonFrameHandler for tests and tools.
+    """
     # Executes one complete frame, without its length field. `data` may be written to and stays valid until `flush` returns.
     # Returns a FrameResult. A handler that returned FRAME_JOINED executes the joined frames before it writes any other response.
     cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1
@@ -36,8 +40,12 @@ cdef class FrameHandler:
     cdef int64_t forget(self, Connection connection) except -1
 
 
-# Subclasses (DataLoop) supply `end_turn` and `update_interest`, and `flush_dirty`, `begin_close` and `close_now` of ResponseOutput.
-cdef class FrameReading(Sending):
+cdef class FrameReader(ResponseSender):
+    """Third layer of the data loop. It owns the receive buffers, the limits of requests and of queued responses, and the handler.
+
+    DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream, and
+    `update_interest`, called at the end of the stream. DataLoop calls `readable`, `offer_held`, `release_holds` and `judge_unread`.
+    """
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool
     cdef public int64_t max_request_bytes

@@ -1,7 +1,7 @@
 from typing import Final
 
 from odradek._ext.net.buffers import BufferPool
-from odradek._ext.net.sending import Sending
+from odradek._ext.net.sending import ResponseSender
 
 
 class FrameHandler: ...
@@ -11,7 +11,7 @@ class PythonFrameHandler(FrameHandler):
     def on_half_closed(self, connection): ...
     def on_closed(self, connection): ...
 
-class FrameReading(Sending):
+class FrameReader(ResponseSender):
     handler: Final[FrameHandler]
     pool: Final[BufferPool]
     max_request_bytes: int

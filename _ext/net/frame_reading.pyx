@@ -105,24 +105,24 @@ cdef class PythonFrameHandler(FrameHandler):
         """Called when the connection is closed."""
 
 
-cdef class FrameReading(Sending):
+cdef class FrameReader(ResponseSender):
     cdef int readable(self, Connection c) except -1:
         cdef int64_t budget = READ_A_TURN, n, requested, rest, start
         cdef iovec[2] parts
-        c.received_us = self.turn_us
+        c.input.received_us = self.turn_us
         while True:
-            if c.part.data != NULL:
-                rest = c.part_bytes - c.part.end
-                parts[0].iov_base = c.part.data + c.part.end
+            if c.input.part.data != NULL:
+                rest = c.input.part_bytes - c.input.part.end
+                parts[0].iov_base = c.input.part.data + c.input.part.end
                 parts[0].iov_len = rest
                 parts[1].iov_base = self.shared
-                parts[1].iov_len = PEEK_BYTES if c.large else self.shared_bytes
+                parts[1].iov_len = PEEK_BYTES if c.input.large else self.shared_bytes
                 requested = parts[0].iov_len + parts[1].iov_len
                 n = readv(c.fd, parts, 2)
             else:
-                start = c.size_have
-                memcpy(self.shared, c.size_bytes, start)
-                requested = (PEEK_BYTES if c.large else self.shared_bytes) - start
+                start = c.input.size_have
+                memcpy(self.shared, c.input.size_bytes, start)
+                requested = (PEEK_BYTES if c.input.large else self.shared_bytes) - start
                 n = recv(c.fd, self.shared + start, requested, MSG_DONTWAIT)
             if n <= 0:
                 if n == 0:
@@ -133,32 +133,32 @@ cdef class FrameReading(Sending):
                     return 0
                 return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
             self.bytes_in += n
-            c.unused_bytes += n
+            c.input.unused_bytes += n
             add(SOCKET_BYTES_IN, n)
             c.last_activity_ms = self.now_ms
-            if c.part.data == NULL:
-                c.size_have = 0
+            if c.input.part.data == NULL:
+                c.input.size_have = 0
                 self.offer(c, self.shared, start + n, NULL, 0)
                 if c.fd >= 0:
                     self.keep(c, self.shared + self.used_first, start + n - self.used_first)
             elif n < rest:
-                c.part.end += n
+                c.input.part.end += n
                 return 0
             else:
-                c.part.end = c.part_bytes
-                self.offer(c, c.part.data, c.part_bytes, self.shared, n - rest)
+                c.input.part.end = c.input.part_bytes
+                self.offer(c, c.input.part.data, c.input.part_bytes, self.shared, n - rest)
                 if c.fd >= 0:
                     self.after_part(c, n - rest)
             self.end_turn(c)
             budget -= n
-            c.received_us = self.clock
-            if c.fd < 0 or c.hold or n < requested or budget <= 0:
+            c.input.received_us = self.clock
+            if c.fd < 0 or c.frames.hold or n < requested or budget <= 0:
                 return 0
 
     cdef int end_of_stream(self, Connection c) except -1:
-        c.eof = True
-        if not c.peer_finished:
-            c.peer_finished = True
+        c.state.eof = True
+        if not c.state.peer_finished:
+            c.state.peer_finished = True
             if c.pending_count:
                 self.handler.half_closed(c)
         if c.fd < 0:
@@ -172,15 +172,15 @@ cdef class FrameReading(Sending):
         self.out_length = self.out_base = 0
         self.began_us = self.clock
         self.api = METER_KEY_UNKNOWN
-        c.joined = c.offered = False
+        c.frames.joined = c.frames.offered = False
         self.used_second = 0
         self.used_first = self.offer_frames(c, first, first_n)
         if second_n and c.fd >= 0 and self.used_first == first_n:
             self.used_second = self.offer_frames(c, second, second_n)
-        if c.offered and c.fd >= 0:
+        if c.frames.offered and c.fd >= 0:
             self.handler.flush(c)
-            if c.joined and c.pending_count == 0:
-                c.resumed = True          # a deferred frame waited for the joined frames, which left no Pending
+            if c.frames.joined and c.pending_count == 0:
+                c.frames.resumed = True   # a deferred frame waited for the joined frames, which left no Pending
         if self.turn_kinds:
             self.executed_us = clock_us()
         return 0
@@ -188,16 +188,16 @@ cdef class FrameReading(Sending):
     cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1:
         cdef int64_t at = 0, size
         cdef int result
-        while n - at >= 4 and not c.hold:
+        while n - at >= 4 and not c.frames.hold:
             size = <int64_t><int32_t>load32(data + at)
-            if size < SMALLEST_FRAME or size > self.max_request_bytes or not c.greeted:
+            if size < SMALLEST_FRAME or size > self.max_request_bytes or not c.frames.greeted:
                 if self.refuse(c, data + at, size):
                     break
             if n - at - 4 < size:
                 break
-            c.resumed = False
-            if c.late and not self.handler.executes_late(data + at + 4, size):
-                c.skipped += 1
+            c.frames.resumed = False
+            if c.frames.late and not self.handler.executes_late(data + at + 4, size):
+                c.frames.skipped += 1
                 add(LATE_REQUESTS, 1)
                 at += 4 + size
                 continue
@@ -205,19 +205,19 @@ cdef class FrameReading(Sending):
             if result != FRAME_DEFER:
                 self.frames += 1
                 add(FRAMES, 1)
-                c.unused_bytes -= 4 + size
+                c.input.unused_bytes -= 4 + size
                 if result != FRAME_PENDING:
                     self.executed(self.api)
             if c.fd < 0:
                 break
             if result == FRAME_DEFER:
-                c.hold |= HOLD_DEFER
+                c.frames.hold |= HOLD_DEFER
                 break
             at += 4 + size
-            c.offered = c.greeted = True
-            c.large = size > self.shared_bytes // 4
+            c.frames.offered = c.frames.greeted = True
+            c.input.large = size > self.shared_bytes // 4
             if result == FRAME_JOINED:
-                c.joined = True
+                c.frames.joined = True
             elif result == FRAME_CLOSE:
                 self.begin_close(c, CLOSE_HANDLER, c.close_reason or "the handler of a request closed it")
                 break
@@ -226,71 +226,71 @@ cdef class FrameReading(Sending):
                 if c.fd < 0:
                     break
             if self.queue_full(c):
-                c.hold |= HOLD_BACKPRESSURE
+                c.frames.hold |= HOLD_BACKPRESSURE
         return at
 
     cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1:
         """Keep `n` bytes that were not taken: a part of a frame, or, during a hold, all of them."""
-        if n == 0 or c.closing:
+        if n == 0 or c.state.closing:
             return 0
-        if c.hold:
-            self.pool.take(&c.held, n)
-            memcpy(c.held.data, data, n)
-            c.held.end = n
+        if c.frames.hold:
+            self.pool.take(&c.input.held, n)
+            memcpy(c.input.held.data, data, n)
+            c.input.held.end = n
         elif n < 4:
-            memcpy(c.size_bytes, data, n)
-            c.size_have = n
+            memcpy(c.input.size_bytes, data, n)
+            c.input.size_have = n
         else:
-            c.part_bytes = 4 + <int64_t><int32_t>load32(data)
-            c.large = c.part_bytes > self.shared_bytes // 4
-            self.pool.take(&c.part, max(c.part_bytes, n))
-            memcpy(c.part.data, data, n)
-            c.part.end = n
+            c.input.part_bytes = 4 + <int64_t><int32_t>load32(data)
+            c.input.large = c.input.part_bytes > self.shared_bytes // 4
+            self.pool.take(&c.input.part, max(c.input.part_bytes, n))
+            memcpy(c.input.part.data, data, n)
+            c.input.part.end = n
         return 0
 
     cdef int after_part(self, Connection c, int64_t extra) except -1:
         """Keep the bytes that were not taken of the completed `part`, and of the `extra` bytes after it in the shared buffer."""
-        cdef Buffer part = c.part
+        cdef Buffer part = c.input.part
         cdef int64_t rest = extra - self.used_second
-        memset(&c.part, 0, sizeof(Buffer))
+        memset(&c.input.part, 0, sizeof(Buffer))
         if self.used_first == part.end:
             self.pool.give(&part)
             return self.keep(c, self.shared + self.used_second, rest)
-        if c.closing:
+        if c.state.closing:
             self.pool.give(&part)
             return 0
-        c.held = part
+        c.input.held = part
         if rest:
-            self.pool.take(&c.held, part.end + rest)
-            memcpy(c.held.data, part.data, part.end)
-            memcpy(c.held.data + part.end, self.shared, rest)
-            c.held.end = part.end + rest
+            self.pool.take(&c.input.held, part.end + rest)
+            memcpy(c.input.held.data, part.data, part.end)
+            memcpy(c.input.held.data + part.end, self.shared, rest)
+            c.input.held.end = part.end + rest
             self.pool.give(&part)
         return 0
 
     cdef void judge_unread(self, Connection c) noexcept:
         """The client has ended the connection: set `late` if the unread requests have waited too long to be executed."""
         cdef int64_t age
-        if not c.late:
+        if not c.frames.late:
             age = last_arrival_age_ms(c.fd)
-            c.late = age >= 0 and waited_too_long(&self.standstill, self.now_ms - age, self.now_ms)
+            c.frames.late = age >= 0 and waited_too_long(&self.standstill, self.now_ms - age, self.now_ms)
 
     cdef void judge_held(self, Connection c) noexcept:
         """Set `late` if the held frames have waited too long for other requests, and the client has ended the connection."""
-        cdef int64_t read_ms = c.received_us // 1000
-        if c.late or not waited_too_long(&self.standstill, read_ms, self.now_ms):
+        cdef int64_t read_ms = c.input.received_us // 1000
+        if c.frames.late or not waited_too_long(&self.standstill, read_ms, self.now_ms):
             return
-        c.late = c.peer_finished or (read_ms <= self.standstill.resumed_ms and ended_by_peer(c.fd))
+        c.frames.late = c.state.peer_finished or (read_ms <= self.standstill.resumed_ms and ended_by_peer(c.fd))
 
     cdef int offer_held(self, Connection c) except -1:
         cdef Buffer held
         self.judge_held(c)
-        self.offer(c, c.held.data + c.held.start, c.held.end - c.held.start, NULL, 0)
-        c.held.start += self.used_first
-        if c.fd < 0 or (c.hold and not c.closing and c.held.start < c.held.end):
+        self.offer(c, c.input.held.data + c.input.held.start, c.input.held.end - c.input.held.start, NULL, 0)
+        c.input.held.start += self.used_first
+        if c.fd < 0 or (c.frames.hold and not c.state.closing and c.input.held.start < c.input.held.end):
             return 0
-        held = c.held
-        memset(&c.held, 0, sizeof(Buffer))
+        held = c.input.held
+        memset(&c.input.held, 0, sizeof(Buffer))
         try:
             self.keep(c, held.data + held.start, held.end - held.start)
         finally:
@@ -299,7 +299,7 @@ cdef class FrameReading(Sending):
 
     cdef bint refuse(self, Connection c, const uint8_t* data, int64_t size) except -1:
         """Return whether a frame of this length must not be read. If so, begin to close the connection."""
-        text = None if c.greeted else other_protocol(data)
+        text = None if c.frames.greeted else other_protocol(data)
         if text is not None:
             self.begin_close(c, CLOSE_OTHER_PROTOCOL, text)
             return True
@@ -312,17 +312,17 @@ cdef class FrameReading(Sending):
         return True
 
     cdef bint queue_full(self, Connection c) noexcept:
-        return (c.pending_count >= self.max_pending or c.out.count >= MAX_OUT_NODES
-                or c.out.span_bytes + c.waiting_bytes >= self.max_queued_bytes)
+        return (c.pending_count >= self.max_pending or c.output.queue.count >= MAX_OUT_NODES
+                or c.output.queue.span_bytes + c.output.waiting_bytes >= self.max_queued_bytes)
 
     cdef void release_holds(self, Connection c) noexcept:
-        if c.hold & HOLD_BACKPRESSURE:
-            if (c.pending_count <= self.max_pending // 2 and c.out.count <= MAX_OUT_NODES // 2
-                    and c.out.span_bytes + c.waiting_bytes <= self.max_queued_bytes // 2):
-                c.hold &= ~HOLD_BACKPRESSURE
-        if c.resumed:
-            c.resumed = False
-            c.hold &= ~HOLD_DEFER
+        if c.frames.hold & HOLD_BACKPRESSURE:
+            if (c.pending_count <= self.max_pending // 2 and c.output.queue.count <= MAX_OUT_NODES // 2
+                    and c.output.queue.span_bytes + c.output.waiting_bytes <= self.max_queued_bytes // 2):
+                c.frames.hold &= ~HOLD_BACKPRESSURE
+        if c.frames.resumed:
+            c.frames.resumed = False
+            c.frames.hold &= ~HOLD_DEFER
 
     # --- supplied by DataLoop ---
 

@@ -39,7 +39,8 @@ cdef enum:
 
 cdef inline int64_t buffered(Connection c) noexcept:
     """Return the bytes of frames and responses kept for a connection."""
-    return (c.part.end if c.part.data != NULL else 0) + c.held.end - c.held.start + c.out.span_bytes + c.waiting_bytes
+    return (c.input.part.end if c.input.part.data != NULL else 0) + c.input.held.end - c.input.held.start \
+        + c.output.queue.span_bytes + c.output.waiting_bytes
 
 
 def idle_since(Connection c):
@@ -119,7 +120,7 @@ cdef class KeptMemory:
         if self.kept > self.budget:
             self.close_by_owner(idle, [
                 c for c in idle
-                if now_ms - c.last_activity_ms >= UNFINISHED_MS and buffered(c) and (c.pending_count == 0 or c.out.head != NULL)
+                if now_ms - c.last_activity_ms >= UNFINISHED_MS and buffered(c) and (c.pending_count == 0 or c.output.queue.head != NULL)
             ], CLOSE_IDLE)
         return 0
 
@@ -163,7 +164,8 @@ cdef class KeptMemory:
         return 0
 
     cdef int close(self, Connection c, int reason) except -1:
-        what = "a delayed Fetch" if reason == CLOSE_HANDLER else "an incomplete request" if c.out.head == NULL else "unread responses"
+        what = "a delayed Fetch" if reason == CLOSE_HANDLER else \
+            "an incomplete request" if c.output.queue.head == NULL else "unread responses"
         self.kept -= c.kept_bytes
         self.closed += 1
         return self.loop.close_now(

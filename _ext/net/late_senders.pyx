@@ -46,7 +46,7 @@ cdef class LateSenders:
         cdef bint late
         seen, due = {}, []
         for c in self.data_loop.connections.values():
-            late = sends_unlinked(&c.out)
+            late = sends_unlinked(&c.output.queue)
             pending = c.pending_head
             while pending is not None and not late:
                 late = sends_unlinked(&pending.answer) or sends_unlinked(&pending.after)

@@ -1,11 +1,14 @@
-"""Second layer of the data loop: sends the responses that `ResponseOutput` wrote. Subclasses supply what `ResponseOutput` needs."""
+"""Second layer of the data loop: sends the responses that `ResponseOutput` gathered."""
 
 from libc.stdint cimport int64_t
 
 from odradek._ext.net.connection cimport Connection, ResponseOutput
 
 
-cdef class Sending(ResponseOutput):
+cdef class ResponseSender(ResponseOutput):
+    """It owns the sending: `ConnectionOutput` of each connection, and the cold reader. It adds no hook; it calls `close_now`, and
+    `flush_dirty` after a cold read. DataLoop and FrameReader call `deliver`.
+    """
     cdef public object cold_reader             # called like page_cache.ColdReader; None: the loop itself waits for cold pages
     cdef public object on_file_error           # called with (fd, errno) of a file that cannot be read or sent; None: not called
     cdef readonly int64_t bytes_out

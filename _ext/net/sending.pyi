@@ -4,7 +4,7 @@ from typing import Final
 from odradek._ext.net.connection import ResponseOutput
 
 
-class Sending(ResponseOutput):
+class ResponseSender(ResponseOutput):
     cold_reader: Any
     on_file_error: Any
     bytes_out: Final[int]

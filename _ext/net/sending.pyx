@@ -2,8 +2,8 @@
 
 Second layer of the data loop (connection.pyx lists the layers); runs in a worker's event loop. One send call sends the responses to
 all requests of one read. Pages of a file that are not in the page cache are read by the cold reader, outside of the loop, before they
-are sent, so that no other connection waits for them. `Sending` adds no method that a subclass must supply; `DataLoop` supplies those
-of `ResponseOutput`.
+are sent, so that no other connection waits for them. `ResponseSender` adds no method that a subclass must supply; `DataLoop` supplies
+those of `ResponseOutput`.
 """
 
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
@@ -38,74 +38,95 @@ cdef enum:
     SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
 
 
-cdef class Sending(ResponseOutput):
+cdef inline int send_written(ResponseSender output, Connection c) except -1:
+    """Send the responses that were gathered during the connection's turn, or queue what must follow other responses."""
+    cdef int64_t n, sent
+    if c.pending_head is not None:
+        output.spill()
+    n = output.out_length
+    output.out_length = output.out_base = 0
+    if n and c.fd >= 0:
+        if c.output.queue.head != NULL or (c.pending_head is not None and c.pending_head.done):
+            add_copy(&c.output.queue, output.out, n)
+        else:
+            sent = send(c.fd, output.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent < 0 and errno != EAGAIN and errno != EINTR:
+                add(UNSENT_BYTES, n)
+                return output.close_now(c, CLOSE_RESET, strerror(errno).decode())
+            sent = max(sent, <int64_t>0)
+            output.bytes_out += sent
+            add(SOCKET_BYTES_OUT, sent)
+            if sent < n:
+                add_copy(&c.output.queue, output.out + sent, n - sent)
+                c.output.blocked = True
+    elif n:
+        add(UNSENT_BYTES, n)
+    if output.out_room > 8 * OUT_ROOM:
+        free(output.out)
+        output.out_room = OUT_ROOM
+        output.out = <uint8_t*>malloc(OUT_ROOM)
+        if output.out == NULL:
+            output.out_room = 0
+            raise MemoryError("no memory for the shared output buffer")
+    return 0
+
+
+cdef inline Pending queue_completed(Connection c):
+    """Queue the answers of the completed Pendings, up to the first incomplete one, and take them from the connection.
+
+    Return the first of them, which are linked by `next`; None if there are none.
+    """
+    cdef Pending first = c.pending_head, pending
+    if first is None or not first.done:
+        return None
+    while c.pending_head is not None and c.pending_head.done:
+        pending = c.pending_head
+        c.output.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
+        if pending.unwanted:
+            add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
+            drop_queue(&pending.answer)
+        join_queues(&c.output.queue, &pending.answer)
+        join_queues(&c.output.queue, &pending.after)
+        c.pending_head = pending.next
+        c.pending_count -= 1
+    pending.next = None
+    if c.pending_head is None:
+        c.pending_tail = None
+        c.frames.hold &= ~HOLD_DEFER
+    return first
+
+
+cdef inline void count_completed(Pending first, int64_t sent_us) noexcept:
+    """Count the times of the requests whose answers were sent at `sent_us`: `first`, and those linked to it. Undoes the links."""
+    cdef Pending following = first, pending
+    while following is not None:
+        pending = following
+        count_times(pending.api, 1, pending.began_us - pending.received_us, pending.attached_us - pending.began_us,
+                    pending.answered_us - pending.attached_us, sent_us - pending.answered_us)
+        following = pending.next
+        pending.next = None
+
+
+cdef class ResponseSender(ResponseOutput):
     cdef int deliver(self, Connection c) except -1:
         """Send the responses that may be sent now: those just written, and completed Pendings up to the first incomplete one."""
-        cdef int64_t n, sent
         cdef int result = 0
-        cdef Pending pending, following
+        cdef Pending completed
         if self.current is c:
-            if c.pending_head is not None:
-                self.spill()
-            n = self.out_length
-            self.out_length = self.out_base = 0
-            if n and c.fd >= 0:
-                if c.out.head != NULL or (c.pending_head is not None and c.pending_head.done):
-                    add_copy(&c.out, self.out, n)
-                else:
-                    sent = send(c.fd, self.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
-                    if sent < 0 and errno != EAGAIN and errno != EINTR:
-                        add(UNSENT_BYTES, n)
-                        return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
-                    sent = max(sent, <int64_t>0)
-                    self.bytes_out += sent
-                    add(SOCKET_BYTES_OUT, sent)
-                    if sent < n:
-                        add_copy(&c.out, self.out + sent, n - sent)
-                        c.blocked = True
-            elif n:
-                add(UNSENT_BYTES, n)
-            if self.out_room > 8 * OUT_ROOM:
-                free(self.out)
-                self.out_room = OUT_ROOM
-                self.out = <uint8_t*>malloc(OUT_ROOM)
-                if self.out == NULL:
-                    self.out_room = 0
-                    raise MemoryError("no memory for the shared output buffer")
-        following = None
-        if c.pending_head is not None and c.pending_head.done:
-            following = c.pending_head
-            while c.pending_head is not None and c.pending_head.done:
-                pending = c.pending_head
-                c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
-                if pending.unwanted:
-                    add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
-                    drop_queue(&pending.answer)
-                join_queues(&c.out, &pending.answer)
-                join_queues(&c.out, &pending.after)
-                c.pending_head = pending.next
-                c.pending_count -= 1
-            pending.next = None
-            if c.pending_head is None:
-                c.pending_tail = None
-                c.hold &= ~HOLD_DEFER
-        if c.out.head != NULL and not c.blocked and not c.cold:
+            send_written(self, c)
+        completed = queue_completed(c)
+        if c.output.queue.head != NULL and not c.output.blocked and not c.output.cold:
             result = self.pump(c)
-        if following is not None:
+        if completed is not None:
             self.clock = clock_us()
-        while following is not None:
-            pending = following
-            count_times(pending.api, 1, pending.began_us - pending.received_us, pending.attached_us - pending.began_us,
-                        pending.answered_us - pending.attached_us, self.clock - pending.answered_us)
-            following = pending.next
-            pending.next = None
+            count_completed(completed, self.clock)
         return result
 
     cdef int pump(self, Connection c) except -1:
         cdef int64_t sent = 0, from_files = 0
         cdef int error = 0
         cdef bint look_up = self.cold_reader is not None
-        cdef SendState state = send_queue(&c.out, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
+        cdef SendState state = send_queue(&c.output.queue, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
         if sent:
             self.bytes_out += sent
             self.sendfile_bytes += from_files
@@ -113,7 +134,7 @@ cdef class Sending(ResponseOutput):
             add(SENDFILE_BYTES, from_files)
             c.last_activity_ms = self.now_ms
         if state == SENT_BLOCKED or state == SENT_ENOUGH:
-            c.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
+            c.output.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
         elif state == SENT_COLD:
             self.read_cold(c)
         elif state == SENT_SHORT_FILE:
@@ -129,28 +150,28 @@ cdef class Sending(ResponseOutput):
 
     cdef int file_failed(self, Connection c, int number) except -1:
         """Report the errno of a failed read or send to `on_file_error`, with the file at the head of the connection's queue."""
-        cdef OutNode* node = c.out.head
+        cdef OutNode* node = c.output.queue.head
         if self.on_file_error is not None and node != NULL and node.fd >= 0:
             self.on_file_error(node.fd, number)
         return 0
 
     cdef int read_cold(self, Connection c) except -1:
-        cdef OutNode* node = c.out.head
+        cdef OutNode* node = c.output.queue.head
         cdef int64_t length = min(node.length, <int64_t>FILE_CHUNK)
         cdef int64_t end = node.position + length
 
         def warmed(error=None):
-            c.cold = False
+            c.output.cold = False
             if c.fd < 0:
                 return
             if error is not None:
                 self.file_failed(c, error.errno)
                 self.close_now(c, CLOSE_FILE, f"cannot read a file for a response: {error}")
                 return
-            c.out.head.warm_until = end
+            c.output.queue.head.warm_until = end
             self.mark_dirty(c)
             self.flush_dirty()
 
-        c.cold = True
+        c.output.cold = True
         self.cold_reader(<object>node.owner, node.fd, node.position, length, warmed)
         return 0
