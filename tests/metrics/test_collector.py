@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from odradek._ext.testing.meter_probe import count_usage, put_reader_position, use_clock
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from odradek._ext.shm.metering import count, count_loop_delay, gauge
 from odradek._ext.testing import slot_probe
+from odradek._ext.testing.meter_probe import count_usage, put_reader_position, use_clock
 from odradek.metrics.collector import Collector, Settings
 from odradek.metrics.exposition import pieces
 from odradek.metrics.group_rows import GroupRow
