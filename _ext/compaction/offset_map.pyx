@@ -4,11 +4,11 @@ from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
+from odradek._ext.shm.c_library cimport madvise
 from odradek._ext.shm.siphash cimport sip_hash_128
 
 
 cdef extern from "<sys/mman.h>" nogil:
-    int madvise(void* start, size_t length, int advice)
     int MADV_DONTNEED
     int MADV_HUGEPAGE
 

@@ -5,12 +5,7 @@ Each log directory has a separate queue and separate threads, because a device t
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
+from odradek._ext.shm.c_library cimport pthread_cond_t, pthread_mutex_t
 
 
 cdef enum:

@@ -10,22 +10,22 @@ from posix.time cimport nanosleep, timespec
 
 from odradek._ext.partition.flushing cimport flush_slot
 from odradek._ext.partition.slots cimport topic_of
+from odradek._ext.shm.c_library cimport (
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_signal,
+    pthread_cond_wait,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
 from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
 from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane
 
 
 LOG = logging.getLogger("odradek.storage")
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_destroy(pthread_mutex_t*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_cond_init(pthread_cond_t*, void*)
-    int pthread_cond_destroy(pthread_cond_t*)
-    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
-    int pthread_cond_broadcast(pthread_cond_t*)
 
 cdef enum:
     AGAIN_AFTER_MS = 1000             # pause after a flush that could not open a file (no free descriptors, say): the device was not used

@@ -1,12 +1,9 @@
 from typing import Any, TypedDict
 
-from _typeshed import Incomplete
-
 from odradek._ext.shm.faults import *
 from odradek._ext.shm.layout import Commit
 
 BEAT_S = 0.5
-SYNCFS_REPORTS_ERRORS: Incomplete = ...
 
 class Flush(TypedDict):
     index: int

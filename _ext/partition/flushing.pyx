@@ -5,7 +5,6 @@ the cleaner by age, a loader, the ordered stop. No slot lock is held while the d
 covered by the next sync. The rules are [R 4.5] and [R 6].
 """
 
-import os
 import threading
 from collections import deque
 from contextlib import nullcontext
@@ -24,8 +23,9 @@ from odradek._ext.partition.leader_epochs cimport epoch_path
 from odradek._ext.partition.rolling cimport end_segment
 from odradek._ext.partition.segment_files cimport next_segment, segment_holding
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
-from odradek._ext.partition.slots cimport busy, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, topic_of
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
+from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
 from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane, unlock
@@ -35,20 +35,14 @@ from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
-
-cdef extern from "<unistd.h>" nogil:
-    int syncfs(int fd)
+from odradek._ext.storage.log_dirs import SYNCFS_REPORTS_ERRORS
 
 
 cdef enum:
-    LOCK_PATIENCE_MS = 15000
     SYNC_THREADS = 4                  # of `flush_many`, in addition to one for each file system that is synced as a whole
     SYNC_ALL_FROM = 64                # if a directory has this many unsynced logs, its whole file system is synced
 
 BEAT_S = 0.5
-
-# Since Linux 5.8 syncfs(2) reports pages that could not be written.
-SYNCFS_REPORTS_ERRORS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
 
 cdef uint64_t serial = 0              # number of this process's last flush: no two flusher words are equal, even if a truncation clears one
 

@@ -9,15 +9,12 @@ from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.producer_runs cimport capacity_of, count_event, drop_producer, move_run, oldest_of_owner, order_for
 from odradek._ext.partition.producers cimport forget_producers, restore_batch, restore_producer
 from odradek._ext.partition.slot_access cimport wait_slot
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS
 from odradek._ext.shm.arena cimport ARENA_READY, order_of_run
 from odradek._ext.shm.layout cimport DROPPED_AT_START, SLOT_ONLINE, coarse_ms, now_ms, region, slot_at
 from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.owners cimport OWNER_NOBODY
 from odradek._ext.storage.log_state cimport LoadedBatch
-
-
-cdef enum:
-    LOCK_PATIENCE_MS = 15000
 
 
 cdef int by_last_offset(const void* left, const void* right) noexcept nogil:

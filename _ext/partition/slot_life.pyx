@@ -20,7 +20,7 @@ from odradek._ext.partition.leader_epochs cimport note_epoch
 from odradek._ext.partition.producers cimport forget_producers
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
@@ -252,13 +252,13 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
     if not taken:
         raise busy(index)
     if result == WRONG_SLOT:
-        raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
+        raise SlotChanged(f"{name_of(slot)} is not online, or its slot was given to another partition")
     if result == TRUNCATED:
-        raise SlotChanged(f"slot {index} was truncated, and its recovery point is not written yet")
+        raise SlotChanged(f"{name_of(slot)} was truncated, and its recovery point is not written yet")
     if result == OLDER_EPOCH:
-        raise SlotChanged(f"leader epoch {leader_epoch}, partition epoch {partition_epoch}: the slot has newer ones")
+        raise SlotChanged(f"{name_of(slot)} has a newer epoch than leader epoch {leader_epoch}, partition epoch {partition_epoch}")
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+        raise file_error(-result, f"{name_of(slot)}/leader-epoch-checkpoint")
 
 
 cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t role, const Leadership* leadership) noexcept nogil:
@@ -414,7 +414,7 @@ def delete(uint32_t index, bytes renamed):
     if not taken:
         raise busy(index)
     if result != 0:
-        raise OSError(result, os.strerror(result), f"{topic_of(slot)}-{slot.partition}")
+        raise OSError(result, os.strerror(result), name_of(slot))
 
 
 cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexcept nogil:

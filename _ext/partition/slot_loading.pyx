@@ -17,7 +17,7 @@ from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.layout cimport (
     DROPPED_AT_START,
@@ -167,14 +167,14 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
                 break
             result = 0
             if dropped:
-                name = f"{topic_of(slot_at(<uint32_t>victim))}-{slot_at(<uint32_t>victim).partition}"
+                name = name_of(slot_at(<uint32_t>victim))
                 dropped_from[name] = dropped_from.get(name, 0) + dropped
     finally:
         free_plan(&plan)
     if not taken:
         raise busy(index)
     if result == -ENOMEM:
-        raise OSError(ENOMEM, f"no memory for the {state.producers.count} producers of {topic_of(slot)}-{slot.partition}")
+        raise OSError(ENOMEM, f"no memory for the {state.producers.count} producers of {name_of(slot)}")
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+        raise file_error(-result, f"{name_of(slot)}/leader-epoch-checkpoint")
     return list(dropped_from.items())

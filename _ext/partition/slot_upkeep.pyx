@@ -194,14 +194,14 @@ def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint
     cdef Slot* slot = checked_slot(index)
     cdef int log_dir = slot.log_dir
     if index in being_raised:
-        raise SlotChanged(f"slot {index}: another thread is raising the gap limit")
+        raise SlotChanged("another thread is raising its gap limit")
     being_raised.add(index)             # two threads would write the same temporary file
     try:
         result = raise_limit(index, slot, limit, incarnation, truncations, nullcontext() if turn is None else turn)
     finally:
         being_raised.discard(index)
     if result == -ENOENT:
-        raise SlotChanged(f"slot {index}: {topic_of(slot)}-{slot.partition} has no directory any more")
+        raise SlotChanged("it has no directory any more")
     note_device(log_dir, result)
     if result != 0:
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition} gap limit")
@@ -259,7 +259,7 @@ cdef int look_at_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incar
     if not taken:
         raise busy(index)
     if stale:
-        raise SlotChanged(f"slot {index} is not incarnation {incarnation} with {truncations} truncations, synced up to {limit}")
+        raise SlotChanged(f"it was deleted or truncated, or it is not synced up to offset {limit}")
     return result
 
 

@@ -13,6 +13,8 @@ cdef enum:
 # Returns the slot; raises IndexError if there is no such slot.
 cdef Slot* checked_slot(uint32_t index) except NULL
 cdef str topic_of(Slot* slot)
+# The topic and the partition of a slot for messages, as `orders-0`. Read without the lock.
+cdef str name_of(Slot* slot)
 # The exception to raise when the slot's checks have refused a change.
 cdef object refused(AppendResult result)
 # The exception to raise when `wait_slot` has timed out.

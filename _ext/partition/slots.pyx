@@ -80,7 +80,7 @@ cdef object refused(AppendResult result):
 
 cdef object busy(uint32_t index):
     """The exception to raise when `wait_slot` has timed out."""
-    return SlotBusy(f"the lock of slot {index} was not released within {LOCK_PATIENCE_MS // 1000} s")
+    return SlotBusy(f"the lock of {name_of(slot_at(index))} was not released within {LOCK_PATIENCE_MS // 1000} s")
 
 
 cdef Slot* checked_slot(uint32_t index) except NULL:
@@ -91,6 +91,10 @@ cdef Slot* checked_slot(uint32_t index) except NULL:
 
 cdef str topic_of(Slot* slot):
     return (<char*>slot.topic)[:slot.topic_bytes].decode()
+
+
+cdef str name_of(Slot* slot):
+    return f"{topic_of(slot)}-{slot.partition}" if slot.topic_bytes else "a slot without a partition"
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,5 @@
 from typing import Any, Final, TypedDict
 
-from _typeshed import Incomplete
-
-SYNCFS_REPORTS_ERRORS: Incomplete = ...
 
 class Round:
     failed: Final[dict[Any, Any]]

@@ -6,7 +6,6 @@ newest snapshot was written again in between, which leaves that one to the next 
 place yet.
 """
 
-import os
 import threading
 
 from libc.errno cimport ENOENT, errno
@@ -19,7 +18,8 @@ from posix.unistd cimport close
 from odradek._ext.partition.append_files cimport open_directory, read_directory
 from odradek._ext.partition.producer_snapshots cimport check_snapshot, snapshot_paths
 from odradek._ext.partition.slot_access cimport wait_slot
-from odradek._ext.partition.slots cimport topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, topic_of
+from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport SNAPSHOT_RENAMED, SNAPSHOT_SYNCED, fault
 from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Slot, region, slot_at
 from odradek._ext.shm.locks cimport unlock
@@ -27,19 +27,13 @@ from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
 from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_open, file_rename, file_sync, file_unlink
 from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
 
-
-cdef extern from "<unistd.h>" nogil:
-    int syncfs(int fd)
+from odradek._ext.storage.log_dirs import SYNCFS_REPORTS_ERRORS
 
 
 cdef enum:
     AT_ONCE = 16                  # snapshots of a log in one round; more of them take another round
     ALL_FROM = 64                 # from this number of logs in a directory on, its whole file system is synced
-    LOCK_PATIENCE_MS = 15000
     BEAT_EVERY = 64               # logs
-
-# Since Linux 5.8 syncfs(2) reports pages that could not be written.
-SYNCFS_REPORTS_ERRORS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
 
 
 cdef struct Publishing:           # of one slot

@@ -4,22 +4,16 @@ from libc.errno cimport EBUSY
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from odradek._ext.shm.atomics cimport cpu_pause, store_release_64
+from odradek._ext.shm.c_library cimport EOWNERDEAD, madvise, pthread_mutex_consistent, pthread_mutex_trylock, pthread_mutex_unlock
 from odradek._ext.shm.faults cimport ARENA_RUN_GIVEN, ARENA_RUN_MERGED, ARENA_RUN_SPLIT, ARENA_RUN_TAKEN, fault
 from odradek._ext.shm.layout cimport ARENA_ORDERS, ARENA_UNIT_BYTES, SLOT_DELETED, Header, Slot, region, slot_at
-from odradek._ext.shm.locks cimport (
-    EOWNERDEAD,
-    initialise_robust,
-    pthread_mutex_consistent,
-    pthread_mutex_trylock,
-    pthread_mutex_unlock,
-)
+from odradek._ext.shm.locks cimport initialise_robust
 
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 cdef extern from "<sys/mman.h>" nogil:
-    int madvise(void* start, size_t length, int advice)
     int MADV_REMOVE
 
 

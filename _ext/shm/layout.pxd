@@ -8,10 +8,7 @@ rules as [R n].
 
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
+from odradek._ext.shm.c_library cimport pthread_mutex_t
 
 
 cdef enum:

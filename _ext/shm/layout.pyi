@@ -1,6 +1,8 @@
 from enum import IntEnum
 from typing import Any, TypedDict
 
+from odradek._ext.shm.c_library import pthread_mutex_t
+
 
 class ProcessKind(IntEnum):
     SUPERVISOR = ...
@@ -50,8 +52,6 @@ class ProducerEvent(IntEnum):
     REFUSED_PARTITION = ...
     REFUSED_ARENA = ...
     PRODUCER_EVENTS = ...
-
-class pthread_mutex_t(TypedDict): ...
 
 class Process(TypedDict):
     pid: int

@@ -2,16 +2,8 @@
 
 from libc.stdint cimport uint32_t
 
-from odradek._ext.shm.layout cimport Slot, pthread_mutex_t
-
-
-cdef extern from "<errno.h>" nogil:
-    int EOWNERDEAD
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_trylock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_mutex_consistent(pthread_mutex_t*)
+from odradek._ext.shm.c_library cimport pthread_mutex_t
+from odradek._ext.shm.layout cimport Slot
 
 
 cdef enum LockResult:

@@ -1,5 +1,4 @@
 from enum import IntEnum
-from typing import TypedDict
 
 from typing_extensions import TypeAlias
 
@@ -11,7 +10,5 @@ class Lane(IntEnum):
     LANE_FLUSH = ...
 
 LockResult: TypeAlias = int
-
-class pthread_mutexattr_t(TypedDict): ...
 
 def enter_lane(lane: int): ...

@@ -4,19 +4,23 @@ from libc.errno cimport EBUSY
 from libc.stdint cimport uint32_t, uint64_t
 
 from odradek._ext.shm.atomics cimport cpu_pause, load_acquire_32, store_release_32
-from odradek._ext.shm.layout cimport Slot, monotonic_ms, pthread_mutex_t, region
+from odradek._ext.shm.c_library cimport (
+    EOWNERDEAD,
+    PTHREAD_MUTEX_ROBUST,
+    PTHREAD_PROCESS_SHARED,
+    pthread_mutex_consistent,
+    pthread_mutex_init,
+    pthread_mutex_t,
+    pthread_mutex_trylock,
+    pthread_mutex_unlock,
+    pthread_mutexattr_destroy,
+    pthread_mutexattr_init,
+    pthread_mutexattr_setpshared,
+    pthread_mutexattr_setrobust,
+    pthread_mutexattr_t,
+)
+from odradek._ext.shm.layout cimport Slot, monotonic_ms, region
 
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutexattr_t:
-        pass
-    int PTHREAD_PROCESS_SHARED
-    int PTHREAD_MUTEX_ROBUST
-    int pthread_mutexattr_init(pthread_mutexattr_t*)
-    int pthread_mutexattr_setpshared(pthread_mutexattr_t*, int)
-    int pthread_mutexattr_setrobust(pthread_mutexattr_t*, int)
-    int pthread_mutexattr_destroy(pthread_mutexattr_t*)
-    int pthread_mutex_init(pthread_mutex_t*, pthread_mutexattr_t*)
 
 cdef extern from *:
     """

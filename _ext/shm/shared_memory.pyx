@@ -22,6 +22,7 @@ from odradek._ext.shm.atomics cimport (
     store_release_32,
     store_release_64,
 )
+from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.layout cimport (
     ARENA_ORDERS,
     ARENA_UNIT_BYTES,
@@ -63,9 +64,6 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int initial, int flags)
     int EFD_NONBLOCK
     int EFD_CLOEXEC
-
-cdef extern from "<pthread.h>" nogil:
-    unsigned long pthread_self()
 
 
 cdef enum:

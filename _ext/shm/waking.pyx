@@ -8,12 +8,10 @@ from libc.string cimport memset
 from posix.unistd cimport write
 
 from odradek._ext.shm.atomics cimport exchange_32, exchange_64, fence, fetch_or_64, load_relaxed_64
+from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.faults cimport WAKE_PENDING_SET, fault
 from odradek._ext.shm.layout cimport Process, Slot, region
 
-
-cdef extern from "<pthread.h>" nogil:
-    unsigned long pthread_self()
 
 cdef extern from *:
     int __builtin_ctzll(unsigned long long x) noexcept nogil

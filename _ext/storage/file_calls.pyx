@@ -12,6 +12,7 @@ from posix.uio cimport iovec, pwritev
 from posix.unistd cimport fdatasync, fsync, ftruncate, pwrite, readlink
 
 from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
+from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.page_cache cimport read_some
 
@@ -21,9 +22,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<stdio.h>" nogil:
     int renameat(int from_directory, const char* from_path, int to_directory, const char* to_path)
-
-cdef extern from "<pthread.h>" nogil:
-    unsigned long pthread_self()
 
 
 cdef enum:

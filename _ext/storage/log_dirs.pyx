@@ -5,12 +5,18 @@ which any process sets to FULL and only the cleaner sets to other values. A chan
 slots of a failed directory OFFLINE and frees space on a full disk.
 """
 
+import os
+
 from libc.errno cimport EDQUOT, EIO, ENODEV, ENOSPC, ENXIO, EROFS
 from libc.stdint cimport uint64_t
 
 from odradek._ext.shm.atomics cimport fetch_add_64, fetch_or_64, store_release_32
 from odradek._ext.shm.layout cimport CLEANER, DISK_FULL, Header, region
 from odradek._ext.shm.waking cimport wake_process
+
+
+SYNCFS_REPORTS_ERRORS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
+"""Whether syncfs(2) reports pages that could not be written; Linux 5.8 and newer."""
 
 
 cdef bint is_device_failure(int result) noexcept nogil:

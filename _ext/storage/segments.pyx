@@ -65,7 +65,7 @@ SENTENCES = (
     "cut {file} at position {position}: the last {lost} bytes were an incomplete entry",
     "no valid batch in {file} at position {position}, offset {offset} or later; its last {lost} bytes are left unchanged",
     "the log ended at offset {offset}, before its start offset: removed all segments ({lost} bytes) and emptied the log",
-    "{file} was marked as closed in order but is not valid: recovering it",
+    "{file} is not valid although its directory was shut down cleanly: recovering it",
     "leader-epoch-checkpoint is corrupt: the leader epochs were read from the batches",
     "offsets {offset} to {position} are missing before a batch of {file}, not because of compaction: the log is cut before them",
     "the log ends at offset {offset}, {lost} offsets before its recovery point: records that were on the device are missing",

@@ -8,6 +8,7 @@ import pytest
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.testing import slot_probe
 from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
@@ -51,6 +52,12 @@ def led_thrice(broker: OneBroker) -> int:
         slot_probe.append(slot, [batch(10)])
     assert written(broker, slot) == EPOCHS
     return slot
+
+
+def test_the_refusal_of_an_older_epoch_names_the_partition(broker: OneBroker) -> None:
+    slot = led_thrice(broker)
+    with pytest.raises(SlotChanged, match=r"^t-0 has a newer epoch than leader epoch 4, partition epoch 4$"):
+        broker.lead(slot, 4)
 
 
 def checkpoint(broker: OneBroker, slot: int) -> Path:

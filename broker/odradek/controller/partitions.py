@@ -305,7 +305,7 @@ class LocalPartitions:
         Returns the number of bytes that were cut off the log; warnings name them. An existing directory that belongs to a
         former topic of the same name is renamed, as in Kafka, and the checkpoints of that topic are ignored.
 
-        :param checkpoints: those of the log directory. :param clean: whether the log directory was closed in order.
+        :param checkpoints: those of the log directory. :param clean: whether the log directory was shut down cleanly.
         :param begin_epoch: see `BeginEpoch`; None while the broker starts. Its exceptions are raised here.
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:

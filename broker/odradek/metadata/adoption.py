@@ -135,7 +135,7 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
             adoption.obstacles.append(f"a broker is running on {files.path}: stop it first")
         elif not files.clean:
             adoption.warnings.append(
-                f"{files.path} was not closed in order: the first start of this broker recovers its logs"
+                f"{files.path} was not shut down cleanly: the first start of this broker recovers its logs"
             )
         adoption.left += [f"{files.path}/{name}" for name in files.unknown_files if not name.startswith("odradek")]
     _warn_of_aborted(adoption)
