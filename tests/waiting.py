@@ -1,4 +1,4 @@
-"""Waiting for a condition that must become true on any machine, and naming it if it does not.
+"""Waiting for a condition that must become true on any machine. If it does not, the error names it.
 
 Threads call `until`, coroutines `until_async`.
 """
@@ -15,12 +15,12 @@ LOOK_EVERY_S = 0.02
 
 
 def until(condition: Callable[[], T], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> T:
-    """What `condition` returns once it is true; AssertionError with `what` if it is not within `patience_s`."""
+    """Return what `condition` returns once that is true. Raises AssertionError with `what` after `patience_s` seconds."""
     deadline = time.monotonic() + patience_s
-    while not (found := condition()):
+    while not (result := condition()):
         _check(deadline, what, patience_s)
         time.sleep(LOOK_EVERY_S)
-    return found
+    return result
 
 
 async def until_async(
@@ -28,10 +28,10 @@ async def until_async(
 ) -> T:
     """As `until`, while other tasks of the event loop run."""
     deadline = time.monotonic() + patience_s
-    while not (found := condition()):
+    while not (result := condition()):
         _check(deadline, what, patience_s)
         await asyncio.sleep(0.001)
-    return found
+    return result
 
 
 def _check(deadline: float, what: str | Callable[[], str], patience_s: float) -> None:

@@ -25,7 +25,7 @@ cdef struct FetchHead:                # the fields of a request except its parti
     int32_t epoch
 
 
-cdef class Fetching:
+cdef class FetchHandler:
     cdef TopicDirectory topics
     cdef Purgatory purgatory
     cdef readonly FetchSessions sessions

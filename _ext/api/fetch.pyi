@@ -6,7 +6,7 @@ from odradek._ext.net.connection import Connection
 from odradek._ext.shm.topics import TopicDirectory
 
 
-class Fetching:
+class FetchHandler:
     sessions: Final[FetchSessions]
 
     def __init__(self, topics: TopicDirectory, room: Purgatory, log_dirs, sessions: FetchSessions, down_convert, slices, *, max_bytes: int, max_wait_ms: int, max_partitions: int): ...

@@ -76,7 +76,7 @@ cdef void read_head(Cursor* body, int16_t version, FetchHead* head) noexcept:
         head.epoch = read_int32(body)
 
 
-cdef class Fetching:
+cdef class FetchHandler:
     """Executes Fetch requests. A worker has one.
 
     :param log_dirs: paths.

@@ -10,7 +10,7 @@ from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.topics cimport TopicDirectory
 
 
-cdef class Producing:
+cdef class ProduceHandler:
     cdef TopicDirectory topics
     cdef object offload           # callable(DelayedProduce)
     cdef readonly ProduceResponses responses

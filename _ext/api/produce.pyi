@@ -5,7 +5,7 @@ from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.shm.topics import TopicDirectory
 
 
-class Producing:
+class ProduceHandler:
     responses: Final[ProduceResponses]
 
     def __init__(self, topics: TopicDirectory, purgatory: Purgatory, offload, retry, prepare, *, max_opened_bytes: int, max_partitions: int): ...

@@ -95,7 +95,7 @@ cdef inline bint parse_partition(ProduceItem* item, bint flexible, Cursor* body)
 
 
 @cython.final
-cdef class Producing:
+cdef class ProduceHandler:
     """Executes Produce requests. A worker has one.
 
     :param offload: (pending): calls `pending.step()` on the append thread until it returns False; then, if `pending.large_next`,

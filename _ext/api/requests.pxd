@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from odradek._ext.api.fetch cimport Fetching
-from odradek._ext.api.produce cimport Producing
+from odradek._ext.api.fetch cimport FetchHandler
+from odradek._ext.api.produce cimport ProduceHandler
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
@@ -11,8 +11,8 @@ from odradek._ext.net.frame_reading cimport FrameHandler
 
 
 cdef class RequestHandler(FrameHandler):
-    cdef readonly Producing producing
-    cdef readonly Fetching fetching
+    cdef readonly ProduceHandler produce_handler
+    cdef readonly FetchHandler fetch_handler
     cdef readonly Purgatory purgatory
     cdef object dispatch
     cdef readonly ForwardTable forward_table

@@ -1,11 +1,14 @@
-"""Reads a request's header and passes the request to Producing, Fetching, the coordinator or Python. Runs in a worker's event loop."""
+"""Reads a request's header and passes the request to ProduceHandler, FetchHandler, the coordinator or Python.
+
+Runs in a worker's event loop.
+"""
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from odradek._ext.api.fetch cimport Fetching
-from odradek._ext.api.produce cimport Producing
+from odradek._ext.api.fetch cimport FetchHandler
+from odradek._ext.api.produce cimport ProduceHandler
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
@@ -41,11 +44,11 @@ cdef class RequestHandler(FrameHandler):
     :param max_bytes: size limit of a request other than Produce.
     """
 
-    def __init__(self, Producing producing, Fetching fetching, Purgatory purgatory, dispatch, ForwardTable forward_table=None,
-                 routes=(), int64_t max_bytes=INT64_MAX):
+    def __init__(self, ProduceHandler produce_handler, FetchHandler fetch_handler, Purgatory purgatory, dispatch,
+                 ForwardTable forward_table=None, routes=(), int64_t max_bytes=INT64_MAX):
         self.max_bytes = max_bytes
-        self.producing = producing
-        self.fetching = fetching
+        self.produce_handler = produce_handler
+        self.fetch_handler = fetch_handler
         self.purgatory = purgatory
         self.dispatch = dispatch
         self.forward_table = forward_table
@@ -90,7 +93,7 @@ cdef class RequestHandler(FrameHandler):
                 client = read_bytes(&body, length)
         if body.error:
             connection.close_reason = f"a request header (API key {key}, version {version}) is malformed"
-            self.producing.execute(connection)
+            self.produce_handler.execute(connection)
             connection.data_loop.api = METER_KEY_UNKNOWN
             still_client(&connection.metering.client)
             connection.count_frame(METER_KEY_UNKNOWN, 0, size + 4)
@@ -101,12 +104,12 @@ cdef class RequestHandler(FrameHandler):
         if key == PRODUCE:
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
-            result = self.producing.offer(connection, version, correlation_id, &body, data, size)
+            result = self.produce_handler.offer(connection, version, correlation_id, &body, data, size)
             if result == FRAME_CLOSE:
                 connection.count_frame(PRODUCE, version, size + 4)
             self.produce_requests += result != FRAME_DEFER        # a deferred frame is offered again, and counted then
             return result
-        self.producing.execute(connection)
+        self.produce_handler.execute(connection)
         if size > self.max_bytes:
             connection.close_reason = f"a request of API key {key} has {size} bytes, allowed are at most {self.max_bytes} for " \
                                       f"requests other than Produce"
@@ -120,7 +123,7 @@ cdef class RequestHandler(FrameHandler):
                 skip_tagged_fields(&body)
             self.fetch_requests += 1
             connection.count_frame(FETCH, version, size + 4)
-            return self.fetching.offer(connection, version, correlation_id, &body, data, size)
+            return self.fetch_handler.offer(connection, version, correlation_id, &body, data, size)
         self.other_requests += 1
         connection.count_frame(connection.data_loop.api, version, size + 4)
         if route is not None:
@@ -142,7 +145,7 @@ cdef class RequestHandler(FrameHandler):
         return FRAME_DONE
 
     cdef int flush(self, Connection connection) except -1:
-        self.producing.execute(connection)
+        self.produce_handler.execute(connection)
         region().processes[region().self].request_sequence = 0
         if region().self_wake:
             self.purgatory.serve_ready()
@@ -152,13 +155,13 @@ cdef class RequestHandler(FrameHandler):
         """The client sends no more but may still read: answer its delayed fetch with the records that are available."""
         if self.forward_table is not None:
             self.forward_table.hang_up(<uint64_t>connection.connection_id)
-        return self.fetching.answer_parked(connection)
+        return self.fetch_handler.answer_parked(connection)
 
     cdef int64_t kept_bytes(self, Connection connection) except -1:
-        return self.fetching.kept_bytes(connection)
+        return self.fetch_handler.kept_bytes(connection)
 
     cdef int64_t forget(self, Connection connection) except -1:
-        return self.fetching.forget(connection)
+        return self.fetch_handler.forget(connection)
 
     cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
         return is_unawaited(data, size)
@@ -166,6 +169,6 @@ cdef class RequestHandler(FrameHandler):
     cdef int closed(self, Connection connection) except -1:
         if region().self_wake:
             wake_own_loop()             # for waiters on what it appended: no `flush` follows, and they must not run during the close
-        self.producing.forget(connection)
-        self.fetching.closed(connection)
+        self.produce_handler.forget(connection)
+        self.fetch_handler.closed(connection)
         return 0

@@ -108,20 +108,20 @@ def test_no_session_is_created_if_none_is_allowed(tmp_path):
 
 def test_a_session_that_was_not_used_for_two_minutes_makes_room(worker):
     clients = [Client(worker) for _ in range(4)]
-    worker.fetching.sessions.grow_older(TWO_MINUTES_MS + 1)
+    worker.fetch_handler.sessions.grow_older(TWO_MINUTES_MS + 1)
     for client in (0, 1, 3):
         assert clients[client].ask()[0] == 0
     late = Client(worker)
     assert late.id
     assert clients[2].ask() == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
     assert all(client.lives for client in (late, clients[0], clients[1], clients[3]))
-    assert worker.fetching.sessions.evictions == 1
+    assert worker.fetch_handler.sessions.evictions == 1
 
 
 def test_the_smallest_older_session_is_evicted_only_for_a_larger_one(worker):
     sizes = (5, 3, 4, 6)
     clients = [Client(worker, size) for size in sizes]
-    worker.fetching.sessions.grow_older(TWO_MINUTES_MS + 1)
+    worker.fetch_handler.sessions.grow_older(TWO_MINUTES_MS + 1)
     assert all(client.lives for client in clients), "used now, but made long ago"
     assert Client(worker, 3).id == 0, "it is not larger than any"
     assert Client(worker, 10).id
@@ -141,15 +141,15 @@ def test_the_partitions_of_all_sessions_together_are_bounded(tmp_path):
     worker = worker_of(tmp_path, max_session_partitions=20)
     try:
         first, second = Client(worker, 12), Client(worker, 8)
-        assert first.id and second.id and worker.fetching.sessions.partitions == 20
-        worker.fetching.sessions.grow_older(TWO_MINUTES_MS + 1)
+        assert first.id and second.id and worker.fetch_handler.sessions.partitions == 20
+        worker.fetch_handler.sessions.grow_older(TWO_MINUTES_MS + 1)
         assert first.lives and second.lives
         assert Client(worker, 1).id == 0, "sessions in use make no room for partitions of others"
         second.wire.socket.close()
         worker.turn()
-        assert worker.fetching.sessions.partitions == 12
+        assert worker.fetch_handler.sessions.partitions == 12
         assert Client(worker, 8).id
-        assert worker.fetching.sessions.partitions == 20
+        assert worker.fetch_handler.sessions.partitions == 20
     finally:
         worker.close()
 
@@ -160,7 +160,7 @@ def test_a_session_that_outgrows_the_bound_ends(tmp_path):
         client, other = Client(worker, 5), Client(worker, 5)
         assert client.ask([5, 6]) == (0, [5, 6])
         assert client.ask([7]) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-        assert worker.fetching.sessions.partitions == 5
+        assert worker.fetch_handler.sessions.partitions == 5
         client.id = client.epoch = 0
         assert client.ask(range(8)) == (0, list(range(8)))
         assert (client.id, other.lives) == (0, True)
@@ -176,7 +176,7 @@ def test_a_session_without_partitions_ends(worker):
     assert client.id == 0
     client.id, client.epoch = known, 2
     assert client.ask() == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-    assert (len(worker.fetching.sessions), worker.fetching.sessions.partitions) == (0, 0)
+    assert (len(worker.fetch_handler.sessions), worker.fetch_handler.sessions.partitions) == (0, 0)
 
 
 def test_a_waiting_request_whose_session_was_evicted_is_still_answered(worker):
@@ -188,7 +188,7 @@ def test_a_waiting_request_whose_session_was_evicted_is_still_answered(worker):
     )
     worker.turn()
     waiting.epoch += 1
-    worker.fetching.sessions.grow_older(TWO_MINUTES_MS + 1)
+    worker.fetch_handler.sessions.grow_older(TWO_MINUTES_MS + 1)
     for client in clients[1:]:
         assert client.ask()[0] == 0
     assert Client(worker).id
@@ -206,4 +206,4 @@ def test_the_sessions_share_of_a_closed_connection_is_released(worker):
         assert client.id
         client.wire.socket.close()
         worker.turn()
-    assert (len(worker.fetching.sessions), worker.fetching.sessions.partitions) == (0, 0)
+    assert (len(worker.fetch_handler.sessions), worker.fetch_handler.sessions.partitions) == (0, 0)

@@ -51,9 +51,9 @@ def test_a_wake_up_checks_only_the_partition_that_changed(worker, version):
     ask(waiting, all_of("t", 100), version, wait_ms=LONG_MS, min_bytes=10_000)
     worker.turn()
     for number in range(20):
-        before = worker.fetching.looks
+        before = worker.fetch_handler.looks
         append(worker, writing, "t", 7, b"%d" % number)
-        assert worker.fetching.looks - before == 1
+        assert worker.fetch_handler.looks - before == 1
     assert nothing_came(waiting)
     append(worker, writing, "t", 50, b"x" * 10_000)
     found = told(waiting)
@@ -68,9 +68,9 @@ def test_a_wake_up_with_too_few_records_checks_only_its_partition(worker):
         append(worker, writing, "t", partition, b"old")
     ask(waiting, all_of("t", 20), wait_ms=LONG_MS, min_bytes=100_000)
     worker.turn()
-    before = worker.fetching.looks
+    before = worker.fetch_handler.looks
     append(worker, writing, "t", 3, b"new")
-    assert worker.fetching.looks - before == 1
+    assert worker.fetch_handler.looks - before == 1
     assert nothing_came(waiting)
     worker.expire()
     worker.turn()
@@ -84,9 +84,9 @@ def test_the_cost_of_a_thousand_waiters_depends_only_on_changes(worker):
     for number, wire in enumerate(waiting):
         ask(wire, [("t", (number + step) % 100, 0) for step in range(10)], wait_ms=LONG_MS, min_bytes=10_000)
     worker.turn()
-    before = worker.fetching.looks
+    before = worker.fetch_handler.looks
     append(worker, writing, "t", 5, b"x")
-    assert worker.fetching.looks - before == 10, "ten requests name the partition"
+    assert worker.fetch_handler.looks - before == 10, "ten requests name the partition"
 
 
 def test_the_bytes_of_several_partitions_together_end_the_wait(worker):
@@ -162,9 +162,9 @@ def test_a_request_with_many_partitions_is_planned_in_slices(worker, session):
     reading, writing = worker.connect(), worker.connect()
     append(worker, writing, "t", 500, b"x")
     ask(reading, all_of("t", MANY), **session)
-    before = worker.fetching.looks
+    before = worker.fetch_handler.looks
     worker.read()
-    assert 0 < worker.fetching.looks - before < MANY
+    assert 0 < worker.fetch_handler.looks - before < MANY
     assert nothing_came(reading)
     append(worker, writing, "t", 501, b"y")  # others go on in between; this turn takes the slices to their end
     assert told(reading) == {500: [b"x"], 501: [b"y"]}
@@ -177,10 +177,10 @@ def test_a_request_with_many_partitions_waits_and_is_woken(worker):
         ask(waiting, [("t", number, round_number if number == 300 else 0) for number in range(MANY)], wait_ms=LONG_MS)
         worker.turn()
         assert nothing_came(waiting)
-        before = worker.fetching.looks
+        before = worker.fetch_handler.looks
         append(worker, writing, "t", 300, b"%d" % round_number)
         assert told(waiting) == {300: [b"%d" % round_number]}
-        assert worker.fetching.looks - before == 1 + MANY, "one for the wake-up, then the plan of the response"
+        assert worker.fetch_handler.looks - before == 1 + MANY, "one for the wake-up, then the plan of the response"
 
 
 def test_what_moves_while_a_request_is_planned_is_not_missed(worker):
@@ -202,9 +202,9 @@ def test_a_client_that_leaves_while_its_request_is_planned_disturbs_nobody(worke
     leaving.socket.close()
     worker.read()
     assert len(worker.loop.connections) == 1
-    before = worker.fetching.looks
+    before = worker.fetch_handler.looks
     worker.turn()
-    assert (worker.fetching.looks, worker.slices) == (before, [])
+    assert (worker.fetch_handler.looks, worker.slices) == (before, [])
     ask(staying, all_of("t", MANY))
     worker.turn()
     assert told(staying) == {}

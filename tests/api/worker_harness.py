@@ -11,9 +11,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from odradek._ext.api.fetch import Fetching
+from odradek._ext.api.fetch import FetchHandler
 from odradek._ext.api.fetch_sessions import FetchSessions
-from odradek._ext.api.produce import Producing
+from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
@@ -50,7 +50,7 @@ class HandWorker:
         self.conversions: list[Any] = []
         self.slices: list[Any] = []
         self.room = Purgatory(lambda deadline_ms: None)
-        self.fetching = Fetching(
+        self.fetch_handler = FetchHandler(
             self.topics,
             self.room,
             [str(path)],
@@ -62,7 +62,7 @@ class HandWorker:
             max_partitions=max_partitions,
         )
         self.handler = RequestHandler(
-            Producing(
+            ProduceHandler(
                 self.topics,
                 self.room,
                 self.offloaded.append,
@@ -71,7 +71,7 @@ class HandWorker:
                 max_opened_bytes=max_opened_bytes,
                 max_partitions=max_partitions,
             ),
-            self.fetching,
+            self.fetch_handler,
             self.room,
             self._no_other_request,
         )

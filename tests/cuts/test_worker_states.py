@@ -83,7 +83,7 @@ def produce_without_acks_meets_a_taken_lock(worker: HandWorker, wire: Wire) -> F
 
 @state
 def produce_waits_for_its_sync(worker: HandWorker, wire: Wire) -> Finish:
-    worker.handler.producing.responses.flusher.close()  # who syncs, and when, is the test's affair
+    worker.handler.produce_handler.responses.flusher.close()  # who syncs, and when, is the test's affair
     slot = worker.create("t", flush_messages=1)
     send(wire, "t", batch(b"a"))
     until(lambda: worker.turn() or worker.room.waiters, "the request waits")
@@ -97,7 +97,7 @@ def produce_waits_for_its_sync(worker: HandWorker, wire: Wire) -> Finish:
 
 @state
 def several_produces_wait_for_their_sync(worker: HandWorker, wire: Wire) -> Finish:
-    worker.handler.producing.responses.flusher.close()
+    worker.handler.produce_handler.responses.flusher.close()
     slot = worker.create("t", flush_messages=1)
     for number in range(3):
         send(wire, "t", batch(b"%d" % number), acks=(1, -1)[number % 2])

@@ -45,12 +45,12 @@ def framed(payload):
 
 
 class Driver:
-    """A DataLoop, its handler, and the client ends of its connections."""
+    """A DataLoop, its handler, and the client ends of its connections. `closed_ids`: of the closed connections, in order."""
 
     def __init__(self, handler=None, **settings):
         self.handler = handler or EchoHandler()
-        self.gone = []
-        self.loop = DataLoop(self.handler, on_closed=self.gone.append, **settings)
+        self.closed_ids = []
+        self.loop = DataLoop(self.handler, on_closed=self.closed_ids.append, **settings)
         self.handler.loop = self.loop
         self.clients = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -91,33 +91,33 @@ class Driver:
 
     def until(self, condition):
         while not condition():
-            assert self.turn(), "nothing happens any more"
+            assert self.turn(), "no event came within the patience"
 
     def receive(self, client, n):
         """`n` bytes from the broker, which is driven meanwhile."""
-        got = self.receive_all(client, n)
-        assert len(got) == n, f"closed after {len(got)} of {n} bytes"
-        return got
+        received = self.receive_all(client, n)
+        assert len(received) == n, f"closed after {len(received)} of {n} bytes"
+        return received
 
     def receive_all(self, client, n=1 << 40, each_turn=lambda: None):
         """`n` bytes, or less where the stream ends before; `each_turn` is called whenever there may be something to do."""
-        got = bytearray()
+        received = bytearray()
         ready = select.poll()
         ready.register(client, select.POLLIN)
         ready.register(self.loop.fileno(), select.POLLIN)
         client.setblocking(False)
-        while len(got) < n:
+        while len(received) < n:
             each_turn()
             self.settle()
             with contextlib.suppress(BlockingIOError):
-                part = client.recv(min(n - len(got), 1 << 20))
+                part = client.recv(min(n - len(received), 1 << 20))
                 if not part:
                     break
-                got += part
+                received += part
                 continue
-            assert ready.poll(PATIENCE_S * 1000), f"nothing more after {len(got)} of {n} bytes"
+            assert ready.poll(PATIENCE_S * 1000), f"nothing more after {len(received)} of {n} bytes"
         client.settimeout(PATIENCE_S)
-        return bytes(got)
+        return bytes(received)
 
     def send(self, client, data):
         """Send all of `data`, driving the broker while the socket is full."""

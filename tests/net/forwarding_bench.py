@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from odradek._ext.api.fetch import Fetching
+from odradek._ext.api.fetch import FetchHandler
 from odradek._ext.api.fetch_sessions import FetchSessions
-from odradek._ext.api.produce import Producing
+from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
@@ -47,8 +47,8 @@ class Bench:
         self.room = Purgatory(lambda deadline_ms: None)
         unused = lambda *_: pytest.fail("not a forwarded request")  # noqa: E731
         handler = RequestHandler(
-            Producing(topics, self.room, unused, unused, unused, max_opened_bytes=1 << 28, max_partitions=10_000),
-            Fetching(
+            ProduceHandler(topics, self.room, unused, unused, unused, max_opened_bytes=1 << 28, max_partitions=10_000),
+            FetchHandler(
                 topics,
                 self.room,
                 [str(tmp_path)],

@@ -80,9 +80,9 @@ class Sources:
 
     def _field(self, owner: str, field: str) -> tuple[str, str] | None:
         """(its full name, its type) of an object's field, if it is one that holds an instance of a native class."""
-        for name, found in self._of(owner):
-            if field in found.fields:
-                kind = found.fields[field]
+        for name, declared in self._of(owner):
+            if field in declared.fields:
+                kind = declared.fields[field]
                 return (f"{name}.{field}", kind) if kind in self._classes else None
         return None
 
@@ -97,9 +97,9 @@ class Sources:
         elsewhere: set[str] = set()
         inside: set[str] = set()
         for owner, field, constructing in self._assignments():
-            found = self._field(owner, field)
-            if found is not None:
-                (inside if constructing else elsewhere).add(found[0])
+            declared = self._field(owner, field)
+            if declared is not None:
+                (inside if constructing else elsewhere).add(declared[0])
         yield from inside - elsewhere
 
     def _scopes(self) -> Iterator["Scope"]:
@@ -122,7 +122,7 @@ class Sources:
             if path is None:
                 continue
             fields, kind = path
-            owner = next((found for _, found in self._of(kind) if method in found.methods), None)
+            owner = next((declared for _, declared in self._of(kind) if method in declared.methods), None)
             if owner is None or method in owner.leaves:
                 continue
             yield from (field for field in fields if field not in self._lasting)
@@ -145,11 +145,11 @@ class Sources:
             return None
         fields = []
         for name in chain[1:]:
-            found = self._field(kind, name)
-            if found is None:
+            step = self._field(kind, name)
+            if step is None:
                 return None
-            fields.append(found[0])
-            kind = found[1]
+            fields.append(step[0])
+            kind = step[1]
         return fields, kind
 
 
@@ -168,7 +168,9 @@ def joined(lines: list[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         begun = begun if depth else number
         text = f"{text} {line.strip()}" if depth else line
-        depth = max(0, depth + sum(line.count(one) for one in "([{") - sum(line.count(one) for one in ")]}"))
+        depth = max(
+            0, depth + sum(line.count(bracket) for bracket in "([{") - sum(line.count(bracket) for bracket in ")]}")
+        )
         if not depth:
             yield begun, text
             text = ""
@@ -190,15 +192,15 @@ def scopes(module: str, lines: list[str]) -> Iterator[Scope]:
             at.types.update((name, kind) for kind, name in PARAMETER.findall(match[3]))
         elif at is not None:
             at.lines.append((number, line))
-            if found := VARIABLE.match(line.split("#")[0]):
-                names = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", found[2])
-                at.types.update((part.split("=")[0].strip(), found[1]) for part in names.split(","))
+            if variable := VARIABLE.match(line.split("#")[0]):
+                names = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", variable[2])
+                at.types.update((part.split("=")[0].strip(), variable[1]) for part in names.split(","))
     if at is not None:
         yield at
 
 
 def arguments(rest: str) -> Iterator[str]:
-    """Of a call whose opening bracket has just been passed."""
+    """The arguments of a call, in the text after its opening bracket."""
     depth, text = 0, ""
     for char in rest:
         if char in ")]}" and depth == 0:

@@ -132,7 +132,7 @@ def test_a_frame_of_a_forbidden_size_closes_only_its_connection(size, caplog):
     assert client.recv(100) == b""
     assert driver.loop.bad_frames == 1
     assert driver.loop.closes["bad_frame"] == 1
-    assert driver.gone == driver.handler.closed == [1]
+    assert driver.closed_ids == driver.handler.closed == [1]
     assert [r.getMessage() for r in caplog.records if r.name.startswith("odradek")] == [
         f"connection 1 from client-1 (no client id) closed: the client sent a frame of {size} bytes, allowed are 8 to 1000"
     ]
@@ -323,7 +323,7 @@ def test_a_handlers_exception_closes_only_its_connection(caplog):
     assert other.recv(100) == framed(b"in order")
     assert "the handler's own trouble" in caplog.text
     assert driver.loop.closes["error"] == 1
-    assert driver.gone == [1]
+    assert driver.closed_ids == [1]
     driver.close()
 
 

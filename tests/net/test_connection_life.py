@@ -47,8 +47,8 @@ def driver():
     driver.close()
 
 
-def told(caplog):
-    """What the broker logged; what another test left behind in this process is nobody's concern."""
+def broker_records(caplog):
+    """The log records of the broker, without those of other libraries that earlier tests left in this process."""
     return [record for record in caplog.records if record.name.startswith("odradek")]
 
 
@@ -62,11 +62,11 @@ def test_a_client_that_disconnects_is_not_logged(driver, tcp, caplog):
     client.sendall(framed(b"question") + b"\0\0")
     assert driver.receive(client, 12) == framed(b"question")
     client.close()
-    driver.until(lambda: driver.gone)
+    driver.until(lambda: driver.closed_ids)
     assert driver.loop.closes["eof"] == 1
     assert connection.fd == -1
     assert driver.loop.connections == {}
-    assert not told(caplog)
+    assert not broker_records(caplog)
 
 
 def test_requests_sent_before_a_half_close_are_answered(driver, tcp):
@@ -97,7 +97,7 @@ def test_a_paused_connection_notices_a_half_close_once_and_continues_reading_lat
     assert b"unread yet" not in driver.handler.seen
     driver.handler.pending[0].complete([b"waited"])
     driver.loop.flush_dirty()
-    driver.until(lambda: driver.gone)
+    driver.until(lambda: driver.closed_ids)
     assert driver.receive_all(client) == b"waited" + framed(b"defer it") + framed(b"unread yet")
     assert driver.handler.half_closed == [1]
 
@@ -108,10 +108,10 @@ def test_a_reset_cancels_pending_responses(driver, muted, caplog):
     client.sendall(framed(b"wait here") + (framed(b"defer it") if muted else b""))
     driver.until(lambda: driver.handler.pending and connection.muted == muted)
     reset(client)
-    driver.until(lambda: driver.gone)
+    driver.until(lambda: driver.closed_ids)
     assert driver.handler.pending[0].cancelled
     assert driver.loop.closes["reset"] == 1
-    assert not told(caplog)
+    assert not broker_records(caplog)
     assert driver.loop.pool.lent_bytes == 0
 
 
@@ -123,8 +123,8 @@ def test_answering_a_disconnected_client_does_nothing(driver):
     for pending in driver.handler.pending:
         pending.complete([b"nobody reads this"])
     driver.loop.flush_dirty()
-    driver.until(lambda: driver.gone)
-    assert driver.gone == [1]
+    driver.until(lambda: driver.closed_ids)
+    assert driver.closed_ids == [1]
     assert driver.loop.closes["reset"] == 1
 
 
@@ -190,7 +190,7 @@ def test_an_ordered_stop_answers_requests_in_flight_and_reads_no_more(driver):
     assert driver.handler.seen == [b"wait here"]
     driver.loop.close_all()
     assert driver.loop.closes["asked"] == 2
-    assert sorted(driver.gone) == [1, 2]
+    assert sorted(driver.closed_ids) == [1, 2]
 
 
 def test_a_connection_id_is_used_once(driver):
@@ -255,7 +255,7 @@ def evict(file):
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def ask_cold(driver, asked, file, tcp=True):
+def request_cold_slice(driver, reads, file, tcp=True):
     """A client whose slice was found cold, and which is now the reader's to read.
 
     Where the kernel cannot tell what is cached but by a read that must not wait, that read begins to read the page, and a
@@ -263,14 +263,14 @@ def ask_cold(driver, asked, file, tcp=True):
     """
     for _ in range(TRIES):
         client, _ = driver.connect(tcp=tcp)
-        seen = len(driver.handler.seen)
+        offered = len(driver.handler.seen)
         client.sendall(framed(b"slice it"))
-        driver.until(lambda seen=seen: len(driver.handler.seen) > seen)
-        if asked:
+        driver.until(lambda offered=offered: len(driver.handler.seen) > offered)
+        if reads:
             return client
-        gone = len(driver.gone)
+        closed = len(driver.closed_ids)
         client.close()
-        driver.until(lambda gone=gone: len(driver.gone) > gone)
+        driver.until(lambda closed=closed: len(driver.closed_ids) > closed)
         evict(file)
     raise AssertionError(f"none of {TRIES} cold slices went to the reader")
 
@@ -292,7 +292,7 @@ def test_residency_is_exact(cold_file):
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def is_cold(position, length):
-        """Of a file of which the first page is cached and the third. As with `ask_cold`, one try may say nothing."""
+        """Of a file of which the first page is cached and the third. As with `request_cold_slice`, one try may say nothing."""
         for _ in range(TRIES):
             evict(file)
             os.pread(fd, 4096, 0)
@@ -314,10 +314,10 @@ def test_residency_is_exact(cold_file):
 
 def test_a_cold_slice_is_read_off_the_loop_and_other_connections_are_served(cold_file):
     file, content = cold_file
-    asked = []
-    driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
+    reads = []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: reads.append(job))
     driver.handler.part = FileSlice(file, 100, 3 << 20)
-    client = ask_cold(driver, asked, file)
+    client = request_cold_slice(driver, reads, file)
     other, _ = driver.connect()
     other.sendall(framed(b"question"))
     driver.settle()
@@ -326,8 +326,8 @@ def test_a_cold_slice_is_read_off_the_loop_and_other_connections_are_served(cold
     expected = b"head" + content[100 : 100 + (3 << 20)]
 
     def read_cold():
-        while asked:
-            owner, fd, position, length, callback = asked.pop()
+        while reads:
+            owner, fd, position, length, callback = reads.pop()
             assert owner is file
             assert fd == file.fileno()
             assert 0 < length <= 1 << 20
@@ -340,11 +340,11 @@ def test_a_cold_slice_is_read_off_the_loop_and_other_connections_are_served(cold
 
 def test_a_failed_cold_read_closes_the_connection(cold_file, caplog):
     file, _ = cold_file
-    asked = []
-    driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
+    reads = []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: reads.append(job))
     driver.handler.part = FileSlice(file, 0, 1 << 20)
-    client = ask_cold(driver, asked, file, tcp=False)
-    asked[0][4](OSError(5, "Input/output error"))
+    client = request_cold_slice(driver, reads, file, tcp=False)
+    reads[0][4](OSError(5, "Input/output error"))
     assert client.recv(4) == b"head"
     assert client.recv(4) == b""
     assert driver.loop.closes["file"] == 1
@@ -354,15 +354,15 @@ def test_a_failed_cold_read_closes_the_connection(cold_file, caplog):
 
 def test_a_connection_may_close_during_its_cold_read(cold_file):
     file, _ = cold_file
-    asked = []
-    driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
+    reads = []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: reads.append(job))
     driver.handler.part = FileSlice(file, 0, 1 << 20)
-    client = ask_cold(driver, asked, file)
-    gone = len(driver.gone)
+    client = request_cold_slice(driver, reads, file)
+    closed = len(driver.closed_ids)
     reset(client)
-    driver.until(lambda: len(driver.gone) > gone)
-    asked[0][4](None)
-    assert driver.loop.closes["reset"] == len(driver.gone)
+    driver.until(lambda: len(driver.closed_ids) > closed)
+    reads[0][4](None)
+    assert driver.loop.closes["reset"] == len(driver.closed_ids)
     driver.close()
 
 
@@ -383,8 +383,8 @@ def test_in_an_event_loop_with_a_cold_reader(cold_file):
     async def serve():
         loop = asyncio.get_running_loop()
         cold_reader = ColdReader(loop, threads=1)
-        gone = asyncio.Event()
-        data_loop = DataLoop(handler, cold_reader=cold_reader, on_closed=lambda connection_id: gone.set())
+        closed = asyncio.Event()
+        data_loop = DataLoop(handler, cold_reader=cold_reader, on_closed=lambda connection_id: closed.set())
         handler.loop = data_loop
         loop.add_reader(data_loop.fileno(), data_loop.on_events)
         results = []
@@ -392,7 +392,7 @@ def test_in_an_event_loop_with_a_cold_reader(cold_file):
         client.start()
         accepted, _ = listener.accept()
         data_loop.add(accepted.detach(), 1, 0, "the client")
-        await asyncio.wait_for(gone.wait(), 120)
+        await asyncio.wait_for(closed.wait(), 120)
         client.join()
         loop.remove_reader(data_loop.fileno())
         cold_reader.close()

@@ -91,10 +91,10 @@ def test_any_mixture_of_requests_is_answered_in_order(seed, tmp_path):
         stream = b"".join(map(framed, frames))
         expected = b"".join(expected_answer(frame, content) for frame in frames)
         client.setblocking(False)
-        got = bytearray()
+        received = bytearray()
         sent = 0
         half_closed = False
-        while len(got) < len(expected):
+        while len(received) < len(expected):
             try:
                 if sent < len(stream):
                     sent += client.send(stream[sent : sent + rng.randrange(1, 20_000)])
@@ -108,14 +108,14 @@ def test_any_mixture_of_requests_is_answered_in_order(seed, tmp_path):
             try:
                 part = client.recv(rng.randrange(1, 200_000))
                 assert part, "closed too early"
-                got += part
+                received += part
             except BlockingIOError:
                 driver.turn(0.001)
         if not half_closed:
             client.shutdown(1)
         assert handler.executed == list(range(300))
-        assert got == expected
-        driver.until(lambda: driver.gone)
+        assert received == expected
+        driver.until(lambda: driver.closed_ids)
         assert driver.loop.closes["eof"] == 1
         assert driver.loop.pool.lent_bytes == 0
         assert connection.queued_bytes == 0

@@ -33,71 +33,71 @@ class WaitingHandler(EchoHandler):
 
 
 @pytest.fixture
-def waiting():
+def driver():
     driver = Driver(WaitingHandler())
     yield driver
     driver.close()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_responses_leave_in_the_order_of_their_requests(waiting, seed):
+def test_responses_leave_in_the_order_of_their_requests(driver, seed):
     rng = random.Random(seed)
-    client, connection = waiting.connect()
+    client, connection = driver.connect()
     frames = [(b"wait %06d" if rng.random() < 0.5 else b"now  %06d") % i for i in range(90)]
     stream = b"".join(map(framed, frames))
     at = 0
-    got = b""
-    while at < len(stream) or waiting.handler.pending:
+    received = b""
+    while at < len(stream) or driver.handler.pending:
         if at < len(stream):
             step = rng.randrange(1, 400)
             client.sendall(stream[at : at + step])
             at += step
-            waiting.settle()
-        rng.shuffle(waiting.handler.pending)
+            driver.settle()
+        rng.shuffle(driver.handler.pending)
         for _ in range(rng.randrange(4)):
-            if waiting.handler.pending:
-                pending = waiting.handler.pending.pop()
+            if driver.handler.pending:
+                pending = driver.handler.pending.pop()
                 half = framed(pending.context)
                 pending.complete([half[:6], memoryview(half)[6:], bytearray()])
-        waiting.loop.flush_dirty()
-        waiting.settle()
-    got = waiting.receive(client, len(stream))
-    assert got == stream
+        driver.loop.flush_dirty()
+        driver.settle()
+    received = driver.receive(client, len(stream))
+    assert received == stream
     assert connection.pending_count == connection.queued_bytes == 0
 
 
-def test_nothing_overtakes_a_pending_response(waiting):
-    client, connection = waiting.connect()
+def test_nothing_overtakes_a_pending_response(driver):
+    client, connection = driver.connect()
     client.sendall(framed(b"first one") + framed(b"wait here") + framed(b"behind it"))
-    waiting.settle()
+    driver.settle()
     assert client.recv(100) == framed(b"first one")
     assert connection.pending_count == 1
     assert connection.queued_bytes == 13
-    waiting.handler.pending[0].complete([b"done"])
-    waiting.loop.flush_dirty()
+    driver.handler.pending[0].complete([b"done"])
+    driver.loop.flush_dirty()
     assert client.recv(100) == b"done" + framed(b"behind it")
 
 
-def test_an_empty_response_sends_nothing_and_frees_its_place(waiting):
-    client, _ = waiting.connect()
+def test_an_empty_response_sends_nothing_and_frees_its_place(driver):
+    client, _ = driver.connect()
     client.sendall(framed(b"wait acks=0") + framed(b"behind it"))
-    waiting.settle()
-    waiting.handler.pending[0].complete()
-    waiting.loop.flush_dirty()
+    driver.settle()
+    driver.handler.pending[0].complete()
+    driver.loop.flush_dirty()
     assert client.recv(100) == framed(b"behind it")
 
 
-def test_a_response_is_completed_once(waiting):
-    client, _ = waiting.connect()
+def test_a_response_is_completed_once(driver):
+    client, _ = driver.connect()
     client.sendall(framed(b"wait once"))
-    waiting.settle()
-    pending = waiting.handler.pending[0]
+    driver.settle()
+    pending = driver.handler.pending[0]
     with pytest.raises(TypeError):
         pending.complete([b"good", "not bytes"])
     pending.complete([b"answer"])
     with pytest.raises(RuntimeError):
         pending.complete([b"again"])
-    waiting.loop.flush_dirty()
+    driver.loop.flush_dirty()
     assert client.recv(100) == b"answer"
 
 
@@ -136,20 +136,20 @@ def test_one_connection_may_complete_another_ones_response():
     driver.close()
 
 
-def test_a_closed_connection_cancels_its_pending_responses(waiting):
-    client, connection = waiting.connect()
+def test_a_closed_connection_cancels_its_pending_responses(driver):
+    client, connection = driver.connect()
     client.sendall(framed(b"wait one.") + framed(b"wait two."))
-    waiting.settle()
-    waiting.loop.close(connection, "the test says so")
-    one, two = waiting.handler.pending
-    assert one.cancelled
-    assert two.cancelled
-    one.complete([b"dropped"])
-    waiting.loop.flush_dirty()
+    driver.settle()
+    driver.loop.close(connection, "the test says so")
+    first, second = driver.handler.pending
+    assert first.cancelled
+    assert second.cancelled
+    first.complete([b"dropped"])
+    driver.loop.flush_dirty()
     assert client.recv(10) == b""
     assert connection.fd == -1
     assert connection.reserve().cancelled
-    assert waiting.gone == waiting.handler.closed == [1]
+    assert driver.closed_ids == driver.handler.closed == [1]
 
 
 @pytest.mark.parametrize("tcp", [False, True])
@@ -158,11 +158,11 @@ def test_a_slow_reader_gets_every_byte(tcp):
     client, connection = driver.connect(tcp=tcp, send_buffer=2048, receive_buffer=2048)
     rng = random.Random(1)
     stream = b"".join(framed(rng.randbytes(rng.randrange(8, 30_000))) for _ in range(100))
-    got = bytearray()
+    received = bytearray()
     client.setblocking(False)
     sent = 0
     most = 0
-    while len(got) < len(stream):
+    while len(received) < len(stream):
         if sent < len(stream):
             try:
                 sent += client.send(stream[sent : sent + 5000])
@@ -171,10 +171,10 @@ def test_a_slow_reader_gets_every_byte(tcp):
         driver.settle()
         most = max(most, connection.queued_bytes)
         try:
-            got += client.recv(rng.randrange(1, 9000))
+            received += client.recv(rng.randrange(1, 9000))
         except BlockingIOError:
             driver.turn(0.01)
-    assert got == stream
+    assert received == stream
     assert most > 2048
     assert connection.queued_bytes == 0
     driver.close()
@@ -202,21 +202,21 @@ def test_a_reader_that_never_reads_is_not_read_any_more():
     driver.close()
 
 
-def test_a_limit_of_pending_responses_stops_the_reading(waiting):
-    waiting.loop.max_pending = 10
-    client, connection = waiting.connect()
+def test_a_limit_of_pending_responses_stops_the_reading(driver):
+    driver.loop.max_pending = 10
+    client, connection = driver.connect()
     frames = [b"wait %04d" % i for i in range(25)]
     client.sendall(b"".join(map(framed, frames)))
-    waiting.settle()
+    driver.settle()
     assert connection.pending_count == 10
     assert connection.muted
     for done in range(25):
-        pending = waiting.handler.pending[done]
+        pending = driver.handler.pending[done]
         pending.complete([pending.context])
-        waiting.loop.flush_dirty()
-        waiting.settle()
+        driver.loop.flush_dirty()
+        driver.settle()
         assert connection.pending_count <= 10
-    assert waiting.receive(client, 9 * 25) == b"".join(frames)
+    assert driver.receive(client, 9 * 25) == b"".join(frames)
     assert not connection.muted
 
 
@@ -343,7 +343,7 @@ def test_a_file_that_ends_early_closes_the_connection(segment, caplog):
     client, _ = driver.connect(tcp=True)
     driver.handler.plan = [b"head", FileSlice(file, len(content) - 100_000, 100_001), b"tail"]
     client.sendall(framed(b"fetch it"))
-    driver.until(lambda: driver.gone)
+    driver.until(lambda: driver.closed_ids)
     assert driver.receive_all(client) == b"head" + content[-100_000:]
     assert driver.loop.closes["file"] == 1
     assert "a file ended before the length announced" in caplog.text
@@ -360,11 +360,11 @@ def test_a_file_shortened_while_it_is_sent_closes_the_connection(tmp_path):
         client.sendall(framed(b"fetch it"))
         driver.settle()
         os.truncate(path, 1 << 20)
-        got = 0
+        received = 0
         while part := client.recv(1 << 16):
-            got += len(part)
+            received += len(part)
             driver.settle()
-    assert (1 << 20) <= got < (8 << 20)
+    assert (1 << 20) <= received < (8 << 20)
     assert driver.loop.closes["file"] == 1
     driver.close()
 
@@ -375,7 +375,7 @@ def test_a_small_slice_past_the_end_closes_the_connection(segment):
     client, _ = driver.connect()
     driver.handler.plan = [FileSlice(file, len(content) - 5, 10)]
     client.sendall(framed(b"fetch it"))
-    driver.until(lambda: driver.gone)
+    driver.until(lambda: driver.closed_ids)
     assert driver.loop.closes["file"] == 1
     driver.close()
 

@@ -81,31 +81,33 @@ def test_late_requests_of_disconnected_clients_are_not_served_and_the_others_kee
 
     async def test(bench):
         still(bench)
-        there, gone, half, leaving = (bench.connect() for _ in range(4))
-        await bench.send(there, frame(COMMIT, 1, client=b"there 1"))
-        await bench.send(gone, frame(COMMIT, 2, client=b"gone") + frame(COMMIT, 3, client=b"gone"))
+        connected, disconnected, half, leaving = (bench.connect() for _ in range(4))
+        await bench.send(connected, frame(COMMIT, 1, client=b"connected 1"))
+        await bench.send(
+            disconnected, frame(COMMIT, 2, client=b"disconnected") + frame(COMMIT, 3, client=b"disconnected")
+        )
         await bench.send(half, frame(COMMIT, 4, client=b"half"))
         await bench.send(leaving, frame(LEAVE, 5, LEAVING, client=b"leaving"))
         await sent(bench, 5)
-        gone.close()
+        disconnected.close()
         half.shutdown(1)
         leaving.close()
-        await bench.send(there, frame(COMMIT, 6, client=b"there 2"))
+        await bench.send(connected, frame(COMMIT, 6, client=b"connected 2"))
         await sent(bench, 6)
         await stand_still()
         goes_on(bench)
-        await bench.send(there, frame(COMMIT, 7, client=b"there 3"))
+        await bench.send(connected, frame(COMMIT, 7, client=b"connected 3"))
         await bench.until_arrived(4)
-        assert clients(bench) == ["there 1", "leaving", "there 2", "there 3"]
+        assert clients(bench) == ["connected 1", "leaving", "connected 2", "connected 3"]
         assert await bench.receive(half) == b"", "it is closed without a response"
         for request in bench.arrived:
             request.answer(b"x")
-        assert [await bench.receive(there) for _ in range(3)] == [b"x"] * 3
+        assert [await bench.receive(connected) for _ in range(3)] == [b"x"] * 3
         assert (bench.client.waiting, bench.server.in_flight, bench.server.bytes_in_flight) == (0, 0, 0)
 
     run(test)
     assert "2 request(s) of" in caplog.text
-    assert "(client id gone) were not executed: they had waited for over 1 s" in caplog.text
+    assert "(client id disconnected) were not executed: they had waited for over 1 s" in caplog.text
 
 
 def test_a_late_request_of_a_connected_client_is_served(run):
@@ -128,15 +130,15 @@ def test_requests_that_arrive_while_the_coordinator_is_suspended_are_late(run):
     async def test(bench):
         bench.server.tick()
         await stand_still()
-        gone, there = bench.connect(), bench.connect()
+        disconnected, connected = bench.connect(), bench.connect()
         still(bench)
-        await bench.send(gone, frame(COMMIT, 1, client=b"gone"))
-        await bench.send(there, frame(COMMIT, 2, client=b"there"))
+        await bench.send(disconnected, frame(COMMIT, 1, client=b"disconnected"))
+        await bench.send(connected, frame(COMMIT, 2, client=b"connected"))
         await sent(bench, 2)
-        gone.close()
+        disconnected.close()
         goes_on(bench)
         await bench.until_arrived(1)
-        assert clients(bench) == ["there"]
+        assert clients(bench) == ["connected"]
         bench.server.tick()
 
     run(test)
@@ -165,19 +167,19 @@ def test_a_request_that_waited_in_the_workers_queue_for_a_coordinator_is_late_as
     async def main():
         bench = Bench(tmp_path, topics)
         try:
-            gone, there = bench.connect(), bench.connect()
-            await bench.send(gone, frame(COMMIT, 1, client=b"gone"))
-            await bench.send(there, frame(COMMIT, 2, client=b"there"))
+            disconnected, connected = bench.connect(), bench.connect()
+            await bench.send(disconnected, frame(COMMIT, 1, client=b"disconnected"))
+            await bench.send(connected, frame(COMMIT, 2, client=b"connected"))
             while bench.client.queued < 2:
                 await asyncio.sleep(0)
-            gone.shutdown(1)
+            disconnected.shutdown(1)
             await stand_still()
             await bench.serve()
             (request,) = await bench.until_arrived(1)
-            assert request.context.client_id == "there"
-            assert await bench.receive(gone) == b""
+            assert request.context.client_id == "connected"
+            assert await bench.receive(disconnected) == b""
             request.answer(b"x")
-            assert await bench.receive(there) == b"x"
+            assert await bench.receive(connected) == b"x"
         finally:
             await bench.close()
 
@@ -199,16 +201,16 @@ def test_a_closed_connection_cancels_the_tasks_of_requests_that_are_awaited(tmp_
         bench.server = ForwardServer(handler)
         await bench.server.start(bench.listener.dup())
         try:
-            gone, there = bench.connect(), bench.connect()
-            await bench.send(there, frame(HEARTBEAT, 1, client=b"there"))
-            await bench.receive(there)
+            disconnected, connected = bench.connect(), bench.connect()
+            await bench.send(connected, frame(HEARTBEAT, 1, client=b"connected"))
+            await bench.receive(connected)
             api, body = (LEAVE, LEAVING) if unawaited else (COMMIT, b"")
-            gone.send(frame(api, 2, body, client=b"gone"))
+            disconnected.send(frame(api, 2, body, client=b"disconnected"))
             bench._turn()  # it is forwarded, and the end of its connection is noticed in the same read of the stream
             bench.loop.close(bench.loop.connections[1])
-            await bench.send(there, frame(HEARTBEAT, 3, client=b"there"))
-            await bench.receive(there)
-            assert done == (["there", "gone", "there"] if unawaited else ["there", "there"])
+            await bench.send(connected, frame(HEARTBEAT, 3, client=b"connected"))
+            await bench.receive(connected)
+            assert done == (["connected", "disconnected", "connected"] if unawaited else ["connected", "connected"])
         finally:
             await bench.close()
 

@@ -11,7 +11,7 @@ LASTING = {
     "Connection.data_loop",  # set by DataLoop.add; the loop outlives its connections
     "Pending.connection",  # set once, by Connection.attach
     "DelayedProduce.delays",  # set once, by own_items
-    "DelayedFetch.purgatory",  # these four are set once, by Fetching.new_fetch
+    "DelayedFetch.purgatory",  # these four are set once, by FetchHandler.new_fetch
     "DelayedFetch.plan",
     "DelayedFetch.responses",
     "DelayedFetch.conversion",
@@ -42,8 +42,8 @@ def test_a_call_on_a_field_and_one_with_a_field_are_found(tmp_path):
     package.mkdir()
     (package / "probe.pxd").write_text(declarations)
     (package / "probe.pyx").write_text(code)
-    found = list(Sources(tmp_path, set()).findings())
-    assert [(one.field, one.text) for one in found] == [
+    findings = list(Sources(tmp_path, set()).findings())
+    assert [(finding.field, finding.text) for finding in findings] == [
         ("Held.other", "self.other.act(own)"),
         ("Held.other", "own.act(self.other)"),
     ]
@@ -60,4 +60,6 @@ def test_a_field_that_lasts_is_never_cleared():
     sources = list(NATIVE.glob("*/*.pyx"))
     assert sources
     for path in sources:
-        assert not [line for line in path.read_text().split("\n") if any(one in line for one in cleared)], path.name
+        assert not [line for line in path.read_text().split("\n") if any(clearing in line for clearing in cleared)], (
+            path.name
+        )

@@ -109,7 +109,7 @@ def test_a_reused_slot_leaves_no_segment_open(tmp_path: Path) -> None:
         slot_probe.append(slot, [batch(2)])
         assert fetched("successor")  # before any sweep
         sweep_append_files()
-        worker.handler.fetching.sweep()
+        worker.handler.fetch_handler.sweep()
         assert unlinked(tmp_path) == []
     finally:
         worker.close()

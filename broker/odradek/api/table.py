@@ -58,8 +58,8 @@ MESSAGE_OVERHEAD_BYTES = 1 << 20
 
 # fmt: off
 APIS = (
-    ApiRow(0, "Produce", 0, 13, NATIVE, "odradek._ext.api.produce:Producing", "WRITE on topic"),
-    ApiRow(1, "Fetch", 0, 18, NATIVE, "odradek._ext.api.fetch:Fetching", "READ on topic"),
+    ApiRow(0, "Produce", 0, 13, NATIVE, "odradek._ext.api.produce:ProduceHandler", "WRITE on topic"),
+    ApiRow(1, "Fetch", 0, 18, NATIVE, "odradek._ext.api.fetch:FetchHandler", "READ on topic"),
     ApiRow(2, "ListOffsets", 0, 11, WORKER, "odradek.api.list_offsets:handle", "DESCRIBE on topic",
         off_loop=True, per_partition=2),
     ApiRow(3, "Metadata", 0, 13, WORKER, "odradek.api.metadata:handle", "DESCRIBE on topic", per_partition=1),

@@ -19,7 +19,7 @@ QUICK_RETRIES = 3
 
 
 class DelayedAppends:
-    """Executes `DelayedProduce` requests; `offload` and `retry` are callables of `Producing`.
+    """Executes `DelayedProduce` requests; `offload` and `retry` are callables of `ProduceHandler`.
 
     :param purgatory: the worker's purgatory: appends complete requests that wait in it.
     :param settle: sends the responses that were completed.

@@ -22,9 +22,9 @@ from typing import Any
 
 import uvloop
 
-from odradek._ext.api.fetch import Fetching
+from odradek._ext.api.fetch import FetchHandler
 from odradek._ext.api.fetch_sessions import FetchSessions
-from odradek._ext.api.produce import Producing
+from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
@@ -88,7 +88,7 @@ class Worker:
         self.slices = LoopSlices(loop, self._settle)
         self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
         self.forward.serve(self.topics, self._take_over_metadata)
-        self.fetching = self._make_fetching()
+        self.fetch_handler = self._make_fetch_handler()
         self.handler = self._make_handler()
         self.data_loop = DataLoop(
             self.handler,
@@ -103,8 +103,8 @@ class Worker:
             loop,
             self.shm,
             self.data_loop,
-            self.handler.producing,
-            self.fetching,
+            self.handler.produce_handler,
+            self.fetch_handler,
             self.forward,
             config.integer("odradek.connections.kept.bytes") // context.count,
             self._take_over_settings,
@@ -112,7 +112,7 @@ class Worker:
         )
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
 
-    def _make_fetching(self) -> Fetching:
+    def _make_fetch_handler(self) -> FetchHandler:
         config, workers = self._config, self.context.count
         sessions = FetchSessions(
             self.context.ordinal,
@@ -120,7 +120,7 @@ class Worker:
             max_sessions=-(-config.integer("max.incremental.fetch.session.cache.slots") // workers),
             max_partitions=-(-config.integer("odradek.fetch.session.max.partitions") // workers),
         )
-        return Fetching(
+        return FetchHandler(
             self.topics,
             self.purgatory,
             self.context.log_dirs,
@@ -134,7 +134,7 @@ class Worker:
 
     def _make_handler(self) -> RequestHandler:
         config = self._config
-        producing = Producing(
+        produce_handler = ProduceHandler(
             self.topics,
             self.purgatory,
             self.delayed_appends.offload,
@@ -153,8 +153,8 @@ class Worker:
         )
         dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
         return RequestHandler(
-            producing,
-            self.fetching,
+            produce_handler,
+            self.fetch_handler,
             self.purgatory,
             dispatcher,
             self.forward,
@@ -346,7 +346,7 @@ class Worker:
         self.data_loop.close_all()
         self.forward.close()
         self.delayed_appends.close()
-        self.handler.producing.responses.flusher.close()
+        self.handler.produce_handler.responses.flusher.close()
         self.look_ups.close()
         self.conversions.close()
         self.cold_reader.close()

@@ -7,8 +7,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from odradek._ext.api.fetch import Fetching
-from odradek._ext.api.produce import Producing
+from odradek._ext.api.fetch import FetchHandler
+from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.net.late_senders import LateSenders
@@ -40,8 +40,8 @@ class WorkerUpkeep:
         loop: asyncio.AbstractEventLoop,
         shm: SharedMemory,
         data_loop: DataLoop,
-        producing: Producing,
-        fetching: Fetching,
+        produce_handler: ProduceHandler,
+        fetch_handler: FetchHandler,
         forward: ForwardClient,
         kept_bytes: int,
         take_over_settings: Callable[[], None],
@@ -50,13 +50,13 @@ class WorkerUpkeep:
         self._loop = loop
         self._shm = shm
         self._data_loop = data_loop
-        self._producing = producing
-        self._fetching = fetching
+        self._produce_handler = produce_handler
+        self._fetch_handler = fetch_handler
         self._forward = forward
         self._take_over_settings = take_over_settings
         self._report_closed = report_closed
         self._kept_memory = KeptMemory(data_loop, kept_bytes)
-        self._removed_files = RemovedFiles(fetching.sweep, sweep_append_files)
+        self._removed_files = RemovedFiles(fetch_handler.sweep, sweep_append_files)
         self._late_senders = LateSenders(data_loop)
         self._late = 0
         self._busy = BusyTime()
@@ -80,7 +80,7 @@ class WorkerUpkeep:
         self._ticks += 1
         self._take_over_settings()
         if self._ticks % SWEEP_EVERY_TICKS == 0:
-            self._fetching.sweep()
+            self._fetch_handler.sweep()
             sweep_append_files()
         self.release_removed_files()
         now_ms = int(self._loop.time() * 1000)
@@ -102,7 +102,7 @@ class WorkerUpkeep:
         """Log the producers that were refused for lack of memory, at most once a minute."""
         if self._ticks < self._next_refusal_tick:
             return
-        refusals = self._producing.responses.take_refusals()
+        refusals = self._produce_handler.responses.take_refusals()
         if refusals is None:
             return
         self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
