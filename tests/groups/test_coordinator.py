@@ -56,6 +56,34 @@ def test_a_group_with_a_pending_commit_is_not_deleted():
     assert committed(coordinator) == 5
 
 
+def test_the_second_of_two_deletions_does_not_delete_the_next_group_of_that_name():
+    coordinator = GroupsUnderTest()
+    coordinator.beat("a", 0)
+    coordinator.beat("a", -1)
+    assert commit(coordinator).answer is ErrorCode.NONE
+    log = coordinator.log
+    log.held = True
+    first, second = Once(), Once()
+    coordinator.groups.delete("g", first)
+    coordinator.groups.delete("g", second)
+    records, then = log.waiting.pop(0)
+    log.records += records
+    then(ErrorCode.NONE)
+    joined = Once()
+    coordinator.groups.members.beat(
+        "g", HeartbeatRequest("b", 0, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset()), joined
+    )
+    log.acknowledge()
+    assert first.answer is ErrorCode.NONE
+    assert second.answer is ErrorCode.GROUP_ID_NOT_FOUND
+    assert joined.answer.error is ErrorCode.NONE
+    after = GroupsUnderTest()
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, log.records)
+    after.groups.loaded(0)
+    assert list(after.group().protocol.members) == ["b"]
+
+
 def test_a_subscription_that_is_too_large_for_a_generation_is_refused():
     coordinator = GroupsUnderTest()
     most = coordinator.groups.shards.settings.max_member_bytes

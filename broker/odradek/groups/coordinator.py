@@ -203,7 +203,9 @@ class GroupCoordinator:
             return
 
         def emptied(error: ErrorCode) -> None:
-            if error is NONE and group.disposable:
+            if error is NONE and shard.groups.get(group_id) is not group:  # another deletion was faster
+                then(ErrorCode.GROUP_ID_NOT_FOUND)
+            elif error is NONE and group.disposable:
                 self._delete_group(shard, group, then)
             else:
                 then(error if error is not NONE else ErrorCode.NON_EMPTY_GROUP)
