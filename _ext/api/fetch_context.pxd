@@ -27,7 +27,8 @@ cdef inline int16_t storage_error(int16_t version) noexcept:
 
 
 cdef struct PartitionRequest:
-    # What the client requests. `set_request` writes it; FetchConversion advances `fetch_offset` over transaction markers.
+    # What the client requests. `set_request` writes it, FetchContext the serial number; FetchConversion advances `fetch_offset` over
+    # transaction markers.
     int64_t fetch_offset
     int64_t log_start_offset
     int32_t max_bytes
@@ -37,7 +38,7 @@ cdef struct PartitionRequest:
 
 
 cdef struct PartitionState:
-    # What FetchPlan found in the slot and the log. Offsets; -1 if there is an error.
+    # What FetchPlan found in the slot and the log. Offsets; -1 if there is an error. FetchConversion sets them, too, if it meets an error.
     uint64_t generation               # of the slot, as read before the plan examined it
     int64_t high_watermark
     int64_t last_stable_offset
@@ -124,7 +125,7 @@ cdef class FetchContext:
     cdef Py_ssize_t counted_size      # partitions of the session that FetchSessions counts
     cdef bint ended                   # the session is not in FetchSessions any more; its last request may still wait
     cdef uint32_t request             # serial number of the current request
-    cdef Py_ssize_t named_count             # without session: number of partitions read from the current request so far
+    cdef Py_ssize_t named_count       # without session: number of partitions read from the current request so far
     # Without session: (topic, partition) -> FetchPartition, of the current request and the previous one; None while the current
     # request names the partitions of the previous one in the same order.
     cdef dict known
@@ -142,7 +143,7 @@ cdef class FetchContext:
     cdef int warm_rounds              # how often such look-ups were passed to the reader for this request
     cdef int64_t until_ms             # deadline of the request (max wait)
     cdef int64_t planned_bytes
-    cdef int64_t ready_bytes          # sum over the partitions; see FetchPartition
+    cdef int64_t ready_bytes          # sum over the partitions; see PartitionState
     cdef bint planned_error           # a partition has an error
     # the plan, which may be made in slices
     cdef Py_ssize_t plan_at           # partitions before this index are planned
