@@ -9,10 +9,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 import odradek._ext.records.record_batch as records
 from odradek.storage import compression
+from odradek.storage.checksum import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 END_TXN_KEY = struct.Struct(">hh")

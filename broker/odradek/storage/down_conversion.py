@@ -12,12 +12,11 @@ import os
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 import odradek._ext.records.batch_to_messages as batch_to_messages
 import odradek._ext.records.message_sets as message_sets
 from odradek.storage import batch as batches
 from odradek.storage import compression, old_messages
+from odradek.storage.checksum import crc32c
 
 HEADER_BYTES = 61
 LENGTH_END = 17  # end of the magic byte: enough to know the size and the format of a batch or message

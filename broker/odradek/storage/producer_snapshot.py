@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from crc32c import crc32c
+from odradek.storage.checksum import crc32c
 
 VERSION = 1
 HEAD = struct.Struct(">hI")
