@@ -15,6 +15,7 @@ module is compiled once for all commands (``make build``, ``pip install``, ``mak
 that was compiled with other options.
 """
 
+import filecmp
 import hashlib
 import os
 import shutil
@@ -141,18 +142,14 @@ class BuildNativeModules(build_ext):
         self.copy_modules(PACKAGES)
 
     def copy_modules(self, directory: Path) -> None:
-        """Copy the compiled modules that differ (by size or time) to below `directory`.
+        """Copy the compiled modules that differ to below `directory`.
 
         Each replaces its predecessor as a new file: a process that has loaded the old module keeps it unchanged.
         """
         for extension in self.extensions:
             module = self.get_ext_filename(extension.name)
             source, target = COMPILED / "modules" / module, directory / module
-            made = source.stat()
-            if target.is_file() and (target.stat().st_size, target.stat().st_mtime_ns) == (
-                made.st_size,
-                made.st_mtime_ns,
-            ):
+            if target.is_file() and filecmp.cmp(source, target):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             new = target.with_name(f"{target.name}.new")

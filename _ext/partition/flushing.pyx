@@ -23,7 +23,7 @@ from odradek._ext.partition.leader_epochs cimport epoch_path
 from odradek._ext.partition.rolling cimport end_segment
 from odradek._ext.partition.segment_files cimport next_segment, segment_holding
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, name_of, topic_of
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
 from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport *
@@ -250,7 +250,7 @@ def flush(uint32_t index, bint whole=False, *, turn=None):
 
 cdef failure(uint32_t index, int result):
     cdef Slot* slot = slot_at(index)
-    return file_error(-result, f"{topic_of(slot)}-{slot.partition}")
+    return file_error(-result, name_of(slot))
 
 
 # -- many logs -----------------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ cdef end(uint32_t index):
     if not taken:
         raise busy(index)
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} time index")
+        raise file_error(-result, f"{name_of(slot)} time index")
     if slot.state != SLOT_ONLINE:
         raise OSError(EIO, "the log is offline", topic_of(slot))
     slot_upkeep.snapshot(index)

@@ -19,7 +19,7 @@ from odradek._ext.partition.producer_runs cimport count_event
 from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.producers cimport expire_producers, shrink_producers
 from odradek._ext.partition.slot_access cimport note_failure, recover_dead_owners, wait_slot
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.shm.arena cimport UnnamedRun, gather_unnamed, give_unnamed
 from odradek._ext.shm.atomics cimport load_acquire_32, store_release_64
@@ -82,7 +82,7 @@ def snapshot(uint32_t index):
     if not taken:
         raise busy(index)
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} producer snapshot")
+        raise file_error(-result, f"{name_of(slot)} producer snapshot")
     return changed
 
 
@@ -204,7 +204,7 @@ def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint
         raise SlotChanged("it has no directory any more")
     note_device(log_dir, result)
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} gap limit")
+        raise file_error(-result, f"{name_of(slot)} gap limit")
     fault(GAP_LIMIT_DURABLE)
 
 

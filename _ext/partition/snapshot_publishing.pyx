@@ -18,7 +18,7 @@ from posix.unistd cimport close
 from odradek._ext.partition.append_files cimport open_directory, read_directory
 from odradek._ext.partition.producer_snapshots cimport check_snapshot, snapshot_paths
 from odradek._ext.partition.slot_access cimport wait_slot
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, name_of
 from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport SNAPSHOT_RENAMED, SNAPSHOT_SYNCED, fault
 from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Slot, region, slot_at
@@ -292,7 +292,7 @@ cdef class Round:
     cdef note(self, Publishing* item):
         cdef Slot* slot = slot_at(item.index)
         if item.result != 0:
-            self.failed[item.index] = file_error(-item.result, f"{topic_of(slot)}-{slot.partition} producer snapshot")
+            self.failed[item.index] = file_error(-item.result, f"{name_of(slot)} producer snapshot")
 
 
 def publish(beat=None):

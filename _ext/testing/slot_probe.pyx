@@ -12,7 +12,7 @@ from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOu
 from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, entry_batches, entry_epoch
 from odradek._ext.partition.rolling cimport roll_now
 from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, ProducerCopies, busy, checked_slot, refused, topic_of
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, ProducerCopies, busy, checked_slot, name_of, refused
 from odradek._ext.records.record_batch cimport check_batch
 from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
@@ -62,7 +62,7 @@ def roll(uint32_t index):
     if not taken:
         raise busy(index)
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}")
+        raise file_error(-result, name_of(slot))
 
 
 def incarnation_of(uint32_t index):

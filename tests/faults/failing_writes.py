@@ -99,16 +99,16 @@ class Turn:
                 producer_epoch=0, base_sequence=self.sequences[producer],
             )  # fmt: skip
             sent.append((producer, count, data))
-        told: list[tuple[int, int, bool]] = []
+        results: list[tuple[int, int, bool]] = []
         for _ in range(3):  # as a producer does: the same again while the error is one to be retried
             try:
-                told = slot_probe.append(self.slot, [data for _, _, data in sent])
+                results = slot_probe.append(self.slot, [data for _, _, data in sent])
             except slots.SlotChanged:
                 assert self.calls.failed, "an error without a call that failed"
                 continue
-            if not any(error for error, _, _ in told):
+            if not any(error for error, _, _ in results):
                 break
-        for (producer, count, data), (error, base, _) in zip(sent, told, strict=False):
+        for (producer, count, data), (error, base, _) in zip(sent, results, strict=False):
             if not error:
                 self.acknowledged.append((base, data))
                 self.sequences[producer] += count

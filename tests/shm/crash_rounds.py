@@ -132,8 +132,8 @@ class CrashRound:
             if producer in TRANSACTIONS:
                 header["attributes"] = TRANSACTIONAL
             batches.append(build_batch(content, codec=self.rng.choice([0, 0, 1, 2, 3, 4]), **header))
-        told = slot_probe.append(self.slot, batches)
-        assert told == [self.model.append(data) for data in batches]
+        results = slot_probe.append(self.slot, batches)
+        assert results == [self.model.append(data) for data in batches]
         for data in batches:
             if read_batch(data)[0].producer_id >= 0:
                 self.last[read_batch(data)[0].producer_id] = data
@@ -443,8 +443,8 @@ class CrashRound:
                     if record.timestamp >= wanted
                 )
                 files_and_counts = log_fd, index_fd, index_entries, time_fd, time_entries
-                told = time_of(*files_and_counts, base, len(log), wanted, base, find_in_compressed)
-                assert told is not None and told[:2] == first
+                position = time_of(*files_and_counts, base, len(log), wanted, base, find_in_compressed)
+                assert position is not None and position[:2] == first
         finally:
             for descriptor in files:
                 os.close(descriptor)
