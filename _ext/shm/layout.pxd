@@ -25,7 +25,8 @@ cdef enum:
     ARENA_ORDERS = 29             # runs of producers have 2**0 to 2**28 units
     ARENA_UNIT_BYTES = 1024
     PRODUCER_OWNERS = 1 << 17
-    LANES = 24                    # threads that may hold a slot's mutex: those of `Lane`, one for each log directory, and four more
+    LANES = 72                    # threads of a process that may hold a slot's mutex: those of `Lane`, and 64 replica fetchers
+    BROKER_TEXT_BYTES = 952       # of the rack and the endpoints of a broker
 
 cpdef enum ProcessKind:
     SUPERVISOR = 0
@@ -65,6 +66,12 @@ cpdef enum Role:
     ROLE_NONE = 0
     ROLE_LEADER = 1
     ROLE_FOLLOWER = 2
+
+
+cpdef enum InSyncState:           # of the in-sync set of a partition that this broker leads [R 10]
+    IN_SYNC_COMMITTED = 0         # the set is the one that the controller knows
+    IN_SYNC_EXPANDING = 1         # a larger set is proposed to the controller
+    IN_SYNC_SHRINKING = 2         # a smaller set is proposed to the controller
 
 
 cpdef enum ProducerEvent:         # what happened to producers because of a lack of memory; counted in the header [R 2]
@@ -159,14 +166,27 @@ cdef struct Follower:
     int64_t broker_epoch
     int64_t log_end_offset
     int64_t log_start_offset
-    int64_t last_fetch_ms
-    int64_t caught_up_ms
+    int64_t last_fetch_ms         # monotonic; 0: it has not fetched in this leader epoch
+    int64_t caught_up_ms          # monotonic time at which it last had every record of the leader; 0: not in this leader epoch
+    int64_t leader_end_at_fetch   # log end offset of the leader at its last fetch
 
 
 cdef struct EpochStart:
     int32_t epoch
     int32_t spare
     int64_t start_offset
+
+
+cdef struct PartitionView:        # what the controller published about a partition: clients are answered from it [R 10]
+    uint32_t sequence             # odd during a change
+    uint32_t offline              # bit i: the replica replicas[i] is offline
+    int32_t leader_id             # -1: no leader; -2: the topic is being deleted
+    int32_t leader_epoch
+    int32_t partition_epoch
+    int32_t replica_count
+    int32_t in_sync_count
+    int32_t[MAX_IN_SYNC] replicas
+    int32_t[MAX_IN_SYNC] in_sync
 
 
 cdef struct RecentBatch:          # answers reads at the tail without a system call
@@ -211,6 +231,17 @@ cdef struct Slot:
     int32_t[MAX_IN_SYNC] in_sync
     int32_t[MAX_IN_SYNC] max_in_sync
     int32_t[MAX_IN_SYNC] replicas
+    uint32_t adding               # bit i: a reassignment adds replicas[i]
+    uint32_t removing             # bit i: a reassignment removes replicas[i]
+    int32_t controller_epoch      # of the controller that assigned the role
+    uint32_t recovering           # 1: the leader was elected uncleanly and has not reported its recovery (LeaderRecoveryState)
+    int64_t leader_epoch_start    # log end offset when this broker became the leader in `leader_epoch`; -1: it is not the leader
+    uint32_t in_sync_state        # InSyncState
+    uint32_t in_sync_wanted       # 1: a follower may join the in-sync set; the coordinator clears it before it looks
+    uint64_t in_sync_serial       # number of proposals; the response to an older proposal is ignored
+    int64_t in_sync_since_ms      # monotonic time of the proposal that is under way
+    int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
+    PartitionView view
     Follower[MAX_FOLLOWERS] followers
     EpochStart[EPOCHS_KEPT] epochs
     TopicSettings settings
@@ -244,6 +275,22 @@ cdef struct Slot:
     uint8_t[2] spare
     uint8_t[16] topic_id
     uint8_t[256] topic            # name of topic_bytes bytes, not terminated
+
+
+cdef struct BrokerEntry:          # another broker, or this one, as the controller published it [R 10]
+    int32_t broker_id
+    uint32_t alive                # 0: free
+    int64_t broker_epoch          # -1: not known
+    uint16_t rack_bytes           # 0: no rack
+    uint16_t endpoint_bytes
+    uint8_t[2] spare
+    uint16_t spare_bytes
+    uint8_t[BROKER_TEXT_BYTES] text   # rack, then "NAME://host:port,..." in UTF-8
+
+
+cdef struct BrokerTable:
+    uint64_t count
+    BrokerEntry[MAX_BROKERS] entries
 
 
 cdef struct LoadingDir:           # progress of opening the logs of one log directory; written by the loaders
@@ -300,7 +347,17 @@ cdef struct Header:
     uint64_t loading_begun       # every partition has its slot: loaders may take slots
     uint64_t loading_total
     LoadingDir[MAX_LOG_DIRS] loading
-    uint64_t controller_epoch
+    # cluster [R 10]
+    uint64_t clustered            # 1: the metadata store is ZooKeeper, and other brokers may exist
+    uint64_t controller_epoch     # the largest that a request of a controller had
+    int64_t controller_id         # -1: not known
+    int64_t broker_epoch          # of the registration of this broker; -1: not registered
+    int64_t lag_limit_ms          # replica.lag.time.max.ms
+    int64_t session_id            # of the metadata store, for the successor of a coordinator; 0: none
+    int64_t session_zxid          # the last transaction that the coordinator has seen
+    uint64_t session_password_bytes
+    uint8_t[64] session_password
+    BrokerTable[2] brokers        # brokers[brokers_version & 1] is valid
     uint8_t[64] cluster_id
     # offsets of the parts of the mapping
     uint64_t processes_at

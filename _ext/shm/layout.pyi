@@ -43,6 +43,11 @@ class Role(IntEnum):
     ROLE_LEADER = ...
     ROLE_FOLLOWER = ...
 
+class InSyncState(IntEnum):
+    IN_SYNC_COMMITTED = ...
+    IN_SYNC_EXPANDING = ...
+    IN_SYNC_SHRINKING = ...
+
 class ProducerEvent(IntEnum):
     EVICTED_FOR_CLIENT = ...
     EVICTED_SILENT = ...
@@ -132,11 +137,23 @@ class Follower(TypedDict):
     log_start_offset: int
     last_fetch_ms: int
     caught_up_ms: int
+    leader_end_at_fetch: int
 
 class EpochStart(TypedDict):
     epoch: int
     spare: int
     start_offset: int
+
+class PartitionView(TypedDict):
+    sequence: int
+    offline: int
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    replica_count: int
+    in_sync_count: int
+    replicas: list[int]
+    in_sync: list[int]
 
 class RecentBatch(TypedDict):
     base_offset: int
@@ -177,6 +194,17 @@ class Slot(TypedDict):
     in_sync: list[int]
     max_in_sync: list[int]
     replicas: list[int]
+    adding: int
+    removing: int
+    controller_epoch: int
+    recovering: int
+    leader_epoch_start: int
+    in_sync_state: int
+    in_sync_wanted: int
+    in_sync_serial: int
+    in_sync_since_ms: int
+    fetch_error: int
+    view: PartitionView
     followers: list[Follower]
     epochs: list[EpochStart]
     settings: TopicSettings
@@ -206,6 +234,20 @@ class Slot(TypedDict):
     spare: list[int]
     topic_id: list[int]
     topic: list[int]
+
+class BrokerEntry(TypedDict):
+    broker_id: int
+    alive: int
+    broker_epoch: int
+    rack_bytes: int
+    endpoint_bytes: int
+    spare: list[int]
+    spare_bytes: int
+    text: list[int]
+
+class BrokerTable(TypedDict):
+    count: int
+    entries: list[BrokerEntry]
 
 class LoadingDir(TypedDict):
     next_measured: int
@@ -259,7 +301,16 @@ class Header(TypedDict):
     loading_begun: int
     loading_total: int
     loading: list[LoadingDir]
+    clustered: int
     controller_epoch: int
+    controller_id: int
+    broker_epoch: int
+    lag_limit_ms: int
+    session_id: int
+    session_zxid: int
+    session_password_bytes: int
+    session_password: list[int]
+    brokers: list[BrokerTable]
     cluster_id: list[int]
     processes_at: int
     bitmaps_at: int
