@@ -38,8 +38,9 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import OffsetTree
+from odradek.api.not_controller import refusal
 from odradek.api.stepwise import Steps, Stepwise
-from odradek.api.table import BY_KEY, Where, handlers_of, limits_of
+from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.controller import Controller, NotController, Outcome
@@ -91,7 +92,9 @@ class ControllerService:
 
     def __init__(self, context: ProcessContext) -> None:
         self._context = context
-        self._handlers = handlers_of(Where.COORDINATOR)
+        self._clustered = in_cluster(context.config)
+        self._rows = served_rows(self._clustered)
+        self._handlers = handlers_of(Where.COORDINATOR, Where.CONTROLLER, clustered=self._clustered)
         self._limits = limits_of(context.config)
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
@@ -136,8 +139,8 @@ class ControllerService:
         assert self._view is not None
         try:
             header, body = decode_request_header(request.payload)
-            row = BY_KEY.get(header.request_api_key)
-            if row is None or row.where is not Where.COORDINATOR:
+            row = self._rows.get(header.request_api_key)
+            if row is None or row.where not in (Where.COORDINATOR, Where.CONTROLLER):
                 return ForwardReply(Status.UNSUPPORTED, 0)
             version = header.request_api_version
             if not row.min_version <= version <= row.max_version:
@@ -158,7 +161,10 @@ class ControllerService:
             view=self._view,
         )
         try:
-            response = self._handlers[row.key](message, call)
+            if row.where is Where.CONTROLLER and not self._view.is_controller():
+                response = refusal(row.key, version, message)
+            else:
+                response = self._handlers[row.key](message, call)
             if isinstance(response, Generator):
                 response = yield from response
         except StoreError as error:
