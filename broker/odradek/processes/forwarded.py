@@ -1,11 +1,11 @@
 """Decodes requests that workers forward to the coordinator. Pure functions; each thread of the coordinator uses them."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odradek._ext.net.arrivals import Arrival
-from odradek.api.table import BY_KEY, ApiRow, Where
+from odradek.api.table import ApiRow
 from odradek.net.forward_frames import ForwardReply, Status
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.registry import by_key
@@ -22,17 +22,17 @@ class Forwarded(NamedTuple):
 
 
 def decode_forwarded(
-    request: Arrival, where: Collection[Where], limits: Mapping[int, int], log: logging.Logger
+    request: Arrival, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
 ) -> Forwarded | ForwardReply:
-    """Decode a request for one of the places in `where`; or return the reply that refuses it, whose reason is logged.
+    """Decode a request; or return the reply that refuses it, whose reason is logged.
 
-    :param limits: see `limits_of`.
+    :param rows: the APIs that the caller executes, by key. :param limits: see `limits_of`.
     """
     try:
         header, body = decode_request_header(request.payload)
-        row = BY_KEY.get(header.request_api_key)
+        row = rows.get(header.request_api_key)
         version = header.request_api_version
-        if row is None or row.where not in where or not row.min_version <= version <= row.max_version:
+        if row is None or not row.min_version <= version <= row.max_version:
             return ForwardReply(Status.UNSUPPORTED, 0)
         message, _ = decode(by_key(row.key).request, version, request.payload, body, limits[row.key])
     except ProtocolError as error:

@@ -17,7 +17,8 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.storage.log_dirs import note_error
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.dispatch import frame_response
-from odradek.api.table import Where, handlers_of, limits_of
+from odradek.api.not_controller import refusal
+from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.controller import Controller, Outcome
@@ -41,7 +42,7 @@ log = logging.getLogger("odradek.controller")
 SWEEP_RETRY_S = 60.0
 TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
-OF_STORE = frozenset({Where.COORDINATOR})
+OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
 
 
 def session_of(boot_id: int) -> Session:
@@ -54,7 +55,9 @@ class StoreService:
 
     def __init__(self, context: ProcessContext) -> None:
         self._context = context
-        self._handlers = handlers_of(Where.COORDINATOR)
+        clustered = in_cluster(context.config)
+        self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
+        self._handlers = handlers_of(*OF_STORE, clustered=clustered)
         self._limits = limits_of(context.config)
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
@@ -97,7 +100,7 @@ class StoreService:
         if request.kind == Kind.AUTO_CREATE:
             return (yield from self._auto_create(request.payload))
         assert self._view is not None
-        decoded = decode_forwarded(request, OF_STORE, self._limits, log)
+        decoded = decode_forwarded(request, self._rows, self._limits, log)
         if isinstance(decoded, ForwardReply):
             return decoded
         row = decoded.row
@@ -110,7 +113,10 @@ class StoreService:
             view=self._view,
         )
         try:
-            response = self._handlers[row.key](decoded.message, call)
+            if row.where is Where.CONTROLLER and not self._view.is_controller():
+                response = refusal(row.key, decoded.version, decoded.message)
+            else:
+                response = self._handlers[row.key](decoded.message, call)
             if isinstance(response, Generator):
                 response = yield from response
         except StoreError as error:
