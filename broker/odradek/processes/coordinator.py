@@ -38,7 +38,9 @@ from odradek.metadata.store import StoreError
 from odradek.net.forward_frames import ForwardReply, Kind
 from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
+from odradek.processes.cluster_service import ClusterService
 from odradek.processes.context import ProcessContext
+from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService
@@ -59,10 +61,12 @@ class Coordinator:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "store", enter_lane, (Lane.LANE_SECOND,))
-        self._store_service = StoreService(context)
-        self._groups = GroupService(
-            context.config, context.shm, context.log_dirs, self._offset_tree(), self._store_service.topic_names
-        )
+        self._cluster = ClusterService(context, self._thread) if context.config.clustered else None
+        membership = EmbeddedMembership(context) if self._cluster is None else self._cluster.membership
+        self._store_service = StoreService(context, membership)
+        # In a cluster, the slots are complete only after the controller's first request, so no topic counts as deleted.
+        stored = self._store_service.topic_names if self._cluster is None else lambda: None
+        self._groups = GroupService(context.config, context.shm, context.log_dirs, self._offset_tree(), stored)
         self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
@@ -72,28 +76,53 @@ class Coordinator:
         self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
         self._followed_version = -1  # the metadata version that the groups have followed
+        self._joining: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM. Raises the exceptions of `StoreService.open`."""
         self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
-        await self._in_store_thread(self._store_service.open)
         assert self._context.forward_listener is not None
+        if self._cluster is None:
+            await self._in_store_thread(self._store_service.open)
+        else:
+            await self._cluster.start()
         self._groups.start()  # before the first request, so that it sees the topics before a request creates one
         await self._server.start(self._context.forward_listener)
         self._tick()
+        if self._cluster is not None:
+            await self._join(self._cluster)
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._groups.import_handlers()
         await self._in_store_thread(self._store_service.import_handlers)
         await self._stopped.wait()
+        if self._joining is not None and not self._joining.cancel():
+            self._joining.result()
         self._shm.set_state(ProcessState.STOPPING)
         self._groups.close()
         if self._ticker is not None:
             self._ticker.cancel()
         await self._server.stop(STOP_LIMIT_S)
         await self._in_store_thread(self._store_service.close)
+        if self._cluster is not None:
+            await self._cluster.close()
         self._thread.shutdown()
+
+    async def _join(self, cluster: ClusterService) -> None:
+        """Join the cluster. The broker serves only after its first registration. The successor of a coordinator that died
+        serves at once, even if ZooKeeper does not answer, because produce and fetch requests do not need it."""
+
+        def ended(joining: "asyncio.Task[None]") -> None:
+            if not joining.cancelled() and joining.exception() is not None:
+                self._stopped.set()  # `run` raises the exception
+
+        self._joining = self._loop.create_task(cluster.join(self._store_service.open))
+        self._joining.add_done_callback(ended)
+        if not cluster.is_registered:
+            stopped = self._loop.create_task(self._stopped.wait())
+            await asyncio.wait((self._joining, stopped), return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
 
     async def _in_store_thread(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
@@ -137,6 +166,8 @@ class Coordinator:
             return await self._groups.report()
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
+        if self._cluster is not None and self._cluster.replicas.serves(request):
+            return await self._cluster.execute(request)
         errors: list[UncountedErrors | None] = []
         reply: ForwardReply = await self._in_steps(self._store_service.execute(request, errors.append))
         for uncounted in errors:
@@ -152,7 +183,7 @@ class Coordinator:
             slot_upkeep.recover_dead()
         version, changed_slots = self._shm.metadata_version, self._shm.take_ready()
         # Not before `open`: groups that are loaded earlier would keep the offsets of deleted topics.
-        if self._store_service.is_open:
+        if self._cluster is not None or self._store_service.is_open:
             if process_died or version != self._followed_version:
                 self._followed_version = version
                 self._groups.follow()
@@ -179,6 +210,9 @@ class Coordinator:
         if self._tick_due:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
+        if self._cluster is not None:
+            self._cluster.upkeep()
+            return
         if self._opening is None or self._opening.done():
             self._opening = self._loop.run_in_executor(self._thread, self._store_service.open_waiting_logs)
             self._opening.add_done_callback(_report_opening)

@@ -5,37 +5,26 @@ that workers forward. Requests with many steps take turns, one step at a time. E
 thread.
 """
 
-import errno
 import logging
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Generator
-from pathlib import Path
+from typing import Protocol
 
 from odradek._ext.net.arrivals import Arrival
-from odradek._ext.storage.log_dirs import note_error
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.dispatch import frame_response
 from odradek.api.not_controller import refusal
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
-from odradek.clock import now_ms
-from odradek.controller.broker_settings import BrokerSettings
-from odradek.controller.controller import Controller, Outcome
-from odradek.controller.partitions import LocalPartitions
-from odradek.controller.producer_ids import ProducerIds
-from odradek.metadata import group_offsets, sqlite
-from odradek.metadata.cluster import ensure_cluster_id, register_broker
+from odradek.controller.controller import Outcome
+from odradek.metadata import group_offsets
 from odradek.metadata.group_offsets import Place
 from odradek.metadata.offset_sweep import OffsetSweep
-from odradek.metadata.sqlite import SqliteStore
-from odradek.metadata.store import Session, StoreError
-from odradek.metadata.znodes import BrokerRegistration
+from odradek.metadata.store import Store, StoreError
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_names, encode_auto_created
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
-from odradek.shm.partition_table import PartitionTable
 
 log = logging.getLogger("odradek.controller")
 
@@ -45,47 +34,52 @@ TOPICS_PER_STEP = 50
 OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
 
 
-def session_of(boot_id: int) -> Session:
-    """The session of a broker from its start to its end; all coordinators of this start use it."""
-    return Session(boot_id or 1, boot_id.to_bytes(8, "big"))
+class Membership(Protocol):
+    """How this broker is a member of its cluster; used in the store thread."""
+
+    @property
+    def store(self) -> Store | None:
+        """The metadata store; None before `open`, and after a failure of `open` that left nothing to close."""
+        ...
+
+    def open(self) -> CoordinatorView:
+        """Open the store and join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
+        ...
+
+    def sweep(self) -> OffsetSweep | None:
+        """The sweep of the offsets of deleted topics; None if this broker does not delete topics from the store."""
+        ...
+
+    def open_waiting(self) -> None:
+        """Open the logs that waited for disk space and have it now. Raises StoreError."""
+        ...
+
+    def note_error(self, error: StoreError) -> None:
+        """Report a failure of the store."""
+        ...
 
 
 class StoreService:
     """See the module."""
 
-    def __init__(self, context: ProcessContext) -> None:
+    def __init__(self, context: ProcessContext, membership: Membership) -> None:
         self._context = context
+        self._membership = membership
         clustered = in_cluster(context.config)
         self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
         self._handlers = handlers_of(*OF_STORE, clustered=clustered)
         self._limits = limits_of(context.config)
-        self._store: SqliteStore | None = None
+        self._store: Store | None = None
         self._view: CoordinatorView | None = None
         self._sweep: OffsetSweep | None = None
         self._swept = 0  # the number of deleted topics when the last pass of the sweep was requested
         self._sweep_after = 0.0
 
     def open(self) -> None:
-        """Join the cluster and become controller.
-
-        Raises StoreError, WrongCluster, BrokerIdTaken, NotController.
-        """
-        config, shm = self._context.config, self._context.shm
-        store = self._store = SqliteStore(Path(self._context.log_dirs[0]) / sqlite.FILE_NAME, keeps_room=True)
-        store.begin_session(session_of(shm.boot_id))
-        store.expire_other_sessions()
-        ensure_cluster_id(store, shm.cluster_id or None)
-        rack = config["broker.rack"]
-        registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
-        register_broker(store, config.node_id, registration)
-        table = PartitionTable(shm, self._context.log_dirs)
-        partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
-        controller = Controller(store, partitions, config, config.node_id)
-        settings = BrokerSettings(store, controller, config, self._context.running, shm)
-        settings.load()
-        controller.become_controller()
-        self._sweep = OffsetSweep(store)
-        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
+        """Join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
+        self._view = self._membership.open()
+        self._store = self._view.store
+        self._sweep = self._membership.sweep()
 
     def execute(
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
@@ -120,23 +114,11 @@ class StoreService:
             if isinstance(response, Generator):
                 response = yield from response
         except StoreError as error:
-            self._note_store_error(error)
+            self._membership.note_error(error)
             raise
         report_errors((yield from uncounted_errors(row.key, response)))
         payload = frame_response(row, decoded.version, decoded.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
-
-    def _note_store_error(self, error: StoreError) -> None:
-        """Report a failure of the store's file as a failure of the log directory that contains it."""
-        cause = error.__cause__
-        if isinstance(cause, OSError):
-            note_error(0, cause.errno or errno.EIO)
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
-        if code == sqlite3.SQLITE_FULL:
-            note_error(0, errno.ENOSPC)
-        elif code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
-            note_error(0, errno.EIO)
-        log.error("the metadata store failed: %s", error)
 
     def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:
         assert self._view is not None
@@ -152,7 +134,7 @@ class StoreService:
             try:
                 outcomes += self._view.controller.auto_create(names[first : first + TOPICS_PER_STEP])
             except StoreError as error:
-                self._note_store_error(error)
+                self._membership.note_error(error)
                 raise
         payload = encode_auto_created([(outcome.name, int(outcome.code), outcome.message) for outcome in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
@@ -212,7 +194,7 @@ class StoreService:
     def open_waiting_logs(self) -> None:
         """Open the logs that could not be opened completely for lack of disk space, if the disk has space now."""
         if self._view is not None:
-            self._view.controller.open_waiting()
+            self._membership.open_waiting()
 
     def sweep_offsets(self) -> None:
         """Do one step of deleting the offsets of deleted topics from the metadata tree."""
@@ -225,16 +207,17 @@ class StoreService:
         try:
             self._sweep.step()
         except StoreError as error:
-            self._note_store_error(error)
+            self._membership.note_error(error)
         else:
             self._sweep_after = 0.0
 
     def close(self) -> None:
         """Leave the cluster: end the broker's session, and with it its registration."""
-        if self._store is None:
+        store = self._membership.store
+        if store is None:
             return
         try:
-            self._store.end_session()
-            self._store.close()
+            store.end_session()
+            store.close()
         except StoreError as error:
             log.warning("cannot end the broker's session in the metadata store: %s; the next start ends it", error)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.remote_slots as remote_slots
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slot_loading as slot_loading
@@ -112,6 +113,34 @@ class PartitionTable:
         )
         self._in_use().put(topic, partition, slot)
         return slot
+
+    # -- slots in a cluster ---------------------------------------------------------------------------------------
+
+    def create_remote(self, topic: str, topic_id: bytes, partition: int, internal: bool = False) -> int:
+        """Give a slot to a partition that has no log here. Returns the slot. Raises ValueError if no slot is free."""
+        slot = remote_slots.allocate_remote(topic, topic_id, partition, internal=internal)
+        self._in_use().put(topic, partition, slot)
+        return slot
+
+    def begin_local(self, slot: int, log_dir: int, settings: Mapping[str, int]) -> None:
+        """Set a REMOTE slot LOADING, because this broker gets a log of the partition.
+
+        :param log_dir: the number of the log directory that has, or gets, the partition's directory.
+        """
+        remote_slots.begin_local(slot, log_dir, settings)
+
+    def retire(self, slot: int) -> None:
+        """Delete the log of a partition: rename its directory, which the cleaner removes later. The slot is REMOTE afterwards.
+        Raises OSError."""
+        state = slot_facts.describe(slot)
+        marked = file_names.marked_directory_name(state.topic, state.partition, "delete")
+        remote_slots.go_remote(slot, state.incarnation, os.fsencode(marked))
+
+    def drop_remote(self, slot: int) -> None:
+        """Free the slot of a partition without a log here, because the partition was deleted."""
+        topic, partition, *_ = slots.log_of(slot)
+        remote_slots.drop_remote(slot)
+        self._in_use().put(topic, partition, -1)
 
     def _in_use(self) -> SlotsInUse:
         """All partitions in the table, announced or not. This process keeps the mapping up to date, as the table's only
