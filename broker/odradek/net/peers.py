@@ -46,6 +46,8 @@ class UnsupportedRequest(PeerError):
 
 Callback = Callable[[Any], None]
 """Called once, on the loop, with the decoded response or a PeerError."""
+Build = Callable[[int], Any]
+"""Makes the message of a request in a version."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class _Request:
     """:ivar version: None: the newest version that both brokers know. :ivar repeat: see `Peer.send`."""
 
     api: ApiSchema
-    message: Any
+    message: Any | Build
     then: Callback
     version: int | None
     repeat: bool
@@ -98,10 +100,11 @@ class Peer:
         self._closed = False
 
     def send(
-        self, api: ApiSchema, message: Any, then: Callback, *, version: int | None = None, repeat: bool = False
+        self, api: ApiSchema, message: Any | Build, then: Callback, *, version: int | None = None, repeat: bool = False
     ) -> None:
         """Queue a request.
 
+        :param message: the request, or a function that makes it when it is sent, and again when it is repeated.
         :param then: see `Callback`; not called inside this call.
         :param version: of the request; None: the newest version that both sides know, by ApiVersions.
         :param repeat: send the request again after a lost connection or a timeout, until there is a response or `close` is
@@ -218,7 +221,8 @@ class Peer:
                 return
         request.sent_version = version
         self._current = request
-        self._write(request.api, request.message, version)
+        message = request.message(version) if callable(request.message) else request.message
+        self._write(request.api, message, version)
 
     def _write(self, api: ApiSchema, message: Any, version: int) -> None:
         assert self._stream is not None
