@@ -52,6 +52,11 @@ cpdef enum SlotState:
     SLOT_DELETED = 4              # reusable when every living worker has confirmed a newer metadata version [R 8.2]
     SLOT_REMOTE = 5               # leader and replicas are other brokers: only metadata
 
+cpdef enum LeaveState:            # of a broker that is to stop: whether it has moved its leaderships to other brokers
+    LEAVE_NONE = 0
+    LEAVE_REQUESTED = 1           # by the supervisor
+    LEAVE_DONE = 2                # by the coordinator, also if it did not succeed
+
 cpdef enum DiskState:             # of the file system under a log directory
     DISK_ROOMY = 0
     DISK_LOW = 1                  # below the soft limit: retention is accelerated
@@ -315,6 +320,7 @@ cdef struct Header:
     uint64_t metadata_version     # [R 8]
     uint64_t[CHANGE_RING] changes  # slot + 1 of the change that made version v, at v % CHANGE_RING
     uint64_t brokers_version
+    uint64_t leaving              # LeaveState
     uint64_t stopping
     uint64_t[3] fault             # armed fault point, countdown, signal (debug build)
     int32_t broker_id

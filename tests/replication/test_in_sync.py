@@ -36,7 +36,7 @@ class Slot:
     lagging: set[int] = field(default_factory=set)
     proposed: list[int] | None = None
     serial: int = 0
-    view: View = View(SELF, 5, 0, [1, 2, 3])
+    view: View = field(default_factory=lambda: View(SELF, 5, 0, [1, 2, 3]))
     led: bool = True
 
     @property

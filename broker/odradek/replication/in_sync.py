@@ -231,9 +231,10 @@ class InSyncKeeper:
 
     def _request(self, items: Sequence[_Pending], version: int) -> Any:
         """AlterPartition in a version. Called when the request is sent, in the loop's thread: it changes nothing."""
-        message, topics = alter_partition, {}
+        message = alter_partition
+        topics: dict[bytes | str, Any] = {}
         for item in items:
-            key: Any = item.topic_id if version >= FIRST_BY_ID else item.topic
+            key = item.topic_id if version >= FIRST_BY_ID else item.topic
             topic = topics.get(key)
             if topic is None:
                 topic = message.Request.TopicData(partitions=[])
@@ -268,7 +269,7 @@ class InSyncKeeper:
             self._again(sent, str(outcome))
             return
         if outcome.error_code:
-            self._again(sent, f"error {ErrorCode(outcome.error_code).name}")
+            self._again(sent, _text(outcome.error_code))
             return
         self._reported = None
         answers = {}
@@ -313,7 +314,7 @@ class InSyncKeeper:
             item.stuck = True
             self._adopt([item.slot])
         else:
-            self._again([item], f"error {_text(code)}")
+            self._again([item], _text(code))
 
     def _commit(self, item: _Pending, in_sync: Sequence[int], partition_epoch: int) -> None:
         self._forget(item.slot)
@@ -354,6 +355,6 @@ class InSyncKeeper:
 def _text(code: int) -> str:
     """The name of an error code."""
     try:
-        return ErrorCode(code).name
+        return ErrorCode(code).name  # type: ignore[call-arg]
     except ValueError:
         return f"error {code}"
