@@ -42,7 +42,7 @@ WAIT_FOR_CONTROLLER = frozenset(
 
 
 class Proposal(NamedTuple):
-    """A change of the in-sync replicas that a slot's state suggests; see `Verbs`. ``before``: the committed in-sync replicas."""
+    """A change of the in-sync replicas that a slot suggests; see `Verbs`. ``before``: the committed in-sync replicas."""
 
     incarnation: int
     leader_epoch: int
