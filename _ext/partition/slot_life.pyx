@@ -25,12 +25,14 @@ from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
+    COORDINATOR,
     EPOCH_KEPT,
     EPOCH_STORED,
     EPOCH_UNSTORED,
     MAX_FOLLOWERS,
     MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
+    REPLICATOR,
     ROLE_LEADER,
     ROLE_NONE,
     SERVING,
@@ -39,6 +41,7 @@ from odradek._ext.shm.layout cimport (
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
+    SLOT_REMOTE,
     STARTING,
     WORKER,
     Commit,
@@ -66,14 +69,19 @@ cdef enum:                        # in addition to -errno
 # -- assignment --------------------------------------------------------------------------------------------------------
 
 
+cdef bint keeps_slots(uint32_t kind) noexcept nogil:
+    """Whether processes of this kind keep indexes of slots from one turn of their loop to the next, and confirm versions."""
+    return kind == WORKER or kind == COORDINATOR or kind == REPLICATOR
+
+
 cdef uint64_t oldest_confirmed() noexcept nogil:
-    """The newest metadata version that every living worker has confirmed."""
+    """The newest metadata version that every living process has confirmed that keeps indexes of slots."""
     cdef uint64_t oldest = region().header.metadata_version
     cdef int i
     cdef Process* p
     for i in range(region().header.process_count):
         p = &region().processes[i]
-        if (p.state == STARTING or p.state == SERVING) and p.kind == WORKER and p.confirmed_version < oldest:
+        if (p.state == STARTING or p.state == SERVING) and keeps_slots(p.kind) and p.confirmed_version < oldest:
             oldest = p.confirmed_version
     return oldest
 
@@ -86,6 +94,8 @@ cdef void clear(Slot* slot) noexcept nogil:
     memset(slot.topic_id, 0, 16)
     slot.first_unstable_offset = -1
     slot.role = ROLE_NONE
+    slot.role_epoch = -1
+    slot.leader_epoch_start = -1
     for i in range(MAX_FOLLOWERS):
         slot.followers[i].broker_id = -1
     memset(slot.recent, 0xFF, sizeof(slot.recent))
@@ -140,6 +150,48 @@ cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
     return known
 
 
+cdef int64_t free_slot() noexcept nogil:
+    """The index of a slot that can be given to a partition; -1 if all are in use."""
+    cdef uint64_t index, used = region().header.slots_used, confirmed
+    cdef Slot* slot
+    if used < region().header.max_slots:
+        return <int64_t>used
+    confirmed = oldest_confirmed()
+    for index in range(used):
+        slot = slot_at(<uint32_t>index)
+        if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
+            return <int64_t>index
+    return -1
+
+
+cdef uint32_t take_free_slot(bytes name, bytes topic_id) except? 0xFFFFFFFF:
+    """Find a free slot, and prepare its mutex. :raises ValueError: a wrong name or id, or no free slot."""
+    cdef int64_t index
+    if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
+        raise ValueError(f"topic {name.decode()!r}: a name must have at most {MAX_TOPIC_BYTES} bytes, an id 16 bytes")
+    index = free_slot()
+    if index < 0:
+        raise ValueError(f"all {region().header.max_slots} partition slots are in use: increase odradek.max.partitions")
+    initialise_mutex(slot_at(<uint32_t>index))
+    return <uint32_t>index
+
+
+cdef void identify(Slot* slot, const char* name, uint16_t name_length, const char* topic_id, int partition, bint internal) noexcept nogil:
+    """Clear the slot and write the identity of its new partition. The caller holds the slot's mutex."""
+    clear(slot)
+    memcpy(slot.topic, name, name_length)
+    slot.topic_bytes = name_length
+    memcpy(slot.topic_id, topic_id, 16)
+    slot.partition = partition
+    slot.internal = internal
+
+
+cdef void count_used(uint32_t index) noexcept nogil:
+    """Raise the number of slots ever used, after the slot is complete."""
+    if index >= region().header.slots_used:
+        store_release_64(&region().header.slots_used, index + 1)
+
+
 def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
              int partition_epoch, settings, bint internal=False, bint epoch_unstored=False):
     """Assign a free slot, in state LOADING, to a partition and return the slot's index. Only the one writer of the table calls
@@ -152,43 +204,22 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
     cdef const char* name_bytes = name
     cdef const char* id_bytes = topic_id
     cdef uint16_t name_length = <uint16_t>min(len(name), 0xFFFF)
-    cdef uint32_t index = 0, used = <uint32_t>region().header.slots_used
-    cdef Slot* slot = NULL
-    cdef uint64_t confirmed = oldest_confirmed()
+    cdef uint32_t index
+    cdef Slot* slot
     cdef Leadership leadership
     cdef TopicSettings new_settings
-    cdef bint has_slot = False, taken
-    if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
-        raise ValueError(f"topic {topic!r}: a name must have at most {MAX_TOPIC_BYTES} bytes, an id 16 bytes")
+    cdef bint taken
     take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
     memset(&new_settings, 0, sizeof(new_settings))
     new_settings = changed_settings(new_settings, settings)
-    if log_dir < 0 or log_dir >= region().header.log_dir_count:
-        raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
-    if used < region().header.max_slots:
-        index = used
-        has_slot = True
-    else:
-        while index < used and not has_slot:
-            slot = slot_at(index)
-            if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
-                has_slot = True
-            else:
-                index += 1
-    if not has_slot:
-        raise ValueError(f"all {region().header.max_slots} partition slots are in use: increase odradek.max.partitions")
+    check_log_dir(log_dir)
+    index = take_free_slot(name, topic_id)
     slot = slot_at(index)
-    initialise_mutex(slot)
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            clear(slot)
-            memcpy(slot.topic, name_bytes, name_length)
-            slot.topic_bytes = name_length
-            memcpy(slot.topic_id, id_bytes, 16)
-            slot.partition = partition
+            identify(slot, name_bytes, name_length, id_bytes, partition, internal)
             slot.log_dir = <uint8_t>log_dir
-            slot.internal = internal
             slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
             put_leadership(slot, &leadership)
             slot.settings = new_settings
@@ -197,9 +228,89 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
             unlock(index, slot)
     if not taken:
         raise busy(index)
-    if index >= used:
-        store_release_64(&region().header.slots_used, index + 1)
+    count_used(index)
     return index
+
+
+cdef int check_log_dir(int log_dir) except -1:
+    if log_dir < 0 or log_dir >= region().header.log_dir_count:
+        raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
+    return 0
+
+
+# -- partitions of other brokers ---------------------------------------------------------------------------------------
+
+def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=False):
+    """Assign a free slot, in state REMOTE, to a partition without a replica in this broker, and return the slot's index. Publish its
+    view before it is announced. Only the one writer of the table calls this.
+
+    :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, or no free slot.
+    """
+    cdef bytes name = topic.encode()
+    cdef const char* name_bytes = name
+    cdef const char* id_bytes = topic_id
+    cdef uint16_t name_length = <uint16_t>min(len(name), 0xFFFF)
+    cdef uint32_t index = take_free_slot(name, topic_id)
+    cdef Slot* slot = slot_at(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            identify(slot, name_bytes, name_length, id_bytes, partition, internal)
+            slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
+            store_release_32(&slot.incarnation, slot.incarnation + 1)
+            store_release_32(&slot.state, SLOT_REMOTE)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    count_used(index)
+    return index
+
+
+def begin_local(uint32_t index, int log_dir, settings):
+    """Make a REMOTE slot LOADING, because this broker got a replica of its partition. Its view stays. Only the one writer of the table
+    calls this; announce the slot afterwards, because its incarnation changes.
+
+    :raises SlotChanged: the slot is not REMOTE.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef TopicSettings new_settings
+    cdef bint taken, remote = False
+    check_log_dir(log_dir)
+    memset(&new_settings, 0, sizeof(new_settings))
+    new_settings = changed_settings(new_settings, settings)
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            remote = slot.state == SLOT_REMOTE
+            if remote:
+                slot.log_dir = <uint8_t>log_dir
+                slot.settings = new_settings
+                slot.begun_epoch = EPOCH_KEPT
+                store_release_32(&slot.incarnation, slot.incarnation + 1)
+                store_release_32(&slot.state, SLOT_LOADING)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if not remote:
+        raise SlotChanged(f"{name_of(slot)} is not a partition of other brokers only")
+
+
+def drop_remote(uint32_t index):
+    """Make a REMOTE slot DELETED, because its partition does not exist any more. Does nothing to other slots. Only the one writer of
+    the table calls this; announce the slot afterwards."""
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.state == SLOT_REMOTE:
+                store_release_32(&slot.state, SLOT_DELETED)
+                slot.created_version = region().header.metadata_version + 1
+                wake_everyone(index, slot)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 cdef bint follow_flushed(Slot* slot) noexcept nogil:

@@ -183,7 +183,6 @@ cdef struct EpochStart:
 
 
 cdef struct PartitionView:        # what the controller published about a partition: clients are answered from it [R 10]
-    uint32_t sequence             # odd during a change
     uint32_t offline              # bit i: the replica replicas[i] is offline
     int32_t leader_id             # -1: no leader; -2: the topic is being deleted
     int32_t leader_epoch
@@ -246,7 +245,11 @@ cdef struct Slot:
     uint64_t in_sync_serial       # number of proposals; the response to an older proposal is ignored
     int64_t in_sync_since_ms      # monotonic time of the proposal that is under way
     int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
-    PartitionView view
+    int32_t role_epoch            # leader epoch of the role; -1: the controller has assigned no role since the start, or the last
+                                  # assignment was not completed
+    int32_t spare_role
+    uint64_t view_sequence        # low bit: which view is valid
+    PartitionView[2] views        # only in a cluster
     Follower[MAX_FOLLOWERS] followers
     EpochStart[EPOCHS_KEPT] epochs
     TopicSettings settings
