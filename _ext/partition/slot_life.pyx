@@ -11,15 +11,14 @@ import os
 from odradek._ext.partition.slots import SlotChanged
 
 from libc.errno cimport ENOENT, errno
-from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
-from odradek._ext.partition.high_watermark cimport follow_device
-from odradek._ext.partition.leader_epochs cimport note_epoch
+from odradek._ext.partition.high_watermark cimport move_high_watermark
 from odradek._ext.partition.producers cimport forget_producers
 from odradek._ext.partition.removed_files cimport note_removed_files
-from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
+from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
@@ -33,7 +32,6 @@ from odradek._ext.shm.layout cimport (
     MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
     REPLICATOR,
-    ROLE_LEADER,
     ROLE_NONE,
     SERVING,
     SLOT_DELETED,
@@ -44,26 +42,19 @@ from odradek._ext.shm.layout cimport (
     SLOT_REMOTE,
     STARTING,
     WORKER,
-    Commit,
     Header,
     Process,
     Slot,
     TopicSettings,
-    read_commit,
+    monotonic_ms,
     region,
     slot_at,
     state_now,
 )
 from odradek._ext.shm.locks cimport initialise_mutex, unlock
 from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
-from odradek._ext.storage.file_calls cimport file_error, file_rename
-from odradek._ext.storage.log_dirs cimport is_full, note_device
-
-
-cdef enum:                        # in addition to -errno
-    WRONG_SLOT = 1
-    OLDER_EPOCH = 2
-    TRUNCATED = 3
+from odradek._ext.storage.file_calls cimport file_rename
+from odradek._ext.storage.log_dirs cimport note_device
 
 
 # -- assignment --------------------------------------------------------------------------------------------------------
@@ -313,12 +304,6 @@ def drop_remote(uint32_t index):
         raise busy(index)
 
 
-cdef bint follow_flushed(Slot* slot) noexcept nogil:
-    """Raise a lone leader's high watermark after a change of role or settings, because there may be no flush that would raise
-    it."""
-    return follow_device(slot, slot.flushed_offset, -1, -1)
-
-
 def configure(uint32_t index, settings):
     """Apply a topic's new configuration to a slot; every process uses it from its next append on. Only the one writer of the
     table calls this, so that no other change comes between reading and storing the settings."""
@@ -330,7 +315,7 @@ def configure(uint32_t index, settings):
         if taken:
             slot.settings = new_settings
             if slot.state == SLOT_ONLINE:
-                moved = follow_flushed(slot)
+                moved = move_high_watermark(slot, monotonic_ms())
             unlock(index, slot)
         if moved:
             wake_after(index, slot, False, True)
@@ -339,67 +324,6 @@ def configure(uint32_t index, settings):
 
 
 # -- role and state ---------------------------------------------------------------------------------------------------
-
-def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
-             in_sync):
-    """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the current
-    one. No caller yet: replication.
-
-    :raises SlotChanged: another incarnation, or a leader or partition epoch older than the slot's.
-    :raises OSError: the leader-epoch checkpoint could not be written; the slot is then OFFLINE, or LOADING if only disk space
-    was missing.
-    """
-    cdef Slot* slot = checked_slot(index)
-    cdef Leadership leadership
-    cdef uint32_t new_role = role
-    cdef int result = 0
-    cdef bint taken
-    take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
-    with nogil:
-        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
-        if taken:
-            result = change_role(index, slot, incarnation, new_role, &leadership)
-            unlock(index, slot)
-    if not taken:
-        raise busy(index)
-    if result == WRONG_SLOT:
-        raise SlotChanged(f"{name_of(slot)} is not online, or its slot was given to another partition")
-    if result == TRUNCATED:
-        raise SlotChanged(f"{name_of(slot)} was truncated, and its recovery point is not written yet")
-    if result == OLDER_EPOCH:
-        raise SlotChanged(f"{name_of(slot)} has a newer epoch than leader epoch {leader_epoch}, partition epoch {partition_epoch}")
-    if result != 0:
-        raise file_error(-result, f"{name_of(slot)}/leader-epoch-checkpoint")
-
-
-cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t role, const Leadership* leadership) noexcept nogil:
-    """The caller holds the slot's mutex. Returns 0, WRONG_SLOT, TRUNCATED, OLDER_EPOCH, or -errno."""
-    cdef Commit commit
-    cdef int result = 0, i
-    if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
-        return WRONG_SLOT
-    read_commit(slot, &commit)
-    if slot.recovery_point > commit.log_end_offset:
-        return TRUNCATED
-    if leadership.leader_epoch < slot.leader_epoch or leadership.partition_epoch < slot.partition_epoch:
-        return OLDER_EPOCH
-    put_leadership(slot, leadership)
-    slot.role = role
-    for i in range(MAX_FOLLOWERS):
-        slot.followers[i].broker_id = -1
-    if role == ROLE_LEADER:
-        result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
-        if result == 0:
-            follow_flushed(slot)
-    if is_full(result):
-        load_again(slot)
-    elif result != 0:
-        store_release_32(&slot.state, SLOT_OFFLINE)
-    if result != 0:
-        note_failure(slot, result)
-    wake_everyone(index, slot)
-    return result
-
 
 def set_offline(uint32_t index):
     """Set the slot OFFLINE because its log cannot be used: requests fail with KAFKA_STORAGE_ERROR from now on."""

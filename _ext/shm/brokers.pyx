@@ -4,7 +4,7 @@ One writer, the coordinator's replicas thread, fills the block of the table that
 version. Readers copy the current block and compare the version before and after, so they need no lock.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from typing import NamedTuple

@@ -150,7 +150,6 @@ class EpochStart(TypedDict):
     start_offset: int
 
 class PartitionView(TypedDict):
-    sequence: int
     offline: int
     leader_id: int
     leader_epoch: int
@@ -208,8 +207,14 @@ class Slot(TypedDict):
     in_sync_wanted: int
     in_sync_serial: int
     in_sync_since_ms: int
+    proposed: list[int]
+    proposed_count: int
+    spare_leadership: int
     fetch_error: int
-    view: PartitionView
+    role_epoch: int
+    spare_role: int
+    view_sequence: int
+    views: list[PartitionView]
     followers: list[Follower]
     epochs: list[EpochStart]
     settings: TopicSettings

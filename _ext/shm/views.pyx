@@ -15,8 +15,8 @@ from odradek._ext.shm.layout cimport MAX_IN_SYNC, PartitionView, Slot, region, s
 
 
 View = namedtuple("View", "leader_id leader_epoch partition_epoch replicas in_sync offline")
-View.__doc__ = """What the controller published about a partition: ids of brokers, and epochs. `leader_id`: -1 without a leader; `offline`: the
-replicas that are not alive, or whose log directory has failed."""
+View.__doc__ = """What the controller published about a partition: ids of brokers, and epochs. `leader_id`: -1 without a leader; `offline`:
+the replicas that are not alive, or whose log directory has failed."""
 
 
 cdef Slot* slot_of(uint32_t index) except NULL:

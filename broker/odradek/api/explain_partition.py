@@ -5,9 +5,9 @@ from typing import Any
 
 import odradek._ext.partition.slots as slots
 from odradek._ext.partition.role_facts import describe_role
-from odradek._ext.partition.views import view_of
 from odradek._ext.shm import brokers
 from odradek._ext.shm.layout import InSyncState, Role, SlotState
+from odradek._ext.shm.views import view_of
 from odradek.api.call import Call
 from odradek.api.stepwise import Steps
 from odradek.protocol.errors import ErrorCode
