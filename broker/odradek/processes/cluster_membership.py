@@ -19,10 +19,11 @@ from odradek.controller.cluster_member import ApplySettings, ClusterMember
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
-from odradek.metadata import open_store, znodes
+from odradek.metadata import znodes
 from odradek.metadata.cluster import ensure_cluster_id, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
+from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.processes.context import ProcessContext
 from odradek.shm.partition_table import PartitionTable
@@ -45,7 +46,7 @@ class ClusterMembership:
         self._apply_all = apply_all
         self._member: ClusterMember | None = None
         self._settings: BrokerSettings | None = None
-        self.store: Store | None = None
+        self.store: ZookeeperStore | None = None
 
     # -- joining --------------------------------------------------------------------------------------------------
 
@@ -56,7 +57,9 @@ class ClusterMembership:
         """
         config, shm = self._context.config, self._context.shm
         if self.store is None:
-            self.store = open_store(config)
+            store = open_zookeeper(config)
+            store.start_session()
+            self.store = store
         store = self.store
         cluster_id = ensure_cluster_id(store, shm.cluster_id or None)
         if not shm.cluster_id:

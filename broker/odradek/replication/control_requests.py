@@ -7,6 +7,7 @@ whether topic ids and leader epochs are present, and in how the endpoints of bro
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from odradek._ext.shm.brokers import Endpoint
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import leader_and_isr, stop_replica, update_metadata
 
@@ -51,15 +52,6 @@ class Published(NamedTuple):
     topic_id: bytes
     partition: int
     state: Any
-
-
-class Endpoint(NamedTuple):
-    """An address at which a broker serves one listener. ``protocol``: the name of its security protocol."""
-
-    name: str
-    host: str
-    port: int
-    protocol: str
 
 
 def assigned(request: Any, version: int) -> Iterator[Assigned]:
@@ -146,10 +138,10 @@ def endpoints_of(broker: Any, version: int) -> Sequence[Endpoint]:
     """The endpoints of a live broker in an UpdateMetadata request. Before version 3, a listener has the name of its security
     protocol."""
     if version < ENDPOINTS_BY_PROTOCOL:
-        return [Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port, "PLAINTEXT")]
+        return [Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port)]
     endpoints = []
     for endpoint in broker.endpoints:
         protocol = SECURITY_PROTOCOLS.get(endpoint.security_protocol, str(endpoint.security_protocol))
         name = endpoint.listener if version >= ENDPOINTS_BY_NAME else protocol
-        endpoints.append(Endpoint(name, endpoint.host, endpoint.port, protocol))
+        endpoints.append(Endpoint(name, endpoint.host, endpoint.port))
     return endpoints

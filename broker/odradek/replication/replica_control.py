@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import odradek._ext.partition.roles as roles
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
-import odradek._ext.partition.views as views
+import odradek._ext.shm.views as views
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.shm.layout import SlotState
@@ -277,7 +277,7 @@ class ReplicaControl:
         try:
             if state.leader == self._broker_id:
                 recovering = state.leader_recovery_state == RECOVERING
-                roles.become_leader(slot, incarnation, recovering=recovering, **assignment)
+                roles.become_leader(slot, incarnation, leader_id=self._broker_id, recovering=recovering, **assignment)
             else:
                 roles.become_follower(slot, incarnation, leader_id=state.leader, **assignment)
         except (OSError, SlotChanged, ValueError) as error:
@@ -389,7 +389,7 @@ class ReplicaControl:
 
     def _publish_brokers(self, request: Any, version: int) -> None:
         live = [
-            brokers.BrokerInfo(broker.id, -1, broker.rack, list(endpoints_of(broker, version)))
+            brokers.BrokerInfo(broker.id, NO_BROKER_EPOCH, broker.rack or None, tuple(endpoints_of(broker, version)))
             for broker in request.live_brokers
         ]
         live.sort(key=lambda broker: broker.id)

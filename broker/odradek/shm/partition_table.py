@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import odradek._ext.partition.flushing as flushing
-import odradek._ext.partition.remote_slots as remote_slots
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slot_loading as slot_loading
 import odradek._ext.partition.slots as slots
+import odradek._ext.shm.views as views
 from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import Topic, TopicDirectory
@@ -35,6 +35,10 @@ DROPPED = (
     "dropped the %d least recently used producers of %s: the state of all producers exceeds "
     "odradek.producer.state.max.bytes; a retry of one of these producers may be appended twice. Raise that key"
 )
+
+
+NOT_PUBLISHED = -2
+"""The leader in the view of a partition that clients do not see: not published yet, or being deleted."""
 
 
 class SlotsInUse:
@@ -118,7 +122,8 @@ class PartitionTable:
 
     def create_remote(self, topic: str, topic_id: bytes, partition: int, internal: bool = False) -> int:
         """Give a slot to a partition that has no log here. Returns the slot. Raises ValueError if no slot is free."""
-        slot = remote_slots.allocate_remote(topic, topic_id, partition, internal=internal)
+        slot = slot_life.allocate_remote(topic, topic_id, partition, internal=internal)
+        views.publish_view(slot, leader_id=NOT_PUBLISHED, leader_epoch=-1, partition_epoch=-1, replicas=(), in_sync=())
         self._in_use().put(topic, partition, slot)
         return slot
 
@@ -127,19 +132,19 @@ class PartitionTable:
 
         :param log_dir: the number of the log directory that has, or gets, the partition's directory.
         """
-        remote_slots.begin_local(slot, log_dir, settings)
+        slot_life.begin_local(slot, log_dir, settings)
 
     def retire(self, slot: int) -> None:
         """Delete the log of a partition: rename its directory, which the cleaner removes later. The slot is REMOTE afterwards.
         Raises OSError."""
         state = slot_facts.describe(slot)
         marked = file_names.marked_directory_name(state.topic, state.partition, "delete")
-        remote_slots.go_remote(slot, state.incarnation, os.fsencode(marked))
+        slot_life.go_remote(slot, state.incarnation, os.fsencode(marked))
 
     def drop_remote(self, slot: int) -> None:
         """Free the slot of a partition without a log here, because the partition was deleted."""
         topic, partition, *_ = slots.log_of(slot)
-        remote_slots.drop_remote(slot)
+        slot_life.drop_remote(slot)
         self._in_use().put(topic, partition, -1)
 
     def _in_use(self) -> SlotsInUse:
