@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from odradek._ext.net.connection import client_name
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.metadata.store import Store
@@ -13,7 +14,10 @@ from odradek.shm.partition_table import PartitionTable
 
 @dataclass
 class CoordinatorView:
-    """The objects that a coordinator owns; used only in its controller thread."""
+    """The objects that a coordinator owns; used only in its controller thread.
+
+    :param cluster: the controller of a cluster; None with the embedded store.
+    """
 
     config: BrokerConfig
     store: Store
@@ -21,6 +25,7 @@ class CoordinatorView:
     producer_ids: ProducerIds
     table: PartitionTable
     settings: BrokerSettings
+    cluster: ClusterAdmin | None = None
 
 
 @dataclass

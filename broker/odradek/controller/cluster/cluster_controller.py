@@ -27,6 +27,7 @@ from odradek.controller.cluster.election import Reign, is_own, run_for_controlle
 from odradek.controller.cluster.executor import Channels, ControllerMoved, Executor
 from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.cluster.requests import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from odradek.controller.controller import NotController
 from odradek.metadata import znodes
 from odradek.metadata.store import CHILDREN, Event, Store, StoreError
 from odradek.protocol.errors import ErrorCode
@@ -35,10 +36,6 @@ log = logging.getLogger("odradek.controller")
 
 Result = TypeVar("Result")
 NO_CONTROLLER = -1
-
-
-class NotController(Exception):
-    """This broker is not the controller, or has just lost that role; the request was not executed, or only in part."""
 
 
 @dataclass
@@ -162,9 +159,10 @@ class ClusterController:
         self._executor = executor
         self.context = ControllerContext(self._broker_id, reign.epoch, reign.epoch_version, self._listener_name)
         self.controller_id = self._broker_id
-        self._run(failover.begin(self.context, self._unclean(), self._settings().deletion_enabled))
+        self._run(failover.begin(self.context, self.unclean_elections(), self._settings().deletion_enabled))
 
-    def _unclean(self) -> UncleanElections:
+    def unclean_elections(self) -> UncleanElections:
+        """Which topics allow unclean elections now."""
         return UncleanElections(self._settings().unclean_elections)
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -224,7 +222,7 @@ class ClusterController:
     def _changed(self, event: Event) -> Steps[Any] | None:
         """The machine for a watch; None if the event needs none."""
         assert self.context is not None
-        context, unclean = self.context, self._unclean()
+        context, unclean = self.context, self.unclean_elections()
         deletion_enabled = self._settings().deletion_enabled
         machines: dict[str, Callable[[], Steps[Any]]] = {
             znodes.BROKER_IDS: partial(broker_events.brokers_changed, context, unclean),
@@ -249,6 +247,9 @@ class ClusterController:
         """The machine for the answer of a broker; None if it needs none."""
         assert self.context is not None
         context, outgoing, response = self.context, answered.outgoing, answered.response
+        if isinstance(response, Exception):
+            log.warning("broker %d gave no answer to the controller: %s", outgoing.broker_id, response)
+            return None
         broker = context.brokers.get(outgoing.broker_id)
         if broker is None or broker.epoch != outgoing.broker_epoch:
             return None  # an older incarnation answered
@@ -261,7 +262,7 @@ class ClusterController:
             if outgoing.api_key != STOP_REPLICA:
                 return None
         if outgoing.api_key == LEADER_AND_ISR:
-            return log_dirs.answered(context, broker.id, _codes_by_id(context, response), self._unclean())
+            return log_dirs.answered(context, broker.id, _codes_by_id(context, response), self.unclean_elections())
         return self._replicas_stopped(context, outgoing, response)
 
     def _replicas_stopped(self, context: ControllerContext, outgoing: Outgoing, response: Any) -> Steps[Any] | None:
@@ -291,7 +292,7 @@ class ClusterController:
     def unclean_elections_changed(self) -> None:
         """unclean.leader.election.enable of a topic or of all topics was changed: elect where there is no leader."""
         if self.context is not None:
-            self._run(broker_events.replicas_offline(self.context, (), self._unclean()))
+            self._run(broker_events.replicas_offline(self.context, (), self.unclean_elections()))
 
 
 def _codes_by_id(context: ControllerContext, response: Any) -> list[tuple[Partition, int]]:

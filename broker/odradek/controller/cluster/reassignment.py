@@ -242,14 +242,9 @@ def _topics(partitions: Iterable[Partition]) -> list[Topic]:
     return list(dict.fromkeys(partition.topic for partition in partitions))
 
 
-def in_progress(context: ControllerContext, wanted: Mapping[str, Sequence[int]] | None = None) -> list[Partition]:
-    """The reassignments in progress, by topic and partition. :param wanted: partitions by topic name; None for all."""
-    found = [
-        partition
-        for partition in context.reassigning
-        if wanted is None or partition.index in wanted.get(partition.topic.name, ())
-    ]
-    return sorted(found, key=lambda partition: (partition.topic.name, partition.index))
+def in_progress(context: ControllerContext) -> list[Partition]:
+    """The reassignments in progress, by topic and partition."""
+    return sorted(context.reassigning, key=lambda partition: (partition.topic.name, partition.index))
 
 
 # -- the node of old tools --------------------------------------------------------------------------------------------
