@@ -52,7 +52,9 @@ class JavaProcess:
             return client.connect_ex(("127.0.0.1", self.port)) == 0
 
     def log(self) -> str:
-        texts = [path.read_text(errors="replace") for path in (self.directory / "output.log", self.log_file) if path.exists()]
+        texts = [
+            path.read_text(errors="replace") for path in (self.directory / "output.log", self.log_file) if path.exists()
+        ]
         return "\n".join(texts)
 
     def stop(self, number: int = signal.SIGTERM) -> None:

@@ -124,7 +124,9 @@ def test_kafkas_console_tools_work_through_it(cluster: Cluster) -> None:
     read = tool("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", ours, "--topic", "console",
                 "--from-beginning", "--max-messages", "3")  # fmt: skip
     assert read.split() == ["a", "b", "c"]
-    described = tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", ours, "--describe", "--topic", "console")
+    described = tool(
+        "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", ours, "--describe", "--topic", "console"
+    )
     assert re.search(r"Partition: 0\s+Leader: 2\s+Replicas: 2\s+Isr: 2", described)
 
 

@@ -324,11 +324,12 @@ class ZookeeperTransaction:
                 raise _error_of(result, path)
         if any(isinstance(result, KazooException) for result in results):
             raise StoreUnavailable(f"{self._paths[0]}: ZooKeeper refused the transaction without a reason")
-        return [stat_of(result) if isinstance(result, ZnodeStat) else result if isinstance(result, str) else None for result in results]
+        return [
+            stat_of(result) if isinstance(result, ZnodeStat) else result if isinstance(result, str) else None
+            for result in results
+        ]
 
 
 def open_zookeeper(config: BrokerConfig, on_state: Callable[[str], None] | None = None) -> ZookeeperStore:
     """A store on the ZooKeeper of the configuration, without a session yet."""
-    return ZookeeperStore(
-        str(config["zookeeper.connect"]), config.integer("zookeeper.session.timeout.ms"), on_state
-    )
+    return ZookeeperStore(str(config["zookeeper.connect"]), config.integer("zookeeper.session.timeout.ms"), on_state)

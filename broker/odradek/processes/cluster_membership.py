@@ -22,9 +22,9 @@ from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import znodes
 from odradek.metadata.cluster import ensure_cluster_id, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
-from odradek.metadata.store import Store, StoreError, StoreUnavailable
-from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
+from odradek.metadata.store import StoreError, StoreUnavailable
 from odradek.metadata.znodes import BrokerRegistration
+from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.processes.context import ProcessContext
 from odradek.shm.partition_table import PartitionTable
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import odradek._ext.partition.roles as roles
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
-import odradek._ext.shm.views as views
 import odradek._ext.shm.brokers as brokers
+import odradek._ext.shm.views as views
 from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.shm.layout import SlotState
 from odradek.protocol.errors import ErrorCode
