@@ -97,7 +97,7 @@ def consume(servers: str, topic: str, count: int, partition: int = 0) -> list[in
 
 def brokers_of(servers: str) -> set[int]:
     with closing_admin(servers) as admin:
-        return {broker["node_id"] for broker in admin.describe_cluster()["brokers"]}
+        return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
 
 
 def test_both_brokers_show_both_brokers(cluster: Cluster) -> None:

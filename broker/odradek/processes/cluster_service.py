@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
+from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek.metadata.store import StoreError, StoreUnavailable
 from odradek.net.forward_frames import ForwardReply
@@ -154,6 +155,12 @@ class ClusterService:
             except StoreError as error:
                 log.error("cannot report the state of the log directories to the controller: %s; retrying", error)
                 await asyncio.sleep(RETRY_S)
+
+    def look_at_leaving(self) -> None:
+        """The supervisor may have requested that this broker leaves: let it stop."""
+        if self._context.shm.leave_state == LeaveState.LEAVE_REQUESTED:
+            self._context.shm.leave_state = LeaveState.LEAVE_DONE
+            self._context.shm.wake(0)
 
     async def close(self) -> None:
         """Wait for the request under way; those that wait are not executed."""

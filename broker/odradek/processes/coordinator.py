@@ -177,6 +177,8 @@ class Coordinator:
     def _on_wake(self) -> None:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
         self._shm.drain_event()
+        if self._cluster is not None:
+            self._cluster.look_at_leaving()
         self._removed_files.look()
         process_died = self._shm.take_full_look()
         if process_died:
