@@ -7,6 +7,7 @@ released here; in between nothing is allocated and no GIL is needed.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.commits cimport current
+from odradek._ext.partition.high_watermark cimport is_lone_leader, move_high_watermark
 from odradek._ext.partition.leader_epochs cimport new_epoch, note_epoch
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, set_outcome, write_and_commit
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry
@@ -270,7 +271,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         return APPEND_OK
     if new_epoch(slot, slot.leader_epoch):
         result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
-    alone = slot.in_sync_count <= 1
+    alone = is_lone_leader(slot)
     before = current(slot).high_watermark
     while result == 0 and i < count:
         n = gather(slot, items, count, &i, ready, wall_ms)
@@ -278,6 +279,8 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
             result = write_and_commit(index, slot, ready, n, alone)
         elif i < count:
             result = roll_now(index, slot, wall_ms)
+    if not alone:
+        move_high_watermark(slot, coarse_ms())
     copy_repeated(items, count)
     set_outcome(slot, result, outcome)
     if result != 0:

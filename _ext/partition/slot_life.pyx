@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
-from odradek._ext.partition.high_watermark cimport follow_device
+from odradek._ext.partition.high_watermark cimport move_high_watermark
 from odradek._ext.partition.leader_epochs cimport note_epoch
 from odradek._ext.partition.producers cimport forget_producers
 from odradek._ext.partition.removed_files cimport note_removed_files
@@ -46,6 +46,7 @@ from odradek._ext.shm.layout cimport (
     Process,
     Slot,
     TopicSettings,
+    monotonic_ms,
     read_commit,
     region,
     slot_at,
@@ -202,12 +203,6 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
     return index
 
 
-cdef bint follow_flushed(Slot* slot) noexcept nogil:
-    """Raise a lone leader's high watermark after a change of role or settings, because there may be no flush that would raise
-    it."""
-    return follow_device(slot, slot.flushed_offset, -1, -1)
-
-
 def configure(uint32_t index, settings):
     """Apply a topic's new configuration to a slot; every process uses it from its next append on. Only the one writer of the
     table calls this, so that no other change comes between reading and storing the settings."""
@@ -219,7 +214,7 @@ def configure(uint32_t index, settings):
         if taken:
             slot.settings = new_settings
             if slot.state == SLOT_ONLINE:
-                moved = follow_flushed(slot)
+                moved = move_high_watermark(slot, monotonic_ms())
             unlock(index, slot)
         if moved:
             wake_after(index, slot, False, True)
@@ -279,7 +274,7 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t 
     if role == ROLE_LEADER:
         result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
         if result == 0:
-            follow_flushed(slot)
+            move_high_watermark(slot, monotonic_ms())
     if is_full(result):
         load_again(slot)
     elif result != 0:

@@ -99,6 +99,14 @@ cpdef enum FaultPoint:
     SNAPSHOT_WRITTEN = 110
     SNAPSHOT_SYNCED = 111
     SNAPSHOT_RENAMED = 112
+    # A follower's fetch, and a change of the in-sync set [R 10]
+    FOLLOWER_FETCH_NOTED = 130
+    FOLLOWER_HIGH_WATERMARK_MOVED = 131
+    IN_SYNC_MAXIMAL_STORED = 132
+    IN_SYNC_PROPOSED = 133
+    IN_SYNC_PARTLY_STORED = 134
+    IN_SYNC_COMMIT_STORED = 135
+    IN_SYNC_STATE_STORED = 136
 
 
 cdef inline void fault(int point) noexcept nogil:

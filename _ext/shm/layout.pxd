@@ -240,6 +240,9 @@ cdef struct Slot:
     uint32_t in_sync_wanted       # 1: a follower may join the in-sync set; the coordinator clears it before it looks
     uint64_t in_sync_serial       # number of proposals; the response to an older proposal is ignored
     int64_t in_sync_since_ms      # monotonic time of the proposal that is under way
+    int32_t[MAX_IN_SYNC] proposed  # the in-sync set that is proposed, for the successor of a coordinator
+    int32_t proposed_count
+    int32_t spare_leadership
     int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
     PartitionView view
     Follower[MAX_FOLLOWERS] followers

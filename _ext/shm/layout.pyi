@@ -203,6 +203,9 @@ class Slot(TypedDict):
     in_sync_wanted: int
     in_sync_serial: int
     in_sync_since_ms: int
+    proposed: list[int]
+    proposed_count: int
+    spare_leadership: int
     fetch_error: int
     view: PartitionView
     followers: list[Follower]

@@ -15,6 +15,9 @@ cdef void wake_flushed(uint32_t index, Slot* slot, bint committed) noexcept nogi
 # Wake all of them: the slot itself changed.
 cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil
 
+# Set the slot's bit for each process of `mask` and wake it.
+cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil
+
 # Make the loop of a process look at its ready bitmap. Wake-ups that it has not taken yet share one write.
 cdef void wake_process(int process) noexcept nogil
 # Wake the loop of this process from inside that loop, so that it handles `self_wake` after its current work.

@@ -1,0 +1,232 @@
+"""What a leader knows of its followers; see followers.pxd.
+
+Workers call `note_follower_fetch` in their loops, for each partition of a follower's Fetch request; the coordinator reads the
+result. The slot's mutex protects the entries.
+"""
+
+from typing import NamedTuple
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from odradek._ext.partition.commits cimport current
+from odradek._ext.partition.high_watermark cimport follower_of, is_alive, is_member, move_high_watermark
+from odradek._ext.partition.slot_access cimport take_slot, wait_slot
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
+from odradek._ext.protocol.kafka_errors cimport (
+    FENCED_LEADER_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    NO_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from odradek._ext.shm.atomics cimport store_release_32
+from odradek._ext.shm.faults cimport FOLLOWER_FETCH_NOTED, FOLLOWER_HIGH_WATERMARK_MOVED, fault
+from odradek._ext.shm.layout cimport (
+    COORDINATOR,
+    IN_SYNC_COMMITTED,
+    MAX_FOLLOWERS,
+    ROLE_LEADER,
+    SERVING,
+    SLOT_DELETED,
+    SLOT_FREE,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    SLOT_REMOTE,
+    STARTING,
+    Commit,
+    Follower,
+    Process,
+    Slot,
+    monotonic_ms,
+    region,
+    slot_at,
+    state_now,
+)
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.shm.waking cimport wake_after, wake_slot
+
+
+# -- entries ----------------------------------------------------------------------------------------------------------
+
+cdef void clear_follower(Follower* follower, int32_t broker_id) noexcept nogil:
+    """The id is stored last: after a death the entry is free, or complete."""
+    store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>-1)
+    follower.broker_epoch = -1
+    follower.log_end_offset = follower.log_start_offset = -1
+    follower.caught_up_ms = follower.last_fetch_ms = follower.leader_end_at_fetch = 0
+    store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>broker_id)
+
+
+cdef void drop_removed_followers(Slot* slot) noexcept nogil:
+    cdef int i
+    for i in range(MAX_FOLLOWERS):
+        if slot.followers[i].broker_id >= 0 and not is_member(slot.replicas, slot.replica_count, slot.followers[i].broker_id):
+            clear_follower(&slot.followers[i], -1)
+
+
+cdef Follower* entry_for(Slot* slot, int32_t broker_id) noexcept nogil:
+    """The entry of a replica, a free one if it has none; NULL if the assignment has more followers than there are entries."""
+    cdef Follower* follower = follower_of(slot, broker_id)
+    if follower == NULL:
+        drop_removed_followers(slot)
+        follower = follower_of(slot, -1)
+        if follower != NULL:
+            clear_follower(follower, broker_id)
+    return follower
+
+
+cdef void begin_followers(Slot* slot, int64_t now_ms) noexcept nogil:
+    cdef Follower* follower
+    cdef int32_t i, broker_id
+    for i in range(MAX_FOLLOWERS):
+        clear_follower(&slot.followers[i], -1)
+    for i in range(slot.replica_count):
+        broker_id = slot.replicas[i]
+        if broker_id == region().header.broker_id:
+            continue
+        follower = entry_for(slot, broker_id)
+        if follower != NULL and is_member(slot.in_sync, slot.in_sync_count, broker_id):
+            follower.caught_up_ms = now_ms
+
+
+cdef bint may_join(Slot* slot, const Follower* follower) noexcept nogil:
+    """Records of earlier leader epochs may be below the leader's log end and above its high watermark: a follower without them
+    would lose them as the next leader."""
+    return follower.last_fetch_ms > 0 and follower.log_end_offset >= current(slot).high_watermark \
+        and follower.log_end_offset >= slot.leader_epoch_start \
+        and is_member(slot.replicas, slot.replica_count, follower.broker_id) and is_alive(follower.broker_id)
+
+
+# -- a follower's fetch -----------------------------------------------------------------------------------------------
+
+cdef int16_t check_follower(Slot* slot, uint32_t incarnation, int32_t leader_epoch, int32_t broker_id) noexcept nogil:
+    """Whether the slot is a leader from which this replica may fetch: Kafka's error code, 0 if it is. An unknown replica is
+    refused with an error that makes it wait: the assignment with it may be on its way to this broker."""
+    cdef uint32_t state = state_now(slot)
+    if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    if state == SLOT_OFFLINE:
+        return KAFKA_STORAGE_ERROR
+    if state == SLOT_LOADING or state == SLOT_REMOTE:
+        return NOT_LEADER_OR_FOLLOWER
+    if slot.role and leader_epoch >= 0 and leader_epoch != slot.leader_epoch:
+        return FENCED_LEADER_EPOCH if leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+    if slot.role != ROLE_LEADER:
+        return NOT_LEADER_OR_FOLLOWER
+    if not is_member(slot.replicas, slot.replica_count, broker_id) or broker_id == region().header.broker_id:
+        return UNKNOWN_LEADER_EPOCH if leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+    return NO_ERROR
+
+
+cdef int16_t note_fetch(Slot* slot, int32_t broker_id, int64_t broker_epoch, int64_t fetch_offset, int64_t log_start_offset,
+                        int64_t now_ms, bint* log_start_moved) noexcept nogil:
+    """The caller holds the lock and has checked the slot. A request of an earlier registration of the follower is refused: the
+    registered one may have lost these records."""
+    cdef Commit* commit = current(slot)
+    cdef Follower* follower = entry_for(slot, broker_id)
+    if follower == NULL:
+        return UNKNOWN_LEADER_EPOCH
+    if 0 <= broker_epoch < follower.broker_epoch:
+        return NOT_LEADER_OR_FOLLOWER
+    if fetch_offset < slot.log_start_offset or fetch_offset > commit.log_end_offset:
+        return OFFSET_OUT_OF_RANGE
+    # After a death between two stores the follower counts as caught up at an earlier time, never at a later one.
+    if broker_epoch >= 0:
+        follower.broker_epoch = broker_epoch
+    log_start_moved[0] = follower.log_start_offset != log_start_offset
+    follower.log_start_offset = log_start_offset
+    follower.log_end_offset = fetch_offset
+    if fetch_offset >= commit.log_end_offset:
+        follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+    elif follower.last_fetch_ms > 0 and fetch_offset >= follower.leader_end_at_fetch:
+        follower.caught_up_ms = max(follower.caught_up_ms, follower.last_fetch_ms)
+    follower.leader_end_at_fetch = max(follower.leader_end_at_fetch, commit.log_end_offset)
+    follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
+    fault(FOLLOWER_FETCH_NOTED)
+    return NO_ERROR
+
+
+cdef uint64_t coordinator_mask() noexcept nogil:
+    cdef Process* process
+    cdef uint64_t mask = 0
+    cdef int i
+    for i in range(region().header.process_count):
+        process = &region().processes[i]
+        if process.kind == COORDINATOR and (process.state == STARTING or process.state == SERVING):
+            mask |= <uint64_t>1 << i
+    return mask
+
+
+cdef int16_t note_follower_fetch(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int32_t broker_id, int64_t broker_epoch,
+                                 int64_t fetch_offset, int64_t log_start_offset, int64_t now_ms, int spins) noexcept nogil:
+    cdef Slot* slot = slot_at(index)
+    cdef Follower* follower
+    cdef bint moved = False, wanted = False, log_start_moved = False
+    cdef int16_t error
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return LOCK_BUSY_RESULT
+    error = check_follower(slot, incarnation, leader_epoch, broker_id)
+    if error == NO_ERROR:
+        error = note_fetch(slot, broker_id, broker_epoch, fetch_offset, log_start_offset, now_ms, &log_start_moved)
+    if error == NO_ERROR:
+        follower = follower_of(slot, broker_id)
+        wanted = slot.in_sync_state == IN_SYNC_COMMITTED and may_join(slot, follower) \
+            and not is_member(slot.in_sync, slot.in_sync_count, broker_id)
+        if wanted:
+            slot.in_sync_wanted = 1
+        moved = move_high_watermark(slot, now_ms)
+        fault(FOLLOWER_HIGH_WATERMARK_MOVED)
+    unlock(index, slot)
+    if moved or log_start_moved:        # DeleteRecords waits for the log start offsets of the followers
+        wake_after(index, slot, False, True)
+    if wanted:
+        wake_slot(index, coordinator_mask())
+    return error
+
+
+# -- for Python -------------------------------------------------------------------------------------------------------
+
+class FollowerFacts(NamedTuple):
+    """A follower as its leader knows it. Offsets and the broker epoch are -1 if it has not fetched in this leader epoch."""
+
+    broker_id: int
+    broker_epoch: int
+    log_end_offset: int
+    log_start_offset: int
+    fetched_before_ms: int        # since its last fetch; -1: none in this leader epoch
+    caught_up_before_ms: int      # since it last had every record of the leader; -1: never in this leader epoch
+
+
+def followers_of(uint32_t index):
+    """The followers of a partition that this broker leads, in no order: list[FollowerFacts]; empty if it is not the leader.
+
+    :raises SlotBusy: another thread holds the slot's lock for long.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef Follower[MAX_FOLLOWERS] copies
+    cdef Follower* follower
+    cdef int64_t now = monotonic_ms()
+    cdef bint taken, leads = False
+    cdef int i
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            leads = slot.state == SLOT_ONLINE and slot.role == ROLE_LEADER
+            memcpy(copies, slot.followers, sizeof(copies))
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    facts = []
+    for i in range(MAX_FOLLOWERS if leads else 0):
+        follower = &copies[i]
+        if follower.broker_id >= 0:
+            facts.append(FollowerFacts(
+                follower.broker_id, follower.broker_epoch, follower.log_end_offset, follower.log_start_offset,
+                max(<int64_t>0, now - follower.last_fetch_ms) if follower.last_fetch_ms else -1,
+                max(<int64_t>0, now - follower.caught_up_ms) if follower.caught_up_ms else -1,
+            ))
+    return facts

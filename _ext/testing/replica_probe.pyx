@@ -1,0 +1,52 @@
+"""Replication of a slot for tests: what the native code of other processes calls, for Python.
+
+Any process of a test. The functions wait for the slot's lock.
+"""
+
+from libc.stdint cimport int16_t, int64_t, uint32_t
+
+from odradek._ext.partition.followers cimport begin_followers, note_follower_fetch
+from odradek._ext.partition.slot_access cimport wait_slot
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
+from odradek._ext.shm.layout cimport BrokerTable, Slot, monotonic_ms, region, slot_at
+from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+
+
+def note_fetch(uint32_t index, int broker_id, int64_t fetch_offset, *, int leader_epoch=-1, int64_t broker_epoch=-1,
+               int64_t log_start_offset=0, now_ms=None, incarnation=None):
+    """Note a follower's fetch as a worker does. Returns Kafka's error code, 0, or LOCK_BUSY_RESULT."""
+    cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
+    cdef int64_t now = monotonic_ms() if now_ms is None else now_ms
+    cdef int16_t error
+    with nogil:
+        error = note_follower_fetch(index, expected, leader_epoch, broker_id, broker_epoch, fetch_offset, log_start_offset, now,
+                                    SPINS_OF_THREAD)
+    return error
+
+
+def begin_term(uint32_t index, *, now_ms=None):
+    """Forget what the leader knows of its followers, as at the beginning of a leader epoch."""
+    cdef Slot* slot = checked_slot(index)
+    cdef int64_t now = monotonic_ms() if now_ms is None else now_ms
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            begin_followers(slot, now)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+
+
+def cluster(alive, *, int64_t lag_limit_ms=30000):
+    """Make the mapping that of a broker in a cluster in which these brokers are alive."""
+    cdef BrokerTable* brokers = &region().header.brokers[(region().header.brokers_version + 1) & 1]
+    cdef int i
+    brokers.count = len(alive)
+    for i, broker_id in enumerate(alive):
+        brokers.entries[i].broker_id = broker_id
+        brokers.entries[i].alive = 1
+        brokers.entries[i].broker_epoch = -1
+    region().header.brokers_version += 1
+    region().header.clustered = 1
+    region().header.lag_limit_ms = lag_limit_ms
