@@ -161,6 +161,7 @@ APIS = (
 )
 PRIVATE_APIS = (
     ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
+    ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
 )
 """APIs that are served to every client, but that ApiVersions lists only for Odradek's own clients, so that other clients

@@ -191,6 +191,11 @@ class BrokerConfig:
         setting = self.settings.get(name)
         return setting.where if setting else "default"
 
+    @property
+    def clustered(self) -> bool:
+        """Whether the metadata store is ZooKeeper, so that other brokers may belong to the cluster."""
+        return self._values["metadata.store"] == "zookeeper"
+
     def check_metadata_store(self) -> None:
         """Raise ConfigError if ZooKeeper or KRaft controllers keep the metadata: the broker would start without any topics.
 

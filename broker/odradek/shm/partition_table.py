@@ -141,6 +141,7 @@ class PartitionTable:
         at_start: bool = False,
         is_made: bool = False,
         begin_epoch: Callable[[int], None] | None = None,
+        high_watermark: int = 0,
     ) -> LoadedLog | None:
         """Create or load the partition's log and set the slot ONLINE. Returns None if the slot was ONLINE already, or is
         DELETED.
@@ -159,6 +160,7 @@ class PartitionTable:
             contains batches of a newer epoch than the slot's. It makes the given epoch durable and puts it into the slot. Its
             exceptions are raised here, and the slot stays LOADING. None: no client is served yet, and the slot gets the epoch
             marked EPOCH_UNSTORED.
+        :param high_watermark: from the replication-offset checkpoint; 0 without an entry. Used in a cluster.
         :raises OSError: the log cannot be read or written, or has a format that this broker does not open. The slot is OFFLINE
             then, or still LOADING if only disk space was missing.
         """
@@ -189,7 +191,9 @@ class PartitionTable:
             flushed = clean and not shortened
             if begin_epoch is not None and (epoch := _epoch_to_begin(slot, loaded, lost)) is not None:
                 begin_epoch(epoch)
-            for place, dropped in slot_loading.fill(slot, loaded, flushed, before_ms, at_start, lost=lost):
+            for place, dropped in slot_loading.fill(
+                slot, loaded, flushed, before_ms, at_start, lost=lost, high_watermark=high_watermark
+            ):
                 log.error(DROPPED, dropped, place)
             if slots.awaits_flush(slot):
                 _sync(slot, path)
