@@ -6,7 +6,8 @@ from odradek._ext.shm.metering import ReaderPlace
 class FetchPartition:
     def __dealloc__(self): ...
 
-class FetchContext: ...
+class FetchContext:
+    def __init__(self): ...
 
 class PartitionRequest(TypedDict):
     fetch_offset: int
@@ -22,6 +23,12 @@ class PartitionState(TypedDict):
     last_stable_offset: int
     log_start_offset: int
     ready_bytes: int
+    log_end_offset: int
+    diverging_end: int
+    diverging_epoch: int
+    preferred_replica: int
+    current_leader: int
+    current_leader_epoch: int
     error: int
     included: bool
 
