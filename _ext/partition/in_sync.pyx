@@ -272,6 +272,11 @@ def wanted_slots():
     return [i for i in range(region().header.slots_used) if leads(slot_at(<uint32_t>i)) and slot_at(<uint32_t>i).in_sync_wanted]
 
 
+def wanted_among(indexes):
+    """Those of the slots that ask for a look at their followers."""
+    return [index for index in indexes if checked_slot(index).in_sync_wanted and leads(slot_at(index))]
+
+
 # -- the proposal -----------------------------------------------------------------------------------------------------
 
 cdef int check_leader(Slot* slot, uint32_t incarnation, int32_t leader_epoch) noexcept nogil:

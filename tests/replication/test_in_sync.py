@@ -69,10 +69,14 @@ class Verbs:
 
     def pending(self) -> list[tuple[int, int, Proposal]]:
         return [
-            (number, slot.serial, Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, slot.maximal))
+            (number, slot.serial, Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, slot.proposed))
             for number, slot in self.slots.items()
             if slot.proposed is not None
         ]
+
+    def serial_of(self, number: int) -> int | None:
+        slot = self.slots[number]
+        return None if slot.proposed is None or not slot.led else slot.serial
 
     def propose(self, number: int, proposal: Proposal) -> int:
         slot = self.slots[number]
@@ -214,7 +218,7 @@ def test_a_newer_state_of_the_controller_is_awaited(code: ErrorCode):
     keeper.tick(LAG_MS)
     assert (slots[0].maximal, keeper.waiting, wire.then, wire.timers) == ([1, 2, 3], [0], None, [])
     slots[0].leader_epoch, slots[0].proposed = 6, None  # LeaderAndIsr
-    keeper.roles_changed([0])
+    keeper.request_executed()
     keeper.look([0])
     assert proposed_of(wire.request) == {0: [1, 2, 3]}
 
@@ -225,10 +229,10 @@ def test_a_state_that_the_controller_published_ends_the_wait():
     keeper.look([0])
     wire.answer(response(3, (0, ErrorCode.INVALID_UPDATE_VERSION, -1, -1, [], -1)))
     slots[0].view = View(SELF, 6, 9, [1])
-    keeper.views_changed([0])
+    keeper.request_executed()
     assert keeper.waiting == [0], "another leader epoch says nothing about this one"
     slots[0].view = View(SELF, 5, 9, [1])
-    keeper.views_changed([0])
+    keeper.request_executed()
     assert (slots[0].in_sync, slots[0].partition_epoch, slots[0].proposed, keeper.waiting) == ([1], 9, None, [])
 
 
@@ -237,7 +241,7 @@ def test_a_state_that_was_published_before_the_answer_is_adopted_at_once():
     keeper = keeper_of(slots, wire)
     keeper.look([0])
     slots[0].view = View(SELF, 5, 3, [1, 2, 3])
-    keeper.views_changed([0])
+    keeper.request_executed()
     assert slots[0].proposed == [1, 2, 3], "the response is under way"
     wire.answer(response(3, (0, ErrorCode.INVALID_UPDATE_VERSION, -1, -1, [], -1)))
     assert (slots[0].in_sync, slots[0].partition_epoch, keeper.waiting) == ([1, 2, 3], 3, [])
@@ -267,7 +271,7 @@ def test_the_response_of_an_ended_role_changes_nothing():
     keeper = keeper_of(slots, wire)
     keeper.tick(LAG_MS)
     slots[0].leader_epoch, slots[0].in_sync, slots[0].partition_epoch, slots[0].proposed = 6, [1, 2, 3], 4, None
-    keeper.roles_changed([0])
+    keeper.request_executed()
     wire.answer(response(3, (0, 0, SELF, 5, [1, 2], 1)))
     assert (slots[0].in_sync, slots[0].partition_epoch) == ([1, 2, 3], 4)
 
@@ -279,9 +283,9 @@ def test_a_successor_continues_with_the_proposals_in_the_slots():
     successor = keeper_of(slots, second)
     slots[0].lagging = {2, 3}
     successor.resume()
-    assert proposed_of(second.request) == {0: [1, 2, 3]}, "the slot contains the maximal in-sync set only"
-    second.answer(response(3, (0, 0, SELF, 5, [1, 2, 3], 0)))
-    assert (slots[0].in_sync, slots[0].proposed) == ([1, 2, 3], None)
+    assert proposed_of(second.request) == {0: [1, 2]}
+    second.answer(response(3, (0, 0, SELF, 5, [1, 2], 1)))
+    assert (slots[0].in_sync, slots[0].proposed) == ([1, 2], None)
     successor.tick(LAG_MS)
     assert proposed_of(second.request) == {0: [1]}
 
@@ -318,14 +322,14 @@ def test_any_order_of_events_leads_to_the_state_of_the_controller(events: list[s
 
     def publish() -> None:
         slot.view = View(SELF, controller.leader_epoch, controller.partition_epoch, controller.members)
-        keeper.views_changed([0])
+        keeper.request_executed()
 
     def elect() -> None:
         controller.leader_epoch += 1
         controller.partition_epoch += 1
         slot.leader_epoch, slot.partition_epoch = controller.leader_epoch, controller.partition_epoch
         slot.in_sync, slot.proposed = controller.members, None
-        keeper.roles_changed([0])
+        keeper.request_executed()
 
     def step(event: str) -> None:
         nonlocal wire, keeper

@@ -74,11 +74,11 @@ class Verbs(Protocol):
 
     def lagging_slots(self, lag_ms: int) -> list[int]: ...
     def pending(self) -> list[tuple[int, int, Proposal]]:
-        """(slot, serial, proposal) of the proposals that a predecessor of this process made.
+        """(slot, serial, proposal) of the proposals that a predecessor of this process made."""
+        ...
 
-        The in-sync replicas of such a proposal are the maximal set of the slot. If the predecessor proposed a smaller set
-        and the controller committed it, the controller refuses this one, and publishes the smaller set.
-        """
+    def serial_of(self, slot: int) -> int | None:
+        """The serial number of the proposal that is under way in a slot; None if there is none."""
         ...
 
     def propose(self, slot: int, proposal: Proposal) -> int:
@@ -172,14 +172,13 @@ class InSyncKeeper:
                 self._propose(slot, self._verbs.lagging_of(slot, lag_ms))
         self._flush()
 
-    def roles_changed(self, slots: Iterable[int]) -> None:
-        """The controller assigned roles: forget the proposals for these slots, which ended with the former role."""
-        for slot in slots:
-            self._forget(slot)
-
-    def views_changed(self, slots: Iterable[int]) -> None:
-        """The controller published states: adopt them for proposals that it refused because it had a newer state."""
-        self._adopt([slot for slot in slots if slot in self._pending and self._pending[slot].stuck])
+    def request_executed(self) -> None:
+        """A request of the controller was executed: forget the proposals that ended with a former role, and adopt the published
+        states for proposals that the controller refused because it had a newer state."""
+        for slot, pending in list(self._pending.items()):
+            if self._verbs.serial_of(slot) != pending.serial:
+                self._forget(slot)
+        self._adopt([slot for slot, pending in self._pending.items() if pending.stuck])
 
     @property
     def waiting(self) -> list[int]:
