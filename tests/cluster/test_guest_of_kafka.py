@@ -120,7 +120,7 @@ def test_kafkas_console_tools_work_through_it(cluster: Cluster) -> None:
     tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", ours, "--create", "--topic", "console",
          "--replica-assignment", str(OURS))  # fmt: skip
     until(lambda: cluster.leaders("console", ours) == {0: OURS}, "console has its leader")
-    tool("org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", ours, "--topic", "console", stdin="a\nb\nc\n")
+    tool("kafka.tools.ConsoleProducer", "--bootstrap-server", ours, "--topic", "console", stdin="a\nb\nc\n")
     read = tool("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", ours, "--topic", "console",
                 "--from-beginning", "--max-messages", "3")  # fmt: skip
     assert read.split() == ["a", "b", "c"]

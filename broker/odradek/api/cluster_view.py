@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import odradek._ext.shm.brokers as broker_table
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import Topic
 from odradek.api.call import Call
@@ -38,6 +39,13 @@ class PartitionState(NamedTuple):
 def brokers(call: Call) -> list[BrokerAddress]:
     """The brokers of the cluster, with the address advertised for the listener of the client's connection."""
     view = call.view
+    if view.config.clustered:
+        name = view.advertised[call.listener_index].name
+        return [
+            BrokerAddress(broker.id, endpoint.host, endpoint.port, broker.rack)
+            for broker in broker_table.brokers()
+            if (endpoint := broker.endpoint(name)) is not None
+        ]
     rack = view.config["broker.rack"]
     address = view.advertised[call.listener_index]
     return [BrokerAddress(view.config.node_id, address.host, address.port, str(rack) if rack is not None else None)]
@@ -45,7 +53,7 @@ def brokers(call: Call) -> list[BrokerAddress]:
 
 def controller_id(call: Call) -> int:
     """The id of the broker that is the controller."""
-    return call.view.config.node_id
+    return broker_table.controller()[0] if call.view.config.clustered else call.view.config.node_id
 
 
 def partitions(topic: Topic, first: int = 0, end: int = 1 << 31) -> list[PartitionState]:
@@ -56,6 +64,8 @@ def partitions(topic: Topic, first: int = 0, end: int = 1 << 31) -> list[Partiti
         if described is None:
             continue
         state, leader_id, leader_epoch, replicas, in_sync, _ = described
+        if leader_id == -2:
+            continue
         if state == SlotState.SLOT_OFFLINE:
             states.append(
                 PartitionState(index, ErrorCode.LEADER_NOT_AVAILABLE, -1, leader_epoch, replicas, [], replicas)

@@ -18,6 +18,8 @@ LOGGERS = {
     "odradek.requests": "Requests of clients that fail in the broker.",
     "odradek.forwarding": "Requests that workers forward to the coordinator.",
     "odradek.controller": "Topics and partitions: created, changed, deleted; the metadata store; policies.",
+    "odradek.metadata": "The connection to ZooKeeper.",
+    "odradek.replication": "Roles of partitions in a cluster, in-sync replicas, requests of the controller.",
     "odradek.groups": "Consumer groups, their members and offsets.",
     "odradek.storage": "Files of logs and checkpoints: calls that fail, syncs.",
     "odradek.disks": "Free space on the disks; log directories that fail.",
