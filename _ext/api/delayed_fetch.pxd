@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.api.fetch_context cimport FetchContext
+from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.api.fetch_conversion cimport FetchConversion
 from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
@@ -32,6 +32,7 @@ cdef class DelayedFetch(Waiter):
     - `moved`, when the slot of a partition moved, with that FetchPartition as target
     - `expired`, at the deadline of the request, and when the broker stops. `FetchHandler` calls it, too, when the client has closed its
       direction of the connection.
+    - `touched`, when the slot of a partition moved between two requests of a follower's session
     - `failed`, if one of these raised an error. The callbacks `slice` and `warmed` call it for their own errors.
     """
     cdef FetchContext context         # the partitions, the current request and its plan
@@ -49,7 +50,14 @@ cdef class DelayedFetch(Waiter):
     cdef int64_t measured_ms          # `last_used_ms` of the request for which `measure` was last called
     cdef int64_t measured_bytes       # its result
 
+    cdef bint noting                  # positions that met a taken lock are noted in later turns of the loop
+
     cdef int begin_plan(self, int stage) except -1
+    cdef bint plan_some(self) except -1
+    cdef int follow_partition(self, FetchPartition p) except -1
+    cdef int refresh_idle(self) except -1
+    cdef int drop_forgotten(self) except -1
+    cdef int note_later(self) except -1
     cdef int step(self) except -1
     cdef int wait_for(self, int step) except -1
     cdef int64_t measure(self) noexcept

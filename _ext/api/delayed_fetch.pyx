@@ -14,10 +14,11 @@ from odradek._ext.api.purgatory cimport Waiter
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.atomics cimport fence
 from odradek._ext.api.fetch_plan import look_up_cold
-from odradek._ext.shm.layout cimport monotonic_ms
+from odradek._ext.shm.layout cimport monotonic_ms, region, slot_at
 
 
 cdef enum:
+    REFRESH_MS = 2000                 # an idle follower is noted again within this time, or an eighth of replica.lag.time.max.ms
     SLICE = 256                       # partitions that are planned in one turn of the loop
     COLD_AT_ONCE = 32                 # look-ups that a reader does before it serves another request
     PARTITION_BYTES = 312             # memory of a FetchPartition and its entry in the list
@@ -29,7 +30,6 @@ cdef enum:
 cdef class DelayedFetch(Waiter):
     def __cinit__(self):
         self.context = FetchContext.__new__(FetchContext)
-        self.context.partitions = []
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ cdef class DelayedFetch(Waiter):
         """Start a new plan of all partitions; `step` makes it."""
         self.stage = stage
         self.planning = True
-        if stage == STAGE_SECOND_PLAN:
+        if stage == STAGE_SECOND_PLAN and not self.context.selective:
             self.watch_all()
             self.arm_all()
         return self.plan.begin_plan(self.context)
@@ -45,7 +45,7 @@ cdef class DelayedFetch(Waiter):
     cdef int step(self) except -1:
         """Plan the next slice of the partitions and, after the last one, decide what follows. Return a Step."""
         cdef FetchContext context = self.context
-        while self.plan.plan_some(context, SLICE):
+        while self.plan_some():
             self.planning = False
             if self.stage == STAGE_FIRST_PLAN and not reads_to_log_end(context.replica_id):
                 context.count_positions()
@@ -53,10 +53,105 @@ cdef class DelayedFetch(Waiter):
                 return STEP_COLD
             if self.stage == STAGE_ANSWER or context.enough() or context.until_ms <= context.last_used_ms or self.purgatory.ending:
                 return STEP_ANSWER
+            if context.selective:
+                if not context.dirty:
+                    return STEP_PARK        # all slots were armed before their look
+                context.begin_list()
+                self.begin_plan(STAGE_FIRST_PLAN)
+                continue
             if self.stage == STAGE_SECOND_PLAN:
                 return STEP_PARK
             self.begin_plan(STAGE_SECOND_PLAN)
         return STEP_MORE
+
+    cdef bint plan_some(self) except -1:
+        """Plan the next slice of the partitions. Return whether all are planned. In the session of a follower, each slot is armed
+        before its look [R 6], so that a later move is noticed between two requests, too.
+        """
+        cdef Py_ssize_t at
+        cdef list listed = self.context.listed
+        if self.context.selective:
+            for at in range(self.context.plan_at, min(self.context.plan_at + SLICE, <Py_ssize_t>len(listed))):
+                self.follow_partition(listed[at])
+            fence()
+        return self.plan.plan_some(self.context, SLICE)
+
+    # -- the session of a follower ------------------------------------------------------------------------------------
+
+    cdef int follow_partition(self, FetchPartition p) except -1:
+        """Watch and arm the slot of a partition that is looked at next. The caller calls `fence`."""
+        if self.plan.resolve(p) and not p.slot:
+            return 0
+        if p.watched != p.slot:
+            if p.watched:
+                self.purgatory.unwatch(p.watched - 1, self)
+            self.purgatory.watch(p.slot - 1, self, p)
+            p.watched = p.slot
+        self.purgatory.arm_log_end(p.slot - 1)
+        self.purgatory.arm_committed(p.slot - 1)
+        return 0
+
+    cdef int touched(self, object target) except -1:
+        """The slot of a partition moved: the next plan of the session covers it."""
+        if self.context.selective:
+            self.context.mark_dirty(target)
+        return 0
+
+    cdef int refresh_idle(self) except -1:
+        """Note again, for a share of the partitions, that the follower has all of their records: within REFRESH_MS, all partitions of
+        the session are noted while the follower fetches.
+
+        A follower counts as lagging if replica.lag.time.max.ms has passed since it last had all records. Without this, a partition in
+        which nothing was written for that long would count as lagging at its next append, until the follower's next request.
+        """
+        cdef FetchContext context = self.context
+        cdef FetchPartition p
+        cdef Py_ssize_t count = len(context.partitions), due
+        cdef int64_t passed = context.last_used_ms - context.refreshed_ms
+        cdef int64_t refresh_ms = max(<int64_t>1, min(<int64_t>REFRESH_MS, region().header.lag_limit_ms // 8))
+        if count == 0 or passed <= 0:
+            return 0
+        due = <Py_ssize_t>min(<int64_t>count, (count * passed + refresh_ms - 1) // refresh_ms)
+        context.refreshed_ms = context.last_used_ms
+        for _ in range(due):
+            context.refresh_at = context.refresh_at + 1 if context.refresh_at + 1 < count else 0
+            p = context.partitions[context.refresh_at]
+            if p.dirty or p.listed_for == context.request:
+                continue
+            if not p.slot or not self.plan.refresh(p, context):
+                context.mark_dirty(p)
+        return 0
+
+    cdef int drop_forgotten(self) except -1:
+        """Stop watching the slots of partitions that the current request removed from the session."""
+        cdef FetchPartition p
+        for p in self.context.forgotten:
+            if p.watched:
+                self.purgatory.unwatch(p.watched - 1, self)
+                p.watched = 0
+        self.context.forgotten = []
+        return 0
+
+    cdef int note_later(self) except -1:
+        """Note positions that met a taken lock in later turns of the loop."""
+        if self.context.unnoted and not self.noting:
+            self.noting = True
+            self.slices(self.note_again)
+        return 0
+
+    def note_again(self):
+        """In the loop: note positions that met a taken lock. Return whether one did so again. A later request of the follower replaces
+        its earlier position.
+        """
+        cdef FetchPartition p
+        cdef list left = self.context.unnoted
+        self.context.unnoted = []
+        for p in left:
+            if p.noted_for != self.context.request and not p.forgotten and not p.found.error and p.slot and not self.context.ended:
+                if self.plan.note(p, self.context, slot_at(p.slot - 1)):
+                    self.touched(p)
+        self.noting = len(self.context.unnoted) > 0
+        return self.noting
 
     cdef int wait_for(self, int step) except -1:
         """Continue the pending request according to `step`, the Step that its plan returned."""
@@ -143,6 +238,12 @@ cdef class DelayedFetch(Waiter):
         return 0
 
     cdef int unwatch_all(self) except -1:
+        cdef FetchPartition p
+        if self.context.selective:
+            for p in self.context.partitions:
+                if p.watched:
+                    self.purgatory.unwatch(p.watched - 1, self)
+                    p.watched = 0
         if self.watched is not None:
             for slot in self.watched:
                 self.purgatory.unwatch(slot, self)
@@ -181,7 +282,11 @@ cdef class DelayedFetch(Waiter):
     cdef int moved(self, object target) except -1:
         cdef FetchPartition p = target
         if self.pending is None or self.pending.cancelled:
+            self.touched(p)
             return self.stop_waiting()
+        if self.context.selective:
+            # What moved besides the log end is in the response anyway: it does not end the wait, and is not awaited again.
+            self.context.list_partition(p)
         if p.slot:
             self.arm(p.slot - 1)
             fence()
@@ -191,7 +296,7 @@ cdef class DelayedFetch(Waiter):
             return self.warm()
         if self.context.enough():
             return self.answer_soon()
-        if self.context.stale:          # a partition moved to another slot: watch that slot
+        if self.context.stale and not self.context.selective:          # a partition moved to another slot: watch that slot
             self.purgatory.leave(self)
             self.begin_plan(STAGE_SECOND_PLAN)
             return self.wait_for(self.step())

@@ -17,6 +17,7 @@ from odradek._ext.shm.topics cimport TopicDirectory
 
 cdef struct FetchHead:                # the fields of a request except its partitions
     int32_t replica_id
+    int64_t replica_epoch
     int32_t wait_ms
     int32_t min_bytes
     int32_t max_bytes
@@ -37,6 +38,8 @@ cdef class FetchHandler:
     cdef int64_t max_wait_ms
     cdef Py_ssize_t max_partitions
     cdef Client client                # metering entry of the client whose request is being read
+    cdef object replicas              # ReplicaView in a cluster; None
+    cdef bytes rack                   # of the client whose request is being read; None without a replica selector
     cdef object last_name             # of the topic that was read last
     cdef bint too_many                # the current request names more partitions than are allowed
 
@@ -45,6 +48,8 @@ cdef class FetchHandler:
     cdef int execute(self, Connection connection, DelayedFetch fetch) except -1
     cdef DelayedFetch begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error)
     cdef DelayedFetch new_fetch(self)
+    cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
+                           FetchHead* head) except -1
     cdef int supersede(self, DelayedFetch fetch) except -1
     cdef bint settle_session(self, DelayedFetch fetch, FetchHead* head) except -1
     cdef int follow(self, Connection connection, DelayedFetch fetch) except -1

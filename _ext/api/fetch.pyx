@@ -12,6 +12,7 @@ from odradek._ext.api.fetch_context cimport (
     FIRST_BY_ID,
     FIRST_WITH_BATCHES,
     FIRST_WITH_MAX_BYTES,
+    FIRST_WITH_RACK,
     FetchContext,
     FetchPartition,
     set_request,
@@ -22,6 +23,7 @@ from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
+from odradek._ext.partition.high_watermark cimport is_alive
 from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE, FETCH_NEWEST
 from odradek._ext.protocol.cursor cimport (
     CURSOR_TAGGED,
@@ -43,7 +45,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     INVALID_FETCH_SESSION_EPOCH,
     NO_ERROR,
 )
-from odradek._ext.shm.layout cimport monotonic_ms
+from odradek._ext.shm.layout cimport monotonic_ms, region
 from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
@@ -59,6 +61,7 @@ cdef enum:
 cdef void read_head(Cursor* body, int16_t version, FetchHead* head) noexcept:
     """Read the fields before the topics, and set defaults for the fields that the version does not have."""
     head.replica_id = CONSUMER
+    head.replica_epoch = -1
     head.max_bytes = 0x7FFFFFFF
     head.read_committed = False
     head.session_id = 0
@@ -85,16 +88,18 @@ cdef class FetchHandler:
     :param max_partitions: limit of the partitions of a request, and of a session.
     :param down_convert: see FetchConversion.
     :param slices: (step): calls `step()` in later turns of the loop while it returns True.
+    :param replicas: in a cluster, what is known about other brokers (`odradek.api.replicas.ReplicaView`); None: there are none.
     """
 
     def __init__(self, TopicDirectory topics, Purgatory room, log_dirs, FetchSessions sessions, down_convert, slices, *,
-                 int32_t max_bytes, int64_t max_wait_ms, Py_ssize_t max_partitions):
+                 int32_t max_bytes, int64_t max_wait_ms, Py_ssize_t max_partitions, replicas=None):
         self.topics = topics
         self.purgatory = room
         self.sessions = sessions
         self.slices = slices
-        self.plan = FetchPlan(topics, log_dirs, max_bytes)
-        self.responses = FetchResponses()
+        self.replicas = replicas
+        self.plan = FetchPlan(topics, log_dirs, max_bytes, replicas)
+        self.responses = FetchResponses(replicas)
         self.conversion = FetchConversion(self.responses, max_bytes, down_convert)
         self.max_bytes = max_bytes
         self.max_wait_ms = max_wait_ms
@@ -104,6 +109,11 @@ cdef class FetchHandler:
     def looks(self):
         """How often a partition was examined, for plans and after wake-ups."""
         return self.plan.looks
+
+    @property
+    def notes(self):
+        """How often the position of a follower was noted."""
+        return self.plan.notes
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
@@ -130,6 +140,9 @@ cdef class FetchHandler:
             self.supersede(fetch)
         self.client = connection.metering.client
         context = fetch.context
+        for unsent in context.listed:       # the previous request of a follower's session was not answered
+            context.mark_dirty(unsent)
+        context.listed = []
         if not self.read_partitions(context, version, body, &head):
             if context.by_key is not None:
                 self.sessions.end(fetch)
@@ -137,29 +150,51 @@ cdef class FetchHandler:
             if self.too_many:
                 connection.close_reason = f"a Fetch request names more than {self.max_partitions} partitions"
             return FRAME_CLOSE
+        if context.selective and head.replica_id != context.session_of:
+            self.sessions.end(fetch)
+            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
+                                       FETCH_SESSION_ID_NOT_FOUND)
+            return FRAME_DONE
+        self.begin_request(connection, context, version, correlation_id, &head)
+        if not self.settle_session(fetch, &head):
+            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
+                                       FETCH_SESSION_ID_NOT_FOUND)
+            return FRAME_DONE
+        if context.selective and context.incremental:
+            fetch.drop_forgotten()
+            fetch.refresh_idle()
+            context.begin_list()
+        self.follow(connection, fetch)
+        return self.execute(connection, fetch)
+
+    cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
+                           FetchHead* head) except -1:
+        """Store the fields of a request, except its partitions, in its context."""
         context.client = connection.metering.client
+        context.listener = connection.listener_index
         context.version = version
         context.correlation_id = correlation_id
         context.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
         context.max_bytes = head.max_bytes
         context.replica_id = head.replica_id
+        context.replica_epoch = head.replica_epoch
+        context.replica_alive = head.replica_id >= 0 and (not region().header.clustered or is_alive(head.replica_id))
+        context.rack = self.rack
+        context.unnoted = []
         context.read_committed = head.read_committed
         context.last_used_ms = monotonic_ms()
         context.until_ms = context.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
         context.reader = connection.data_loop.cold_reader
         context.warm_rounds = 0
-        if not self.settle_session(fetch, &head):
-            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
-                                       FETCH_SESSION_ID_NOT_FOUND)
-            return FRAME_DONE
-        self.follow(connection, fetch)
-        return self.execute(connection, fetch)
+        return 0
 
     cdef int execute(self, Connection connection, DelayedFetch fetch) except -1:
         """Plan the request, and answer or park it. Return a FrameResult."""
         cdef int step
         fetch.begin_plan(STAGE_FIRST_PLAN)
         step = fetch.step()
+        if fetch.context.unnoted:
+            fetch.note_later()
         if step == STEP_ANSWER and (fetch.context.version >= FIRST_WITH_BATCHES or not fetch.context.planned_bytes):
             self.responses.write(connection.data_loop, fetch.context)
             return FRAME_DONE
@@ -226,7 +261,9 @@ cdef class FetchHandler:
     cdef bint settle_session(self, DelayedFetch fetch, FetchHead* head) except -1:
         """Begin the requested session, or continue the current one. Return False if that has grown too large and was ended."""
         if head.epoch == FULL_REQUEST:
-            self.sessions.admit(fetch)
+            if not (region().header.clustered and fetch.context.replica_alive and head.replica_id != region().header.broker_id
+                    and self.sessions.admit_replica(fetch, head.replica_id)):
+                self.sessions.admit(fetch)
         elif fetch.context.by_key is not None and not self.sessions.used(fetch):
             if fetch.context.partitions:
                 return False
@@ -370,10 +407,13 @@ cdef class FetchHandler:
         cdef uint32_t tags, tag, tag_bytes
         cdef const uint8_t* at
         cdef Cursor field
-        if version >= 11:
+        self.rack = None
+        if version >= FIRST_WITH_RACK:
             length = read_string_length(body, flexible)
             if length > 0:
-                read_bytes(body, length)
+                at = read_bytes(body, length)
+                if at != NULL and self.replicas is not None and self.replicas.selects:
+                    self.rack = (<const char*>at)[:length]
         if flexible:
             tags = read_uvarint(body)
             while tags > 0 and not body.error:
@@ -383,7 +423,7 @@ cdef class FetchHandler:
                 if tag == TAG_REPLICA_STATE and version >= FIRST_WITH_REPLICA_STATE and at != NULL:
                     cursor_init(&field, at, tag_bytes)
                     head.replica_id = read_int32(&field)
-                    read_int64(&field)          # the replica's epoch, unused: this broker has no followers yet
+                    head.replica_epoch = read_int64(&field)
                     if skip_tagged_fields(&field) or field.ptr != field.end:
                         cursor_fail(body, CURSOR_TAGGED, tag_bytes)
                 tags -= 1

@@ -14,6 +14,8 @@ cdef enum:
     FIRST_WITH_V1 = 2
     FIRST_WITH_MAX_BYTES = 3          # earlier versions: only the limit of each partition applies
     FIRST_WITH_STORAGE_ERROR = 6
+    FIRST_WITH_RACK = 11              # from it on, consumers may read from followers
+    FIRST_WITH_ENDPOINTS = 16         # from it on, the response names the present leader and its address after some errors
     WARM_ROUNDS = 8                   # after so many rounds the loop itself waits for the disk: pages are evicted before they are used
 
 cdef enum:
@@ -44,6 +46,12 @@ cdef struct PartitionState:
     int64_t last_stable_offset
     int64_t log_start_offset
     int64_t ready_bytes               # available bytes, up to the request's `max_bytes`; they count towards min_bytes while it waits
+    int64_t log_end_offset
+    int64_t diverging_end             # end offset of `diverging_epoch` in this broker's log
+    int32_t diverging_epoch           # the log of the replica that fetches diverges: largest epoch that both know; -1: it does not
+    int32_t preferred_replica         # broker from which the consumer should read; -1: this one
+    int32_t current_leader            # of the partition, for an error that makes the client look it up; -1: unknown
+    int32_t current_leader_epoch
     int16_t error                     # Kafka's error code
     bint included                     # the response must contain the partition
 
@@ -87,6 +95,10 @@ cdef class FetchPartition:
     cdef bytes topic                  # name, or id from version 13 on
     cdef bint by_id
     cdef bint forgotten               # the current request removes it from the session
+    cdef bint dirty                   # in `FetchContext.dirty`
+    cdef uint32_t listed_for          # serial number of the request whose plan covers it, in the session of a follower
+    cdef uint32_t noted_for           # serial number of the request that was noted as the follower's position
+    cdef uint32_t watched             # slot + 1 that the session of a follower watches for this partition; 0: none
     cdef bint unrecorded              # named by the current request; `count_positions` has not recorded the reader's position yet
     cdef int32_t partition
     cdef uint32_t slot                # slot + 1; 0: unknown
@@ -100,6 +112,11 @@ cdef class FetchPartition:
     cdef ExpectedPlace expected
     cdef SentState sent
     cdef ReadProgress progress
+
+
+cdef inline bint answers_at_once(FetchPartition p) noexcept:
+    """Return whether a request with this partition must not wait for records."""
+    return p.found.error != 0 or p.found.diverging_epoch >= 0 or p.found.preferred_replica >= 0
 
 
 cdef inline bint reads_to_log_end(int32_t replica_id) noexcept:
@@ -130,12 +147,25 @@ cdef class FetchContext:
     # request names the partitions of the previous one in the same order.
     cdef dict known
     cdef bint stale                   # the watched slots are no longer those of the partitions
+    # the session of a follower: a request's plan covers only partitions that moved or that the request names
+    cdef bint selective
+    cdef int32_t session_of           # broker id of the follower
+    cdef list listed                  # partitions that the plan of the current request covers
+    cdef list dirty                   # partitions that moved, or of which the follower does not know everything, since their last look
+    cdef list forgotten               # partitions removed by the current request, whose slots are still watched
+    cdef Py_ssize_t refresh_at        # the partition that `refresh_idle` notes next
+    cdef int64_t refreshed_ms         # when it noted the last one
     # the current request
     cdef int16_t version
     cdef int32_t correlation_id
     cdef int32_t min_bytes
     cdef int32_t max_bytes
     cdef int32_t replica_id
+    cdef int64_t replica_epoch        # broker epoch of the follower; -1: unknown
+    cdef bint replica_alive           # the broker `replica_id` is alive, as far as this broker knows
+    cdef bytes rack                   # of the consumer; None: unknown, or no replica selector is configured
+    cdef int listener                 # index of the listener of the client's connection
+    cdef list unnoted                 # partitions whose position could not be noted because their slot's lock was taken
     cdef bint read_committed
     cdef bint incremental
     cdef object reader                # the worker's ColdReader, or None
@@ -144,7 +174,7 @@ cdef class FetchContext:
     cdef int64_t until_ms             # deadline of the request (max wait)
     cdef int64_t planned_bytes
     cdef int64_t ready_bytes          # sum over the partitions; see PartitionState
-    cdef bint planned_error           # a partition has an error
+    cdef bint planned_at_once           # a partition has an error
     # the plan, which may be made in slices
     cdef Py_ssize_t plan_at           # partitions before this index are planned
     cdef int64_t plan_budget          # remaining bytes of the response
@@ -158,6 +188,12 @@ cdef class FetchContext:
     cdef int become_session(self) except -1
     cdef int forget(self, tuple key) except -1
     cdef int drop_forgotten(self) except -1
+    cdef list planned_partitions(self)
+    cdef int list_partition(self, FetchPartition p) except -1
+    cdef int mark_dirty(self, FetchPartition p) except -1
+    cdef int select(self, int32_t broker_id) except -1
+    cdef int begin_list(self) except -1
+    cdef int settle_listed(self) except -1
     cdef int count_progress_since(self, FetchContext before) except -1
     cdef int count_positions(self) except -1
     cdef void leave_positions(self) noexcept

@@ -51,6 +51,13 @@ cdef inline FetchPartition new_partition(bytes topic, bint by_id, int32_t partit
 
 
 cdef class FetchContext:
+    def __cinit__(self):
+        self.partitions = []
+        self.listed = []
+        self.dirty = []
+        self.forgotten = []
+        self.unnoted = []
+
     cdef FetchPartition next_partition(self, bytes topic, bint by_id, int32_t partition):
         """Return the next partition of the request: the previous request's FetchPartition, or a new one. The caller calls
         `end_of_partitions` after the last one.
@@ -66,6 +73,8 @@ cdef class FetchContext:
                 self.by_key[(topic, partition)] = p
                 self.partitions.append(p)
                 self.stale = True
+            if self.selective:
+                self.list_partition(p)
             return p
         if self.known is None and self.named_count < len(self.partitions):
             p = self.partitions[self.named_count]
@@ -119,10 +128,67 @@ cdef class FetchContext:
         if known is not None:
             known.forgotten = True
             self.stale = True
+            if self.selective:
+                self.forgotten.append(known)
         return 0
 
     cdef int drop_forgotten(self) except -1:
         self.partitions = [p for p in self.partitions if not (<FetchPartition>p).forgotten]
+        return 0
+
+    # -- the session of a follower ------------------------------------------------------------------------------------
+
+    cdef list planned_partitions(self):
+        """Return the partitions that the plan of the current request covers."""
+        return self.listed if self.selective else self.partitions
+
+    cdef int list_partition(self, FetchPartition p) except -1:
+        """Cover the partition with the plan of the current request."""
+        if p.listed_for != self.request:
+            p.listed_for = self.request
+            self.listed.append(p)
+        return 0
+
+    cdef int mark_dirty(self, FetchPartition p) except -1:
+        """Cover the partition with the next plan: it may have moved since its last look."""
+        if not p.dirty and not p.forgotten:
+            p.dirty = True
+            self.dirty.append(p)
+        return 0
+
+    cdef int select(self, int32_t broker_id) except -1:
+        """Become the session of a follower. The plan of the current request, the first one, covers all partitions."""
+        cdef FetchPartition p
+        self.selective = True
+        self.session_of = broker_id
+        self.refreshed_ms = self.last_used_ms
+        for p in self.partitions:
+            self.list_partition(p)
+        return 0
+
+    cdef int begin_list(self) except -1:
+        """Complete the list of a request that was read: partitions that moved or had no room in the last response come first, then
+        those that the request names. A request that is not incremental names all.
+        """
+        cdef FetchPartition p
+        cdef list named = self.listed, moved = self.dirty
+        self.listed = []
+        self.dirty = []
+        for p in moved:
+            p.dirty = False
+            if not p.forgotten and p.listed_for != self.request:
+                self.list_partition(p)
+        self.listed += [p for p in named if not (<FetchPartition>p).forgotten]
+        return 0
+
+    cdef int settle_listed(self) except -1:
+        """The request was answered: partitions of which the follower does not know everything stay dirty."""
+        cdef FetchPartition p
+        for p in self.listed:
+            if answers_at_once(p) or not p.sent.valid or p.request.fetch_offset < p.found.log_end_offset or not p.slot \
+                    or p.sent.high_watermark != p.found.high_watermark or p.sent.log_start_offset != p.found.log_start_offset:
+                self.mark_dirty(p)
+        self.listed = []
         return 0
 
     cdef int count_progress_since(self, FetchContext before) except -1:
@@ -165,7 +231,7 @@ cdef class FetchContext:
             leave_position(&p.progress.place)
 
     cdef bint enough(self) noexcept:
-        """Return whether the request need not wait: planned or available bytes reach min_bytes, a partition has an error, or it has
-        no partitions.
+        """Return whether the request need not wait: planned or available bytes reach min_bytes, a partition must be answered at once,
+        or it has no partitions.
         """
-        return self.planned_error or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions
+        return self.planned_at_once or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions

@@ -45,7 +45,7 @@ cdef class FetchConversion:
     cdef int converted(self, FetchContext context, Pending pending, list parts, object plan_again, object result) except -1:
         """In the loop, after the conversion of `parts`: respond, or wait for records if all were transaction markers."""
         cdef FetchPartition p
-        cdef bint has_content = context.planned_error
+        cdef bint has_content = context.planned_at_once
         if pending.cancelled:
             return 0
         if isinstance(result, BaseException):

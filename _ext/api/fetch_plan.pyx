@@ -14,13 +14,19 @@ from libc.string cimport memcpy
 from posix.stat cimport fstat, struct_stat
 
 from odradek._ext.api.fetch_context cimport (
+    CONSUMER,
+    DEBUGGING_CONSUMER,
+    FIRST_WITH_ENDPOINTS,
     FIRST_WITH_MAX_BYTES,
+    FIRST_WITH_RACK,
     WARM_ROUNDS,
     FetchContext,
     FetchPartition,
+    answers_at_once,
     reads_to_log_end,
     storage_error,
 )
+from odradek._ext.partition.followers cimport LOCK_BUSY_RESULT, note_follower_fetch
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.protocol.byte_order cimport load32, load64
@@ -37,13 +43,17 @@ from odradek._ext.protocol.kafka_errors cimport (
 from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.layout cimport (
+    MAX_FOLLOWERS,
     MAX_IN_SYNC,
     RECENT_KEPT,
+    ROLE_FOLLOWER,
     ROLE_LEADER,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
+    SLOT_REMOTE,
     Commit,
+    Follower,
     RecentBatch,
     Slot,
     monotonic_ms,
@@ -58,6 +68,29 @@ from odradek._ext.storage.log_dirs cimport note_device
 from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
+
+
+cdef enum:
+    EPOCH_FOUND = 0
+    EPOCH_UNDEFINED = 1
+    EPOCH_IN_FILE = 2
+
+cdef int end_offset_for(Slot* slot, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
+    cdef Commit commit
+    cdef int32_t count = slot.epoch_count, i
+    if epoch < 0 or count == 0 or epoch > slot.epochs[(count - 1) % 8].epoch:
+        return EPOCH_UNDEFINED
+    read_commit(slot, &commit)
+    end_offset[0] = commit.log_end_offset
+    for i in range(count - 1, max(-1, count - 9), -1):
+        if slot.epochs[i % 8].epoch <= epoch:
+            found_epoch[0] = slot.epochs[i % 8].epoch
+            return EPOCH_FOUND
+        end_offset[0] = slot.epochs[i % 8].start_offset
+    if count <= 8:
+        found_epoch[0] = epoch
+        return EPOCH_FOUND
+    return EPOCH_IN_FILE
 
 
 LOG = logging.getLogger("odradek.requests")
@@ -118,6 +151,56 @@ cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
         if slot.replicas[i] == broker_id:
             return broker_id != slot.leader_id
     return False
+
+
+cdef inline bint may_read_from_follower(FetchContext context) noexcept:
+    """Return whether the reader is not a follower, and knows that it may be directed to a follower (KIP-392)."""
+    return context.replica_id == DEBUGGING_CONSUMER or (context.replica_id < 0 and context.version >= FIRST_WITH_RACK)
+
+
+cdef inline int refuse_partition(FetchPartition p, int16_t error) noexcept:
+    """Set the partition's error; its offsets are not sent then, as in Kafka. Return 0."""
+    p.found.error = error
+    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+    p.found.included = True
+    return 0
+
+
+cdef inline void forget_result(FetchPartition p) noexcept:
+    """Discard the results of an earlier look at the partition."""
+    p.found.error = NO_ERROR
+    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = p.found.log_end_offset = -1
+    p.found.diverging_epoch = p.found.preferred_replica = p.found.current_leader = p.found.current_leader_epoch = -1
+
+
+cdef inline void read_offsets(FetchPartition p, Slot* slot, Commit* commit) noexcept:
+    """Read the commit block and the offsets that the response contains."""
+    p.found.log_start_offset = slot.log_start_offset
+    p.found.last_stable_offset = slot.last_stable_offset
+    read_commit(slot, commit)
+    p.found.high_watermark = commit.high_watermark
+    p.found.log_end_offset = commit.log_end_offset
+    if p.found.last_stable_offset > p.found.high_watermark:
+        p.found.last_stable_offset = p.found.high_watermark
+
+
+cdef list in_sync_followers(Slot* slot, int64_t offset):
+    """Return (log end offset, time at which it was caught up in ms, broker id) of the in-sync followers whose log contains `offset`.
+
+    Reads the entries without the lock: a choice by values of different moments is as good as one by older values.
+    """
+    cdef list found = []
+    cdef Follower* follower
+    cdef int i, k
+    for i in range(MAX_FOLLOWERS):
+        follower = &slot.followers[i]
+        if follower.broker_id < 0 or follower.log_end_offset < offset or not 0 <= follower.log_start_offset <= offset:
+            continue
+        for k in range(min(slot.in_sync_count, <int32_t>MAX_IN_SYNC)):
+            if slot.in_sync[k] == follower.broker_id:
+                found.append((follower.log_end_offset, follower.caught_up_ms, follower.broker_id))
+                break
+    return found
 
 
 cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
@@ -247,9 +330,11 @@ cdef class FetchPlan:
     """Makes the plans of Fetch responses, and owns the open segments for them. A worker has one.
 
     :param log_dirs: paths. :param max_bytes: fetch.max.bytes.
+    :param replicas: in a cluster, what is known about other brokers (`odradek.api.replicas.ReplicaView`); None: there are none.
     """
 
-    def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes):
+    def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes, replicas=None):
+        self.replicas = replicas
         self.topics = topics
         self.cache = SegmentCache()
         self.reported = {}
@@ -261,7 +346,7 @@ cdef class FetchPlan:
         """Discard the request's last plan; `plan_some` makes the next one."""
         context.planned_bytes = 0
         context.ready_bytes = 0
-        context.planned_error = False
+        context.planned_at_once = False
         context.cold = []
         context.plan_at = 0
         context.plan_budget = min(context.max_bytes, self.max_bytes)
@@ -271,22 +356,23 @@ cdef class FetchPlan:
     cdef bint plan_some(self, FetchContext context, Py_ssize_t count) except -1:
         """Plan the next `count` partitions of the request. Return whether all are planned."""
         cdef FetchPartition p
-        cdef Py_ssize_t end = min(context.plan_at + count, <Py_ssize_t>len(context.partitions))
+        cdef list partitions = context.planned_partitions()
+        cdef Py_ssize_t end = min(context.plan_at + count, <Py_ssize_t>len(partitions))
         set_no_wait(context.reader is not None and context.warm_rounds < WARM_ROUNDS)
         try:
             while context.plan_at < end:
-                p = context.partitions[context.plan_at]
+                p = partitions[context.plan_at]
                 context.plan_at += 1
                 if context.version < FIRST_WITH_MAX_BYTES:
                     context.plan_first = True
                 self.examine(p, context, True)
                 context.planned_bytes += p.planned.length
                 context.ready_bytes += p.found.ready_bytes
-                if p.found.error:
-                    context.planned_error = True
+                if answers_at_once(p):
+                    context.planned_at_once = True
         finally:
             set_no_wait(False)
-        return end == len(context.partitions)
+        return end == len(partitions)
 
     cdef int measure(self, FetchPartition p, FetchContext context) except -1:
         """Update the available bytes of a partition whose slot moved; the plan of the other partitions stays."""
@@ -297,8 +383,8 @@ cdef class FetchPlan:
         finally:
             set_no_wait(False)
         context.ready_bytes += p.found.ready_bytes
-        if p.found.error:
-            context.planned_error = True
+        if answers_at_once(p):
+            context.planned_at_once = True
         return 0
 
     cdef int resolve(self, FetchPartition p) except -1:
@@ -346,10 +432,11 @@ cdef class FetchPlan:
         cdef Slot* slot
         cdef Commit commit
         cdef uint32_t before = p.slot
+        cdef int checked
         p.planned.length = p.found.ready_bytes = 0
         p.segment = None
         p.converted = None
-        p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+        forget_result(p)
         p.found.error = self.resolve(p)
         if p.slot != before:
             context.stale = True
@@ -357,27 +444,27 @@ cdef class FetchPlan:
             slot = slot_at(p.slot - 1)
             p.found.error = self.refusal(p, context, slot)
         if p.found.error:
+            if self.replicas is not None and p.slot:
+                self.name_leader(p, context, slot_at(p.slot - 1))
             p.found.included = True
             return 0
         # Read the generation before the commit block: a position found with this commit must not count as valid in a log that was
         # truncated meanwhile.
         p.found.generation = load_acquire_64(&slot.generation)
-        p.found.log_start_offset = slot.log_start_offset
-        p.found.last_stable_offset = slot.last_stable_offset
-        read_commit(slot, &commit)
-        p.found.high_watermark = commit.high_watermark
-        if p.found.last_stable_offset > p.found.high_watermark:
-            p.found.last_stable_offset = p.found.high_watermark
+        read_offsets(p, slot, &commit)
+        if p.request.fetch_offset < p.found.log_start_offset:
+            return refuse_partition(p, OFFSET_OUT_OF_RANGE)
+        if context.replica_id >= 0 or self.replicas is not None:
+            checked = self.check_replicas(p, context, slot, &commit, planning)
+            if checked:
+                return 0 if checked == REFUSED else checked
+        if p.request.fetch_offset > commit.log_end_offset:
+            return refuse_partition(p, OFFSET_OUT_OF_RANGE)
         p.planned.limit = commit.high_watermark
         if reads_to_log_end(context.replica_id):
             p.planned.limit = commit.log_end_offset
         elif context.read_committed:
             p.planned.limit = p.found.last_stable_offset
-        if p.request.fetch_offset > commit.log_end_offset or p.request.fetch_offset < p.found.log_start_offset:
-            p.found.error = OFFSET_OUT_OF_RANGE
-            p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1      # as in Kafka
-            p.found.included = True
-            return 0
         p.found.included = not context.incremental or not p.sent.valid or p.sent.high_watermark != p.found.high_watermark or \
             p.sent.log_start_offset != p.found.log_start_offset
         if p.request.fetch_offset >= p.planned.limit:
@@ -394,20 +481,130 @@ cdef class FetchPlan:
         cdef uint32_t state = state_now(slot)
         if state == SLOT_OFFLINE:
             return storage_error(context.version)
-        if state == SLOT_LOADING:
+        if state == SLOT_LOADING or state == SLOT_REMOTE:
             return NOT_LEADER_OR_FOLLOWER
         if state != SLOT_ONLINE:
             return unknown_partition_error(p)
-        if slot.role != ROLE_LEADER:
+        if slot.role != ROLE_LEADER and not (slot.role == ROLE_FOLLOWER and may_read_from_follower(context)):
             return NOT_LEADER_OR_FOLLOWER
         if p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
             return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
-        if context.replica_id >= 0 and not has_follower(slot, context.replica_id):
+        if context.replica_id >= 0 and (not context.replica_alive or not has_follower(slot, context.replica_id)):
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
             return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
         if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
             return UNSUPPORTED_COMPRESSION_TYPE
         return NO_ERROR
+
+    # -- followers, and consumers that may read from them -------------------------------------------------------------
+
+    cdef int check_replicas(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1:
+        """Compare the replica's log with this broker's, note its position, and choose the replica from which a consumer should read.
+        Return 0, REFUSED if the partition contributes no records, or 1 if it must be examined again.
+        """
+        cdef int32_t epoch = slot.leader_epoch
+        cdef uint32_t role = slot.role
+        cdef bint diverges = p.request.last_fetched_epoch >= 0 and self.diverge(p, context, slot)
+        # What was read belongs to one log only if the role did not change meanwhile: a reader that believed that the logs diverge at an
+        # offset of another log would lose records.
+        fence()
+        if load_acquire_32(&slot.role) != role or slot.leader_epoch != epoch:
+            forget_result(p)
+            return 1
+        if diverges:
+            return REFUSED
+        if context.replica_id < 0:
+            return self.prefer(p, context, slot) if planning and context.rack is not None else 0
+        if planning and p.noted_for != context.request and p.request.fetch_offset <= commit.log_end_offset:
+            if self.note(p, context, slot):
+                return REFUSED
+            read_offsets(p, slot, commit)       # the note may have moved the high watermark
+            fence()
+            return load_acquire_32(&slot.role) != role or slot.leader_epoch != epoch
+        return 0
+
+    cdef int diverge(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
+        """Compare the epoch of the reader's last record with this log. Return whether the partition contributes no records: its epoch
+        is unknown here, or the logs diverge before the fetch offset. The reader must truncate its log then, and its position is not
+        noted.
+        """
+        cdef int32_t found_epoch = -1
+        cdef int64_t end_offset = -1
+        cdef int found = end_offset_for(slot, p.request.last_fetched_epoch, &found_epoch, &end_offset)
+        if found == EPOCH_IN_FILE:
+            found_epoch, end_offset = (-1, -1)
+            found = EPOCH_UNDEFINED if found_epoch < 0 else EPOCH_FOUND
+        if found == EPOCH_UNDEFINED:
+            refuse_partition(p, OFFSET_OUT_OF_RANGE)
+            return True
+        if found_epoch >= p.request.last_fetched_epoch and end_offset >= p.request.fetch_offset:
+            return False
+        p.found.diverging_epoch = found_epoch
+        p.found.diverging_end = end_offset
+        p.found.included = True
+        return True
+
+    cdef int note(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
+        """Note the follower's position, once for a request. Return whether it was refused; the partition has the error then."""
+        cdef int32_t epoch = p.request.leader_epoch if p.request.leader_epoch >= 0 else slot.leader_epoch
+        cdef int16_t error
+        self.notes += 1
+        with nogil:
+            error = note_follower_fetch(p.slot - 1, p.incarnation, epoch, context.replica_id, context.replica_epoch, p.request.fetch_offset,
+                                        p.request.log_start_offset, context.last_used_ms, SPINS_OF_LOOP)
+        if error == LOCK_BUSY_RESULT:
+            context.unnoted.append(p)
+            return False
+        p.noted_for = context.request
+        if not error:
+            return False
+        refuse_partition(p, error)
+        self.name_leader(p, context, slot)
+        return True
+
+    cdef bint refresh(self, FetchPartition p, FetchContext context) except -1:
+        """Note that a follower whose session has nothing new for this partition still has all of its records. Return False if the
+        partition must be planned instead, because it moved.
+        """
+        cdef Slot* slot = slot_at(p.slot - 1)
+        cdef int64_t log_end = p.request.fetch_offset
+        cdef int32_t epoch = slot.leader_epoch
+        cdef int16_t error
+        cdef Commit commit
+        if slot.incarnation != p.incarnation or state_now(slot) != SLOT_ONLINE or \
+                (p.request.leader_epoch >= 0 and p.request.leader_epoch != epoch):
+            return False
+        read_commit(slot, &commit)
+        if commit.log_end_offset != log_end or commit.high_watermark != p.sent.high_watermark or \
+                slot.log_start_offset != p.sent.log_start_offset:
+            return False
+        self.notes += 1
+        with nogil:
+            error = note_follower_fetch(p.slot - 1, p.incarnation, epoch, context.replica_id, context.replica_epoch, log_end,
+                                        p.request.log_start_offset, context.last_used_ms, SPINS_OF_LOOP)
+        return error == NO_ERROR
+
+    cdef int prefer(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
+        """If a follower in the consumer's rack has the requested records, name it instead of sending records. Return REFUSED, or 0."""
+        cdef int32_t preferred
+        cdef list candidates
+        if slot.role != ROLE_LEADER or slot.replica_count < 2 or context.replica_id != CONSUMER:
+            return 0
+        candidates = in_sync_followers(slot, p.request.fetch_offset)
+        preferred = self.replicas.preferred(candidates, context.rack) if candidates else -1
+        if preferred < 0:
+            return 0
+        p.found.preferred_replica = preferred
+        p.found.included = True
+        return REFUSED
+
+    cdef int name_leader(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
+        """After an error that makes the client look up the leader: note the leader that this broker knows, for the response."""
+        if self.replicas is None or context.version < FIRST_WITH_ENDPOINTS or slot.incarnation != p.incarnation:
+            return 0
+        if p.found.error == NOT_LEADER_OR_FOLLOWER or p.found.error == FENCED_LEADER_EPOCH:
+            p.found.current_leader, p.found.current_leader_epoch = self.replicas.leader_of(p.slot - 1)
+        return 0
 
     cdef int locate_records(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1:
         """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as

@@ -9,6 +9,7 @@ from odradek._ext.shm.metering cimport Client
 
 
 cdef class FetchResponses:
+    cdef object replicas              # ReplicaView in a cluster; None
     cdef WriteBuffer response
     cdef readonly int64_t bytes_out
     cdef readonly int64_t responses

@@ -4,7 +4,7 @@ client and topic. Used in a worker's event loop.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.api.fetch_context cimport FIRST_BY_ID, FIRST_WITH_BATCHES, FetchContext, FetchPartition
+from odradek._ext.api.fetch_context cimport FIRST_BY_ID, FIRST_WITH_BATCHES, FIRST_WITH_ENDPOINTS, FetchContext, FetchPartition
 from odradek._ext.net.connection cimport Pending, ResponseOutput
 from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE
 from odradek._ext.protocol.byte_order cimport store32
@@ -35,6 +35,14 @@ from odradek._ext.shm.metering cimport (
     usage_of,
 )
 from odradek._ext.storage.segment_list cimport OpenSegment
+
+
+cdef enum:                            # tagged fields
+    TAG_DIVERGING_EPOCH = 0
+    TAG_CURRENT_LEADER = 1
+    TAG_NODE_ENDPOINTS = 0
+    DIVERGING_EPOCH_BYTES = 13        # epoch, end offset, no tagged fields
+    CURRENT_LEADER_BYTES = 9          # broker id, epoch, no tagged fields
 
 
 cdef inline void write_head(WriteBuffer* b, FetchContext context) noexcept:
@@ -91,7 +99,7 @@ cdef inline int64_t write_topics(WriteBuffer* b, FetchContext context, list incl
                 cuts.append((b.size, p))
                 total += p.planned.length
             if flexible:
-                write_uvarint(b, 0)
+                write_partition_tags(b, p)
             p.sent.valid = not p.found.error
             if p.sent.valid:
                 p.sent.high_watermark = p.found.high_watermark
@@ -99,9 +107,50 @@ cdef inline int64_t write_topics(WriteBuffer* b, FetchContext context, list incl
         if flexible:
             write_uvarint(b, 0)
         i += run
-    if flexible:
-        write_uvarint(b, 0)
     return total
+
+
+cdef inline void write_partition_tags(WriteBuffer* b, FetchPartition p) noexcept:
+    """Write the tagged fields of a partition: where the logs diverge, and the present leader."""
+    cdef bint diverges = p.found.diverging_epoch >= 0, leader = p.found.current_leader_epoch >= 0
+    write_uvarint(b, diverges + leader)
+    if diverges:
+        write_uvarint(b, TAG_DIVERGING_EPOCH)
+        write_uvarint(b, DIVERGING_EPOCH_BYTES)
+        write_int32(b, p.found.diverging_epoch)
+        write_int64(b, p.found.diverging_end)
+        write_uvarint(b, 0)
+    if leader:
+        write_uvarint(b, TAG_CURRENT_LEADER)
+        write_uvarint(b, CURRENT_LEADER_BYTES)
+        write_int32(b, p.found.current_leader)
+        write_int32(b, p.found.current_leader_epoch)
+        write_uvarint(b, 0)
+
+
+cdef inline int write_response_tags(WriteBuffer* b, FetchContext context, list included, object replicas) except -1:
+    """Write the tagged fields of the response: the addresses of the leaders that its partitions name."""
+    cdef FetchPartition p
+    cdef bytes endpoints = None
+    cdef set leaders = None
+    if context.version < FETCH_FLEXIBLE:
+        return 0
+    if replicas is not None and context.version >= FIRST_WITH_ENDPOINTS:
+        for p in included:
+            if p.found.current_leader >= 0:
+                if leaders is None:
+                    leaders = set()
+                leaders.add(p.found.current_leader)
+        if leaders is not None:
+            endpoints = replicas.endpoints(leaders, context.listener)
+    if endpoints is None:
+        write_uvarint(b, 0)
+        return 0
+    write_uvarint(b, 1)
+    write_uvarint(b, TAG_NODE_ENDPOINTS)
+    write_uvarint(b, <uint32_t>len(endpoints))
+    write_bytes(b, <const char*>endpoints, len(endpoints))
+    return 0
 
 
 cdef inline void write_partition(WriteBuffer* b, FetchContext context, FetchPartition p) noexcept:
@@ -122,7 +171,7 @@ cdef inline void write_partition(WriteBuffer* b, FetchContext context, FetchPart
         else:
             write_length(b, -1, flexible)
     if version >= 11:
-        write_int32(b, -1)                                # preferred read replica
+        write_int32(b, p.found.preferred_replica)
     write_length(b, <int32_t>p.planned.length, flexible)
 
 
@@ -153,6 +202,10 @@ cdef class FetchResponses:
     def __cinit__(self):
         buffer_init(&self.response)
 
+    def __init__(self, replicas=None):
+        """:param replicas: see FetchHandler."""
+        self.replicas = replicas
+
     def __dealloc__(self):
         buffer_free(&self.response)
 
@@ -172,12 +225,13 @@ cdef class FetchResponses:
         response begins with its length.
         """
         cdef WriteBuffer* b = &self.response
-        cdef list included = [q for q in context.partitions if (<FetchPartition>q).found.included]
+        cdef list included = [q for q in context.planned_partitions() if (<FetchPartition>q).found.included]
         cdef list cuts = []
         cdef list served = []
         cdef int64_t records_bytes
         write_head(b, context)
         records_bytes = write_topics(b, context, included, cuts)
+        write_response_tags(b, context, included, self.replicas)
         if b.error:
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4 + records_bytes))
@@ -185,7 +239,9 @@ cdef class FetchResponses:
         write_out(out, b, context, cuts, served)
         self.bytes_out += records_bytes
         self.responses += 1
-        if served and len(context.partitions) > 1 and len(served) < len(context.partitions):
+        if context.selective:
+            context.settle_listed()
+        elif served and len(context.partitions) > 1 and len(served) < len(context.partitions):
             # Partitions that contributed records move to the end: the next response begins with the others.
             moved = set(served)
             context.partitions = [q for q in context.partitions if q not in moved] + served

@@ -6,7 +6,9 @@ from odradek._ext.api.delayed_fetch cimport DelayedFetch
 
 
 cdef class FetchSessions:
-    cdef dict sessions                # id -> DelayedFetch, the least recently used first
+    cdef dict sessions                # of clients: id -> DelayedFetch, the least recently used first
+    cdef dict replicas                # of followers: id -> DelayedFetch
+    cdef dict of_broker               # number of sessions of each follower, by broker id
     cdef readonly Py_ssize_t partitions       # of all sessions together
     cdef readonly Py_ssize_t max_sessions
     cdef readonly Py_ssize_t max_partitions
@@ -19,6 +21,8 @@ cdef class FetchSessions:
     cdef DelayedFetch find(self, int32_t session_id)
     cdef int32_t new_id(self) except -1
     cdef bint admit(self, DelayedFetch fetch) except -1
+    cdef int begin(self, DelayedFetch fetch) except -1
+    cdef bint admit_replica(self, DelayedFetch fetch, int32_t broker_id) except -1
     cdef bint make_room(self, Py_ssize_t size, int64_t now_ms) except -1
     cdef DelayedFetch smaller_than(self, Py_ssize_t size, int64_t now_ms)
     cdef bint used(self, DelayedFetch fetch) except -1

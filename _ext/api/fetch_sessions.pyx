@@ -8,6 +8,9 @@ The number of sessions and the sum of their partitions are bounded. To make room
 minutes are evicted. If the number of sessions is at its bound and none is that old, the smallest session that was created more than two
 minutes ago is evicted, if the new session is larger (Kafka's rules). So a client takes the place of one session at a time, and never
 that of a new or a larger session. If there is no room, the client receives session id 0 and fetches without a session.
+
+The bounds do not apply to the sessions of followers, which clients never evict: a follower with many partitions and without a session
+would name all of them in each request. Their number is bounded for each broker of the cluster.
 """
 
 import secrets
@@ -20,6 +23,7 @@ from odradek._ext.shm.metering cimport FETCH_SESSIONS, FETCH_SESSIONS_EVICTED, F
 cdef enum:
     ID_SPACE = 0x7FFFFFFF
     EVICTABLE_AFTER_MS = 120000
+    MAX_OF_BROKER = 64                # sessions of a follower: it has one for each of its fetchers
     FULL_FOR_MS = 1000                # how long the result of an unsuccessful search for a session to evict is used
 
 
@@ -35,13 +39,15 @@ cdef class FetchSessions:
         if not 0 <= ordinal < workers:
             raise ValueError(f"worker number {ordinal} is not in 0 to {workers - 1}")
         self.sessions = {}
+        self.replicas = {}
+        self.of_broker = {}
         self.max_sessions = max_sessions
         self.max_partitions = max_partitions
         self.ids = ID_SPACE // workers
         self.first_id = 1 + ordinal * self.ids
 
     def __len__(self):
-        return len(self.sessions)
+        return len(self.sessions) + len(self.replicas)
 
     def grow_older(self, int64_t ms):
         """For tests: make all sessions older by `ms`, in creation and use."""
@@ -53,13 +59,14 @@ cdef class FetchSessions:
 
     cdef DelayedFetch find(self, int32_t session_id):
         """Return the session with this id, or None."""
-        return self.sessions.get(session_id)
+        fetch = self.sessions.get(session_id)
+        return self.replicas.get(session_id) if fetch is None else fetch
 
     cdef int32_t new_id(self) except -1:
         cdef int32_t session_id
         while True:
             session_id = self.first_id + <int32_t>secrets.randbelow(self.ids)
-            if session_id not in self.sessions:
+            if session_id not in self.sessions and session_id not in self.replicas:
                 return session_id
 
     cdef bint admit(self, DelayedFetch fetch) except -1:
@@ -67,15 +74,32 @@ cdef class FetchSessions:
         cdef Py_ssize_t size = len(fetch.context.partitions)
         if not self.make_room(size, fetch.context.last_used_ms):
             return False
+        self.begin(fetch)
+        self.sessions[fetch.context.session_id] = fetch
+        self.partitions += size
+        return True
+
+    cdef int begin(self, DelayedFetch fetch) except -1:
         fetch.context.become_session()
         fetch.context.session_id = self.new_id()
         fetch.context.epoch = 1
         fetch.context.created_ms = fetch.context.last_used_ms
-        fetch.context.counted_size = size
-        self.sessions[fetch.context.session_id] = fetch
-        self.partitions += size
+        fetch.context.counted_size = len(fetch.context.partitions)
         add(FETCH_SESSIONS, 1)
-        add(FETCH_SESSION_PARTITIONS, size)
+        add(FETCH_SESSION_PARTITIONS, fetch.context.counted_size)
+        return 0
+
+    cdef bint admit_replica(self, DelayedFetch fetch, int32_t broker_id) except -1:
+        """Make `fetch` a session of a follower, whose plans cover only the partitions that moved. Return False if this broker has too
+        many sessions; it may have one like a client then.
+        """
+        cdef Py_ssize_t begun = self.of_broker.get(broker_id, 0)
+        if begun >= MAX_OF_BROKER:
+            return False
+        self.begin(fetch)
+        fetch.context.select(broker_id)
+        self.replicas[fetch.context.session_id] = fetch
+        self.of_broker[broker_id] = begun + 1
         return True
 
     cdef bint make_room(self, Py_ssize_t size, int64_t now_ms) except -1:
@@ -116,23 +140,31 @@ cdef class FetchSessions:
         Returns whether the session continues; it ends if it has no partitions left (as in Kafka), or more than there is room for.
         """
         cdef Py_ssize_t size = len(fetch.context.partitions)
-        if size == 0 or self.partitions + size - fetch.context.counted_size > self.max_partitions:
+        cdef bint of_replica = fetch.context.selective
+        if size == 0 or (not of_replica and self.partitions + size - fetch.context.counted_size > self.max_partitions):
             self.end(fetch)
             return False
-        self.partitions += size - fetch.context.counted_size
+        if not of_replica:
+            self.partitions += size - fetch.context.counted_size
         add(FETCH_SESSION_PARTITIONS, size - fetch.context.counted_size)
         fetch.context.counted_size = size
-        del self.sessions[fetch.context.session_id]
-        self.sessions[fetch.context.session_id] = fetch
+        if not of_replica:
+            del self.sessions[fetch.context.session_id]
+            self.sessions[fetch.context.session_id] = fetch
         return True
 
     cdef int end(self, DelayedFetch fetch) except -1:
         """End the session. A delayed request of it is still answered."""
-        if self.sessions.get(fetch.context.session_id) is not fetch:
+        cdef int32_t session_id = fetch.context.session_id
+        if self.sessions.get(session_id) is fetch:
+            del self.sessions[session_id]
+            self.partitions -= fetch.context.counted_size
+            self.full_until_ms = 0
+        elif self.replicas.get(session_id) is fetch:
+            del self.replicas[session_id]
+            self.of_broker[fetch.context.session_of] -= 1
+        else:
             return 0
-        del self.sessions[fetch.context.session_id]
-        self.partitions -= fetch.context.counted_size
-        self.full_until_ms = 0
         add(FETCH_SESSIONS, -1)
         add(FETCH_SESSION_PARTITIONS, -fetch.context.counted_size)
         fetch.context.ended = True

@@ -65,7 +65,8 @@ cdef inline int refuse(ProduceItem* item, int error, const char* message) noexce
 
 
 cdef inline bint enough_replicas(Slot* slot) noexcept nogil:
-    """Return whether the partition has min.insync.replicas; that never requires more replicas than are assigned (as in Kafka 4)."""
+    """Return whether the partition has min.insync.replicas, for a request that is not appended yet: the in-sync set that the
+    controller knows counts. It never requires more replicas than are assigned (as in Kafka 4)."""
     return slot.in_sync_count >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
 
 

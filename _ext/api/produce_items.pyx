@@ -29,7 +29,19 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from odradek._ext.records.record_batch cimport BatchInfo, set_max_timestamp
-from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
+from odradek._ext.shm.atomics cimport fence, load_acquire_32
+from odradek._ext.shm.layout cimport (
+    ROLE_LEADER,
+    SLOT_DELETED,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    read_commit,
+    region,
+    slot_at,
+    state_now,
+)
 from odradek._ext.storage.log_dirs cimport is_full
 
 
@@ -200,9 +212,40 @@ cdef bint on_device(ProduceItem* item) noexcept nogil:
     return True
 
 
+cdef inline bint leads_on(Slot* slot, ProduceItem* item) noexcept nogil:
+    """Return whether this broker has led the partition since the item was appended, without interruption.
+
+    The epoch is read last, with everything read before it complete: a former leader takes the new epoch before it truncates its log.
+    """
+    fence()
+    return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == item.incarnation \
+        and load_acquire_32(<uint32_t*>&slot.leader_epoch) == <uint32_t>item.leader_epoch
+
+
+cdef inline bint replicas_after_append(Slot* slot) noexcept nogil:
+    """Return whether the records, which are below the high watermark, are in min.insync.replicas replicas.
+
+    The maximal in-sync set counts, because each of its members had the records when the high watermark moved.
+    """
+    return slot.max_in_sync_count >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
+
+
+cdef bint not_online(Slot* slot, ProduceItem* item) noexcept nogil:
+    """Return whether no high watermark can decide the item, because the partition was deleted or its log failed; refuse it then."""
+    cdef uint32_t state = state_now(slot)
+    if state == SLOT_ONLINE:
+        return False
+    if state == SLOT_OFFLINE:
+        refuse(item, KAFKA_STORAGE_ERROR, "the partition's log directory is offline")
+    else:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION if state == SLOT_DELETED else NOT_LEADER_OR_FOLLOWER, NULL)
+    return True
+
+
 cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
     cdef Slot* slot
     cdef Commit commit
+    cdef bint enough
     if item.error:
         return True
     if not item.appended:
@@ -212,14 +255,16 @@ cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
     if acks != -1 or item.error:
         return True
     slot = slot_at(item.slot - 1)
-    # One consistent view of epoch, high watermark and in-sync set decides [R 3].
-    if slot.incarnation != item.incarnation or slot.leader_epoch != item.leader_epoch:
+    read_commit(slot, &commit)
+    enough = replicas_after_append(slot)
+    # After the high watermark: between two reads this broker may have become a follower, truncated its log and received other records,
+    # whose high watermark says nothing about this item's [R 3].
+    if not leads_on(slot, item):
         refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
         return True
-    read_commit(slot, &commit)
     if commit.high_watermark < item.required_offset:
-        return False
-    if not enough_replicas(slot):
+        return not_online(slot, item)
+    if not enough:
         refuse(item, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NULL)
     return True
 

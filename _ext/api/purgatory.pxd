@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
 cdef class Waiter:
-    """A request that can be parked. The purgatory stores Waiters and calls three hooks of a parked one, which a subclass must supply.
+    """A request that can be parked. The purgatory stores Waiters and calls three hooks of a parked one, which a subclass must supply,
+    and `touched` of one that is not parked, which does nothing unless a subclass supplies it.
 
     A subclass, not a member with callables: there is one object for a parked request, and a wake-up makes one call. The subclasses are
     DelayedFetch and DelayedProduceWaiter.
@@ -17,6 +18,8 @@ cdef class Waiter:
     # the argument of `Purgatory.watch` for that slot.
     cdef int moved(self, object target) except -1
     cdef int expired(self) except -1
+    # A watched slot has moved while the waiter is not parked.
+    cdef int touched(self, object target) except -1
     # One of these two raised `error`: end the request, without raising.
     cdef int failed(self, error) except -1
 

@@ -34,6 +34,9 @@ cdef class Waiter:
     cdef int failed(self, error) except -1:
         raise NotImplementedError
 
+    cdef int touched(self, object target) except -1:
+        return 0
+
 
 cdef class Purgatory:
     """The parked requests of a worker.
@@ -157,13 +160,15 @@ cdef class Purgatory:
         return 0
 
     cdef int wake_watchers(self, uint32_t slot) except -1:
-        """Wake the parked waiters of a slot that moved."""
+        """Wake the parked waiters of a slot that moved, and notify the others that watch it."""
         cdef Waiter waiter
         watchers = self.of_slot.get(slot)
         if watchers is not None:
             for waiter, target in list(watchers.items()):
                 if waiter.waiting:
                     self.wake(waiter, target)
+                else:
+                    waiter.touched(target)
         return 0
 
     def expire(self):

@@ -20,9 +20,11 @@ from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     EPOCH_KEPT,
     EPOCH_STORED,
+    ROLE_NONE,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
+    SLOT_REMOTE,
     Commit,
     Slot,
     monotonic_ms,
@@ -69,8 +71,8 @@ cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_ep
     if slot.incarnation != incarnation:
         return APPEND_STALE
     if slot.state != SLOT_ONLINE:
-        if slot.state == SLOT_LOADING:
-            return APPEND_NOT_LEADER        # its log lacks disk space and will be loaded again
+        if slot.state == SLOT_LOADING or slot.state == SLOT_REMOTE:
+            return APPEND_NOT_LEADER        # its log lacks disk space and will be loaded again; or other brokers have the replicas
         return APPEND_OFFLINE if slot.state == SLOT_OFFLINE else APPEND_STALE
     if region().header.log_dir_offline[slot.log_dir]:
         return APPEND_OFFLINE
@@ -86,6 +88,8 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
     cdef Commit* commit = current(slot)
     cdef int result = 0
     slot.lock_recoveries += 1
+    if slot.role_epoch < 0 and region().header.clustered:
+        slot.role = ROLE_NONE           # an assignment was not completed; the controller repeats it [R 10]
     fault(RECOVER_STARTED)
     drop_files(index)
     if slot.state == SLOT_ONLINE:

@@ -11,27 +11,28 @@ import os
 from odradek._ext.partition.slots import SlotChanged
 
 from libc.errno cimport ENOENT, errno
-from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
 from odradek._ext.partition.high_watermark cimport move_high_watermark
-from odradek._ext.partition.leader_epochs cimport note_epoch
 from odradek._ext.partition.producers cimport forget_producers
 from odradek._ext.partition.removed_files cimport note_removed_files
-from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
+from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
+    COORDINATOR,
     EPOCH_KEPT,
     EPOCH_STORED,
     EPOCH_UNSTORED,
+    IN_SYNC_COMMITTED,
     MAX_FOLLOWERS,
     MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
-    ROLE_LEADER,
+    REPLICATOR,
     ROLE_NONE,
     SERVING,
     SLOT_DELETED,
@@ -39,42 +40,40 @@ from odradek._ext.shm.layout cimport (
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
+    SLOT_REMOTE,
     STARTING,
     WORKER,
-    Commit,
     Header,
     Process,
     Slot,
     TopicSettings,
     monotonic_ms,
-    read_commit,
     region,
     slot_at,
     state_now,
 )
 from odradek._ext.shm.locks cimport initialise_mutex, unlock
 from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
-from odradek._ext.storage.file_calls cimport file_error, file_rename
-from odradek._ext.storage.log_dirs cimport is_full, note_device
-
-
-cdef enum:                        # in addition to -errno
-    WRONG_SLOT = 1
-    OLDER_EPOCH = 2
-    TRUNCATED = 3
+from odradek._ext.storage.file_calls cimport file_rename
+from odradek._ext.storage.log_dirs cimport note_device
 
 
 # -- assignment --------------------------------------------------------------------------------------------------------
 
 
+cdef bint keeps_slots(uint32_t kind) noexcept nogil:
+    """Whether processes of this kind keep indexes of slots from one turn of their loop to the next, and confirm versions."""
+    return kind == WORKER or kind == COORDINATOR or kind == REPLICATOR
+
+
 cdef uint64_t oldest_confirmed() noexcept nogil:
-    """The newest metadata version that every living worker has confirmed."""
+    """The newest metadata version that every living process has confirmed that keeps indexes of slots."""
     cdef uint64_t oldest = region().header.metadata_version
     cdef int i
     cdef Process* p
     for i in range(region().header.process_count):
         p = &region().processes[i]
-        if (p.state == STARTING or p.state == SERVING) and p.kind == WORKER and p.confirmed_version < oldest:
+        if (p.state == STARTING or p.state == SERVING) and keeps_slots(p.kind) and p.confirmed_version < oldest:
             oldest = p.confirmed_version
     return oldest
 
@@ -87,6 +86,8 @@ cdef void clear(Slot* slot) noexcept nogil:
     memset(slot.topic_id, 0, 16)
     slot.first_unstable_offset = -1
     slot.role = ROLE_NONE
+    slot.role_epoch = -1
+    slot.leader_epoch_start = -1
     for i in range(MAX_FOLLOWERS):
         slot.followers[i].broker_id = -1
     memset(slot.recent, 0xFF, sizeof(slot.recent))
@@ -141,6 +142,48 @@ cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
     return known
 
 
+cdef int64_t free_slot() noexcept nogil:
+    """The index of a slot that can be given to a partition; -1 if all are in use."""
+    cdef uint64_t index, used = region().header.slots_used, confirmed
+    cdef Slot* slot
+    if used < region().header.max_slots:
+        return <int64_t>used
+    confirmed = oldest_confirmed()
+    for index in range(used):
+        slot = slot_at(<uint32_t>index)
+        if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
+            return <int64_t>index
+    return -1
+
+
+cdef uint32_t take_free_slot(bytes name, bytes topic_id) except? 0xFFFFFFFF:
+    """Find a free slot, and prepare its mutex. :raises ValueError: a wrong name or id, or no free slot."""
+    cdef int64_t index
+    if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
+        raise ValueError(f"topic {name.decode()!r}: a name must have at most {MAX_TOPIC_BYTES} bytes, an id 16 bytes")
+    index = free_slot()
+    if index < 0:
+        raise ValueError(f"all {region().header.max_slots} partition slots are in use: increase odradek.max.partitions")
+    initialise_mutex(slot_at(<uint32_t>index))
+    return <uint32_t>index
+
+
+cdef void identify(Slot* slot, const char* name, uint16_t name_length, const char* topic_id, int partition, bint internal) noexcept nogil:
+    """Clear the slot and write the identity of its new partition. The caller holds the slot's mutex."""
+    clear(slot)
+    memcpy(slot.topic, name, name_length)
+    slot.topic_bytes = name_length
+    memcpy(slot.topic_id, topic_id, 16)
+    slot.partition = partition
+    slot.internal = internal
+
+
+cdef void count_used(uint32_t index) noexcept nogil:
+    """Raise the number of slots ever used, after the slot is complete."""
+    if index >= region().header.slots_used:
+        store_release_64(&region().header.slots_used, index + 1)
+
+
 def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
              int partition_epoch, settings, bint internal=False, bint epoch_unstored=False):
     """Assign a free slot, in state LOADING, to a partition and return the slot's index. Only the one writer of the table calls
@@ -153,43 +196,22 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
     cdef const char* name_bytes = name
     cdef const char* id_bytes = topic_id
     cdef uint16_t name_length = <uint16_t>min(len(name), 0xFFFF)
-    cdef uint32_t index = 0, used = <uint32_t>region().header.slots_used
-    cdef Slot* slot = NULL
-    cdef uint64_t confirmed = oldest_confirmed()
+    cdef uint32_t index
+    cdef Slot* slot
     cdef Leadership leadership
     cdef TopicSettings new_settings
-    cdef bint has_slot = False, taken
-    if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
-        raise ValueError(f"topic {topic!r}: a name must have at most {MAX_TOPIC_BYTES} bytes, an id 16 bytes")
+    cdef bint taken
     take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
     memset(&new_settings, 0, sizeof(new_settings))
     new_settings = changed_settings(new_settings, settings)
-    if log_dir < 0 or log_dir >= region().header.log_dir_count:
-        raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
-    if used < region().header.max_slots:
-        index = used
-        has_slot = True
-    else:
-        while index < used and not has_slot:
-            slot = slot_at(index)
-            if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
-                has_slot = True
-            else:
-                index += 1
-    if not has_slot:
-        raise ValueError(f"all {region().header.max_slots} partition slots are in use: increase odradek.max.partitions")
+    check_log_dir(log_dir)
+    index = take_free_slot(name, topic_id)
     slot = slot_at(index)
-    initialise_mutex(slot)
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            clear(slot)
-            memcpy(slot.topic, name_bytes, name_length)
-            slot.topic_bytes = name_length
-            memcpy(slot.topic_id, id_bytes, 16)
-            slot.partition = partition
+            identify(slot, name_bytes, name_length, id_bytes, partition, internal)
             slot.log_dir = <uint8_t>log_dir
-            slot.internal = internal
             slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
             put_leadership(slot, &leadership)
             slot.settings = new_settings
@@ -198,9 +220,141 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
             unlock(index, slot)
     if not taken:
         raise busy(index)
-    if index >= used:
-        store_release_64(&region().header.slots_used, index + 1)
+    count_used(index)
     return index
+
+
+cdef int check_log_dir(int log_dir) except -1:
+    if log_dir < 0 or log_dir >= region().header.log_dir_count:
+        raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
+    return 0
+
+
+# -- partitions of other brokers ---------------------------------------------------------------------------------------
+
+def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=False):
+    """Assign a free slot, in state REMOTE, to a partition without a replica in this broker, and return the slot's index. Publish its
+    view before it is announced. Only the one writer of the table calls this.
+
+    :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, or no free slot.
+    """
+    cdef bytes name = topic.encode()
+    cdef const char* name_bytes = name
+    cdef const char* id_bytes = topic_id
+    cdef uint16_t name_length = <uint16_t>min(len(name), 0xFFFF)
+    cdef uint32_t index = take_free_slot(name, topic_id)
+    cdef Slot* slot = slot_at(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            identify(slot, name_bytes, name_length, id_bytes, partition, internal)
+            slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
+            store_release_32(&slot.incarnation, slot.incarnation + 1)
+            store_release_32(&slot.state, SLOT_REMOTE)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    count_used(index)
+    return index
+
+
+cdef void clear_log(Slot* slot) noexcept nogil:
+    """Clear what a REMOTE slot still contains of a log that this broker had; keep the identity and the view."""
+    cdef int i
+    memset(slot.commits, 0, <char*>&slot.leader_epoch - <char*>slot.commits)
+    slot.first_unstable_offset = -1
+    slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
+    slot.replica_count = slot.in_sync_count = slot.max_in_sync_count = slot.epoch_count = 0
+    slot.adding = slot.removing = slot.recovering = 0
+    slot.in_sync_state = IN_SYNC_COMMITTED
+    slot.in_sync_wanted = 0
+    slot.proposed_count = 0
+    slot.fetch_error = 0
+    slot.role_epoch = slot.leader_epoch_start = -1
+    slot.pending_snapshot = 0
+    slot.producers_changed = 0
+    slot.intent = 0
+    slot.truncations = 0
+    slot.gap_limit = 0
+    slot.uncut = 0
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
+    memset(slot.recent, 0xFF, sizeof(slot.recent))
+
+
+def begin_local(uint32_t index, int log_dir, settings):
+    """Make a REMOTE slot LOADING, because this broker got a replica of its partition. Its view stays. Only the one writer of the table
+    calls this; announce the slot afterwards, because its incarnation changes.
+
+    :raises SlotChanged: the slot is not REMOTE.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef TopicSettings new_settings
+    cdef bint taken, remote = False
+    check_log_dir(log_dir)
+    memset(&new_settings, 0, sizeof(new_settings))
+    new_settings = changed_settings(new_settings, settings)
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            remote = slot.state == SLOT_REMOTE
+            if remote:
+                clear_log(slot)
+                slot.log_dir = <uint8_t>log_dir
+                slot.settings = new_settings
+                slot.begun_epoch = EPOCH_KEPT
+                store_release_32(&slot.incarnation, slot.incarnation + 1)
+                store_release_32(&slot.state, SLOT_LOADING)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if not remote:
+        raise SlotChanged(f"{name_of(slot)} is not a partition of other brokers only")
+
+
+def go_remote(uint32_t index, uint32_t incarnation, bytes renamed):
+    """Delete the log of a partition that has replicas in other brokers only from now on: rename its directory to `renamed`, and make
+    the slot REMOTE. Its view stays. May be repeated after a death at any point. Only the one writer of the table calls this;
+    announce the slot afterwards, because its incarnation changes.
+
+    :raises SlotChanged: another incarnation. :raises OSError: the directory could not be renamed; then nothing is changed.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef const char* target = renamed
+    cdef int result = 0
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.incarnation != incarnation or slot.state in (SLOT_FREE, SLOT_DELETED):
+                result = -1
+            elif slot.state != SLOT_REMOTE:
+                result = rename_and_leave(index, slot, target, SLOT_REMOTE)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result < 0:
+        raise SlotChanged(f"{name_of(slot)} is not the partition that was to be deleted")
+    if result != 0:
+        raise OSError(result, os.strerror(result), name_of(slot))
+
+
+def drop_remote(uint32_t index):
+    """Make a REMOTE slot DELETED, because its partition does not exist any more. Does nothing to other slots. Only the one writer of
+    the table calls this; announce the slot afterwards."""
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.state == SLOT_REMOTE:
+                store_release_32(&slot.state, SLOT_DELETED)
+                slot.created_version = region().header.metadata_version + 1
+                wake_everyone(index, slot)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 def configure(uint32_t index, settings):
@@ -223,67 +377,6 @@ def configure(uint32_t index, settings):
 
 
 # -- role and state ---------------------------------------------------------------------------------------------------
-
-def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
-             in_sync):
-    """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the current
-    one. No caller yet: replication.
-
-    :raises SlotChanged: another incarnation, or a leader or partition epoch older than the slot's.
-    :raises OSError: the leader-epoch checkpoint could not be written; the slot is then OFFLINE, or LOADING if only disk space
-    was missing.
-    """
-    cdef Slot* slot = checked_slot(index)
-    cdef Leadership leadership
-    cdef uint32_t new_role = role
-    cdef int result = 0
-    cdef bint taken
-    take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
-    with nogil:
-        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
-        if taken:
-            result = change_role(index, slot, incarnation, new_role, &leadership)
-            unlock(index, slot)
-    if not taken:
-        raise busy(index)
-    if result == WRONG_SLOT:
-        raise SlotChanged(f"{name_of(slot)} is not online, or its slot was given to another partition")
-    if result == TRUNCATED:
-        raise SlotChanged(f"{name_of(slot)} was truncated, and its recovery point is not written yet")
-    if result == OLDER_EPOCH:
-        raise SlotChanged(f"{name_of(slot)} has a newer epoch than leader epoch {leader_epoch}, partition epoch {partition_epoch}")
-    if result != 0:
-        raise file_error(-result, f"{name_of(slot)}/leader-epoch-checkpoint")
-
-
-cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t role, const Leadership* leadership) noexcept nogil:
-    """The caller holds the slot's mutex. Returns 0, WRONG_SLOT, TRUNCATED, OLDER_EPOCH, or -errno."""
-    cdef Commit commit
-    cdef int result = 0, i
-    if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
-        return WRONG_SLOT
-    read_commit(slot, &commit)
-    if slot.recovery_point > commit.log_end_offset:
-        return TRUNCATED
-    if leadership.leader_epoch < slot.leader_epoch or leadership.partition_epoch < slot.partition_epoch:
-        return OLDER_EPOCH
-    put_leadership(slot, leadership)
-    slot.role = role
-    for i in range(MAX_FOLLOWERS):
-        slot.followers[i].broker_id = -1
-    if role == ROLE_LEADER:
-        result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
-        if result == 0:
-            move_high_watermark(slot, monotonic_ms())
-    if is_full(result):
-        load_again(slot)
-    elif result != 0:
-        store_release_32(&slot.state, SLOT_OFFLINE)
-    if result != 0:
-        note_failure(slot, result)
-    wake_everyone(index, slot)
-    return result
-
 
 def set_offline(uint32_t index):
     """Set the slot OFFLINE because its log cannot be used: requests fail with KAFKA_STORAGE_ERROR from now on."""
@@ -404,7 +497,7 @@ def delete(uint32_t index, bytes renamed):
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            result = rename_and_retire(index, slot, target)
+            result = rename_and_leave(index, slot, target, SLOT_DELETED)
             unlock(index, slot)
     if not taken:
         raise busy(index)
@@ -412,8 +505,9 @@ def delete(uint32_t index, bytes renamed):
         raise OSError(result, os.strerror(result), name_of(slot))
 
 
-cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexcept nogil:
-    """The caller holds the slot's mutex. Returns 0, or errno."""
+cdef int rename_and_leave(uint32_t index, Slot* slot, const char* target, uint32_t state) noexcept nogil:
+    """Rename the directory, then take the log out of service; `state` is the slot's new one. The caller holds the slot's mutex.
+    Returns 0, or errno."""
     cdef char[384] path
     cdef int result = 0
     directory_path(slot, path)
@@ -424,7 +518,10 @@ cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexc
         note_device(slot.log_dir, -result)
         return result
     fault(DELETE_RENAMED)
-    store_release_32(&slot.state, SLOT_DELETED)
+    slot.role = ROLE_NONE
+    store_release_32(&slot.state, state)
+    if state == SLOT_REMOTE:
+        store_release_32(&slot.incarnation, slot.incarnation + 1)
     slot.created_version = region().header.metadata_version + 1
     slot.generation += 1
     note_removed_files()

@@ -25,6 +25,7 @@ from odradek._ext.shm.layout cimport (
     EPOCH_UNSTORED,
     ROLE_FOLLOWER,
     ROLE_LEADER,
+    ROLE_NONE,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
@@ -57,7 +58,7 @@ cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
         slot.begun_epoch = EPOCH_UNSTORED
 
 
-cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogil:
+cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_watermark) noexcept nogil:
     """Publish where a loaded log begins and ends, and how much of it is on the device."""
     cdef Commit commit
     memset(&commit, 0, sizeof(commit))
@@ -77,7 +78,9 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogi
     slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
     commit.high_watermark = state.log_start_offset
     commit.high_watermark_base = -1
-    if slot.in_sync_count <= 1 and within_flush_messages(slot, &commit, slot.flushed_offset):
+    if region().header.clustered:
+        commit.high_watermark = max(state.log_start_offset, min(high_watermark, state.log_end_offset))
+    elif slot.in_sync_count <= 1 and within_flush_messages(slot, &commit, slot.flushed_offset):
         commit_to_log_end(&commit)
     elif slot.in_sync_count <= 1:
         commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
@@ -94,7 +97,8 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogi
     settle_last_stable(slot, commit.high_watermark)
 
 
-cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* plan, bint flushed, bint lost) noexcept nogil:
+cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* plan, bint flushed, bint lost,
+                   int64_t high_watermark) noexcept nogil:
     """The caller holds the slot's mutex. Returns 0, NO_ROOM for its producers, or -errno."""
     cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
     cdef int64_t i
@@ -107,10 +111,13 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
     slot.epoch_count = 0
     for i in range(state.epochs.count):
         assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
-    commit_loaded(slot, state, flushed)
+    commit_loaded(slot, state, flushed, high_watermark)
     clear_recent(slot)                  # the ring may describe the log as it was before it had to be loaded again
     store_release_64(&slot.flusher, 0)  # a flush of the former log must not mark this one as flushed
-    if slot.leader_id == region().header.broker_id:
+    if region().header.clustered:
+        slot.role = ROLE_NONE               # until the controller assigns one
+        store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
+    elif slot.leader_id == region().header.broker_id:
         slot.role = ROLE_LEADER
         begin_epoch(slot, state, lost)
         if flushed and state.epochs.count == 0:
@@ -128,8 +135,8 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
 
 
 def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint at_start=False,
-         bint lost=False):
-    """Put a loaded log into its slot and set the slot ONLINE, as leader if this broker leads the partition.
+         bint lost=False, int64_t high_watermark=0):
+    """Put a loaded log into its slot and set the slot ONLINE, without a cluster as leader if this broker leads the partition.
 
     If the arena has no room for its producers, the least recent writers are dropped.
 
@@ -140,7 +147,8 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
     :param producers_before_ms: producers of a snapshot without an open transaction that were last heard before this time (wall
     clock) have expired and are dropped.
     :param at_start: no client is served yet, so partitions with more producers than this one lose some first.
-    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start.
+    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start. Without effect in a cluster.
+    :param high_watermark: the one in the checkpoint; used in a cluster, where the slot gets no role until the controller assigns one.
     :return: [(partition, number of dropped producers)], mostly empty.
     :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers. The slot is then
     OFFLINE, or LOADING if only disk space was missing.
@@ -158,7 +166,7 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
             with nogil:
                 taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
                 if taken:
-                    result = fill_slot(index, slot, state, &plan, flushed, lost)
+                    result = fill_slot(index, slot, state, &plan, flushed, lost, high_watermark)
                     unlock(index, slot)
                 if result == NO_ROOM:
                     victim = make_restore_room(&plan, index, at_start, &dropped)

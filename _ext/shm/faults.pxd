@@ -108,6 +108,14 @@ cpdef enum FaultPoint:
     SNAPSHOT_WRITTEN = 110
     SNAPSHOT_SYNCED = 111
     SNAPSHOT_RENAMED = 112
+    # Views and roles [R 10]
+    VIEW_FILLED = 120
+    VIEW_PUBLISHED = 121
+    ROLE_EPOCH_CLEARED = 122
+    ROLE_EPOCH_NOTED = 123
+    ROLE_FIELDS_STORED = 124
+    ROLE_STORED = 125
+    ROLE_EPOCH_STORED = 126
     # A follower's fetch, and a change of the in-sync set [R 10]
     FOLLOWER_FETCH_NOTED = 130
     FOLLOWER_HIGH_WATERMARK_MOVED = 131

@@ -52,6 +52,11 @@ cpdef enum SlotState:
     SLOT_DELETED = 4              # reusable when every living worker has confirmed a newer metadata version [R 8.2]
     SLOT_REMOTE = 5               # leader and replicas are other brokers: only metadata
 
+cpdef enum LeaveState:            # of a broker that is to stop: whether it has moved its leaderships to other brokers
+    LEAVE_NONE = 0
+    LEAVE_REQUESTED = 1           # by the supervisor
+    LEAVE_DONE = 2                # by the coordinator, also if it did not succeed
+
 cpdef enum DiskState:             # of the file system under a log directory
     DISK_ROOMY = 0
     DISK_LOW = 1                  # below the soft limit: retention is accelerated
@@ -178,7 +183,6 @@ cdef struct EpochStart:
 
 
 cdef struct PartitionView:        # what the controller published about a partition: clients are answered from it [R 10]
-    uint32_t sequence             # odd during a change
     uint32_t offline              # bit i: the replica replicas[i] is offline
     int32_t leader_id             # -1: no leader; -2: the topic is being deleted
     int32_t leader_epoch
@@ -244,7 +248,10 @@ cdef struct Slot:
     int32_t proposed_count
     uint32_t epochs_sequence      # odd during a change of `epochs` [R 3]
     int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
-    PartitionView view
+    int32_t role_epoch            # leader epoch of the role; -1: none was assigned since the start, or an assignment is under way
+    int32_t spare_role
+    uint64_t view_sequence        # low bit: which view is valid
+    PartitionView[2] views        # only in a cluster
     Follower[MAX_FOLLOWERS] followers
     EpochStart[EPOCHS_KEPT] epochs
     TopicSettings settings
@@ -318,6 +325,7 @@ cdef struct Header:
     uint64_t metadata_version     # [R 8]
     uint64_t[CHANGE_RING] changes  # slot + 1 of the change that made version v, at v % CHANGE_RING
     uint64_t brokers_version
+    uint64_t leaving              # LeaveState
     uint64_t stopping
     uint64_t[3] fault             # armed fault point, countdown, signal (debug build)
     int32_t broker_id

@@ -28,6 +28,11 @@ class SlotState(IntEnum):
     SLOT_DELETED = ...
     SLOT_REMOTE = ...
 
+class LeaveState(IntEnum):
+    LEAVE_NONE = ...
+    LEAVE_REQUESTED = ...
+    LEAVE_DONE = ...
+
 class DiskState(IntEnum):
     DISK_ROOMY = ...
     DISK_LOW = ...
@@ -145,7 +150,6 @@ class EpochStart(TypedDict):
     start_offset: int
 
 class PartitionView(TypedDict):
-    sequence: int
     offline: int
     leader_id: int
     leader_epoch: int
@@ -207,7 +211,10 @@ class Slot(TypedDict):
     proposed_count: int
     epochs_sequence: int
     fetch_error: int
-    view: PartitionView
+    role_epoch: int
+    spare_role: int
+    view_sequence: int
+    views: list[PartitionView]
     followers: list[Follower]
     epochs: list[EpochStart]
     settings: TopicSettings
@@ -273,6 +280,7 @@ class Header(TypedDict):
     metadata_version: int
     changes: list[int]
     brokers_version: int
+    leaving: int
     stopping: int
     fault: list[int]
     broker_id: int

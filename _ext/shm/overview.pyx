@@ -16,6 +16,7 @@ from odradek._ext.shm.layout cimport (
     SLOT_FREE,
     SLOT_ONLINE,
     Commit,
+    PartitionView,
     Slot,
     read_commit,
     region,
@@ -23,6 +24,7 @@ from odradek._ext.shm.layout cimport (
     state_now,
 )
 from odradek._ext.shm.topics cimport Topic
+from odradek._ext.shm.views cimport read_view
 
 Partition = namedtuple(
     "Partition",
@@ -40,6 +42,7 @@ def partitions_of(Topic topic):
     cdef list partitions = []
     cdef Slot* slot
     cdef Commit commit
+    cdef PartitionView view
     cdef uint32_t index, incarnation, state
     cdef uint64_t generation
     cdef int i
@@ -54,9 +57,10 @@ def partitions_of(Topic topic):
         generation = load_acquire_64(&slot.generation)
         read_commit(slot, &commit)
         state = state_now(slot)
+        read_view(slot, &view)
         row = Partition(
-            i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, slot.leader_id,
-            slot.replicas[0] if slot.replica_count else -1, slot.replica_count, slot.in_sync_count,
+            i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, view.leader_id,
+            view.replicas[0] if view.replica_count else -1, view.replica_count, view.in_sync_count,
             slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
             commit.segment_base, commit.size,
         )

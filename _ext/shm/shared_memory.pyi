@@ -29,6 +29,7 @@ class SharedMemory:
     broker_id: Any
     cluster_id: str
     stopping: Any
+    leave_state: Any
 
     def __init__(self, max_slots: int=65536, arena_bytes: int=DEFAULT_ARENA_BYTES, look_at=None): ...
     def add_process(self, kind): ...

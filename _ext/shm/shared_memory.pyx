@@ -53,7 +53,7 @@ from odradek._ext.shm.waking cimport clear_ready, take_ready, wake_after_death, 
 
 import os
 
-from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState, ProducerEvent
+from odradek._ext.shm.layout import DiskState, LeaveState, ProcessKind, ProcessState, ProducerEvent
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -467,6 +467,15 @@ cdef class SharedMemory:
     @stopping.setter
     def stopping(self, bint value):
         the_region.header.stopping = value
+
+    @property
+    def leave_state(self):
+        """LeaveState."""
+        return LeaveState(the_region.header.leaving)
+
+    @leave_state.setter
+    def leave_state(self, value):
+        the_region.header.leaving = value
 
     @property
     def loading(self):

@@ -17,12 +17,14 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     SLOT_REMOTE,
     Header,
+    PartitionView,
     Slot,
     region,
     slot_at,
     state_now,
 )
 from odradek._ext.shm.metering cimport find_topic
+from odradek._ext.shm.views cimport read_view
 
 
 cdef class Topic:
@@ -68,19 +70,22 @@ cdef class Topic:
         return [(i, self.slots[i] - 1) for i in range(self.count) if self.slots[i]]
 
     def describe(self, int partition):
-        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) from the slot, or None."""
+        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) from the slot, or None. What they say
+        about the leader and the replicas is what the controller published."""
         cdef Slot* slot
+        cdef PartitionView view
         cdef int i
         if not (0 <= partition < self.count) or self.slots[partition] == 0:
             return None
         slot = slot_at(self.slots[partition] - 1)
         if slot.incarnation != self.incarnations[partition]:
             return None
+        read_view(slot, &view)
         return (
-            state_now(slot), slot.leader_id, slot.leader_epoch,
-            [slot.replicas[i] for i in range(slot.replica_count)],
-            [slot.in_sync[i] for i in range(slot.in_sync_count)],
-            slot.partition_epoch,
+            state_now(slot), view.leader_id, view.leader_epoch,
+            [view.replicas[i] for i in range(view.replica_count)],
+            [view.in_sync[i] for i in range(view.in_sync_count)],
+            view.partition_epoch,
         )
 
 

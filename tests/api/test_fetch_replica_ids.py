@@ -66,10 +66,11 @@ def test_a_fetch_with_a_replica_id_is_woken_by_the_log_end(worker, version, repl
     assert slot_probe.append(slot, [batch(b"y")])[0][0] == 0
     worker.turn()
     assert told(waiting) == (0, [b"y"])
-    assert nothing_came(consumer)
-    slots.raise_high_watermark(slot, 1)
-    worker.turn()
-    assert told(consumer) == (0, [b"x"])
+    if replica_id == DEBUGGING:
+        assert nothing_came(consumer)
+        slots.raise_high_watermark(slot, 1)
+        worker.turn()
+    assert told(consumer) == (0, [b"x"]), "the follower has it: its request moved the high watermark"
 
 
 @pytest.mark.parametrize("version", [4, 12, 13, 15, 18])

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek._ext.partition import append_files, slot_life
+from odradek._ext.partition import append_files, roles
 from odradek._ext.shm import arena
-from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState, Role
+from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.segments import LoadedLog, load_log
 from odradek._ext.testing import fault_points, slot_probe
@@ -130,11 +130,16 @@ class OneBroker:
         return slot
 
     def lead(self, slot: int, epoch: int, *, alone: bool = True) -> None:
-        in_sync = [1] if alone else [1, 2]
-        slot_life.set_role(slot, slot_probe.incarnation_of(slot), Role.ROLE_LEADER, 1, epoch, epoch, [1, 2], in_sync)
+        roles.become_leader(
+            slot, slot_probe.incarnation_of(slot), leader_id=1, leader_epoch=epoch, partition_epoch=epoch, controller_epoch=1,
+            replicas=[1, 2], in_sync=[1] if alone else [1, 2],
+        )  # fmt: skip
 
     def obey(self, slot: int, epoch: int) -> None:
-        slot_life.set_role(slot, slot_probe.incarnation_of(slot), Role.ROLE_FOLLOWER, 2, epoch, epoch, [1, 2], [1, 2])
+        roles.become_follower(
+            slot, slot_probe.incarnation_of(slot), leader_id=2, leader_epoch=epoch, partition_epoch=epoch, controller_epoch=1,
+            replicas=[1, 2], in_sync=[1, 2],
+        )  # fmt: skip
 
     def log_bytes(self, slot: int) -> bytes:
         """The log as it lies on the disk: all segments' bytes one behind the other."""

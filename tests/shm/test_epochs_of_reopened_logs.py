@@ -9,8 +9,8 @@ import errno
 import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import slot_life, slots
-from odradek._ext.shm.layout import BegunEpoch, Role, SlotState
+from odradek._ext.partition import roles, slots
+from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek._ext.storage.file_calls import FileCall
 from odradek._ext.testing import fault_points
 from odradek.controller.topics import NewTopic
@@ -29,9 +29,9 @@ def leave_half_way(cluster, slot):
     state = slot_facts.describe(slot)
     fault_points.arm_file_fault(errno.ENOSPC, 1, 1 << 30, 0xFF & ~int(FileCall.CALL_READ))
     with pytest.raises(OSError, match="leader-epoch-checkpoint"):
-        slot_life.set_role(
-            slot, state.incarnation, Role.ROLE_LEADER, BROKER, state.leader_epoch, state.partition_epoch,
-            [BROKER], [BROKER],
+        roles.become_leader(
+            slot, state.incarnation, leader_id=BROKER, leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch, controller_epoch=1, replicas=[BROKER], in_sync=[BROKER],
         )  # fmt: skip
     fault_points.arm_file_fault(0)
     assert slots.state_of(slot) == SlotState.SLOT_LOADING

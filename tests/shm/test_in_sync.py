@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek._ext.partition import followers, in_sync, slot_facts, slot_life, slots
-from odradek._ext.shm.layout import Role
+from odradek._ext.partition import followers, in_sync, roles, slot_facts, slots
 from odradek._ext.testing import replica_probe, slot_probe
 from tests.shm.one_broker import OneBroker, batch
 
@@ -25,7 +24,10 @@ class Leader:
 
     def lead(self, epoch: int, in_sync: tuple[int, ...]) -> None:
         self.incarnation = slot_probe.incarnation_of(self.slot)
-        slot_life.set_role(self.slot, self.incarnation, Role.ROLE_LEADER, 1, epoch, epoch, [1, 2, 3], list(in_sync))
+        roles.become_leader(
+            self.slot, self.incarnation, leader_id=1, leader_epoch=epoch, partition_epoch=epoch, controller_epoch=1,
+            replicas=[1, 2, 3], in_sync=list(in_sync),
+        )  # fmt: skip
         replica_probe.begin_term(self.slot)
         self.epoch = epoch
 

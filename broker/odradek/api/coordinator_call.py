@@ -1,19 +1,45 @@
 """The context of a request that the coordinator executes: the client, and the objects that the coordinator owns."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek._ext.net.connection import client_name
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.metadata.store import Store
 from odradek.shm.partition_table import PartitionTable
 
 
+class Reassignment(NamedTuple):
+    """A reassignment under way; `replicas` are the present ones, with those that it adds and removes."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
+def _always() -> bool:
+    return True
+
+
+def _no_reassignments() -> Iterable[Reassignment]:
+    return ()
+
+
 @dataclass
 class CoordinatorView:
-    """The objects that a coordinator owns; used only in its controller thread."""
+    """The objects that a coordinator owns; used only in its controller thread.
+
+    :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
+    :param reassignments: the reassignments under way, as the controller knows them.
+    :param cluster: the controller of a cluster; None with the embedded store.
+    """
 
     config: BrokerConfig
     store: Store
@@ -21,6 +47,9 @@ class CoordinatorView:
     producer_ids: ProducerIds
     table: PartitionTable
     settings: BrokerSettings
+    is_controller: Callable[[], bool] = _always
+    reassignments: Callable[[], Iterable[Reassignment]] = _no_reassignments
+    cluster: ClusterAdmin | None = None
 
 
 @dataclass

@@ -19,7 +19,7 @@ from odradek.api.answer_errors import errors_in_steps, errors_of
 from odradek.api.api_versions import supported
 from odradek.api.call import Call, WorkerView
 from odradek.api.stepwise import Steps, Stepwise
-from odradek.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of, limits_of
+from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
@@ -62,6 +62,8 @@ class Dispatcher:
         self._off_loop = off_loop
         self._slices = slices
         self._limits = limits_of(view.config)
+        self._clustered = in_cluster(view.config)
+        self._rows = served_rows(self._clustered)
         self._settle = settle
         self._handlers = handlers_of(Where.WORKER)
         self.unknown_requests = 0
@@ -69,11 +71,13 @@ class Dispatcher:
     def __call__(
         self, connection: Any, api_key: int, version: int, correlation_id: int, client_id: bytes | None, frame: bytes
     ) -> bytes | bool | None:
-        row = BY_KEY.get(api_key)
+        row = self._rows.get(api_key)
         if row is None or not row.min_version <= version <= row.max_version:
             if api_key == API_VERSIONS:
                 connection.failed(api_key, ErrorCode.UNSUPPORTED_VERSION)
-                return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0)
+                return _CORRELATION.pack(correlation_id) + encode(
+                    supported(ErrorCode.UNSUPPORTED_VERSION, clustered=self._clustered), 0
+                )
             self.unknown_requests += 1
             known = f"supports versions {row.min_version} to {row.max_version}" if row else "does not support this API"
             connection.close_reason = f"a request of API key {api_key}, version {version}: this broker {known}"
@@ -85,7 +89,9 @@ class Dispatcher:
         except ProtocolError as error:
             if api_key == API_VERSIONS:
                 connection.failed(api_key, ErrorCode.INVALID_REQUEST)
-                return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.INVALID_REQUEST), version)
+                return _CORRELATION.pack(correlation_id) + encode(
+                    supported(ErrorCode.INVALID_REQUEST, clustered=self._clustered), version
+                )
             connection.close_reason = f"a {row.name} request of version {version} cannot be read: {error}"
             return False
         call = Call(

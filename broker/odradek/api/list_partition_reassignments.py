@@ -1,11 +1,41 @@
-"""ListPartitionReassignments (46): lists reassignments under way. Executed by workers. On a single broker there are none."""
+"""ListPartitionReassignments (46): lists reassignments under way.
+
+Without a cluster, workers execute it: there are none. In a cluster the controller executes it, because only the controller
+knows which replicas a reassignment adds and removes.
+"""
 
 from typing import Any
 
 from odradek.api.call import Call
+from odradek.api.coordinator_call import CoordinatorCall
 from odradek.protocol.schemas import list_partition_reassignments
+
+Response = list_partition_reassignments.Response
 
 
 def handle(request: Any, call: Call) -> Any:
     """Return an empty list."""
-    return list_partition_reassignments.Response(error_message=None)
+    return Response(error_message=None)
+
+
+def in_cluster(request: Any, call: CoordinatorCall) -> Any:
+    """Return the requested reassignments, or all of them."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {topic.name: set(topic.partition_indexes) for topic in request.topics}
+    topics: dict[str, Any] = {}
+    for reassignment in call.view.reassignments():
+        if wanted is not None and reassignment.partition not in wanted.get(reassignment.topic, ()):
+            continue
+        topic = topics.setdefault(
+            reassignment.topic, Response.OngoingTopicReassignment(name=reassignment.topic, partitions=[])
+        )
+        topic.partitions.append(
+            Response.OngoingPartitionReassignment(
+                partition_index=reassignment.partition,
+                replicas=list(reassignment.replicas),
+                adding_replicas=list(reassignment.adding),
+                removing_replicas=list(reassignment.removing),
+            )
+        )
+    return Response(error_message=None, topics=list(topics.values()))

@@ -2,7 +2,7 @@
 
 from odradek._ext.net.forwarding import Route
 from odradek.api.answer_errors import error_position
-from odradek.api.table import BY_KEY, Where
+from odradek.api.table import Where, served_rows
 
 OFFSET_COMMIT = 8
 
@@ -15,10 +15,18 @@ def follows(key: int, version: int) -> bool:
     return key == OFFSET_COMMIT and version > 0
 
 
-ROUTES = {
-    (row.key, version): Route(row.name, row.patience_s, error_position(row.key, version), follows(row.key, version))
-    for row in BY_KEY.values()
-    if row.where in (Where.COORDINATOR, Where.GROUPS)
-    for version in range(row.min_version, row.max_version + 1)
-}
-"""The routes by API key and version."""
+FORWARDED = (Where.COORDINATOR, Where.CONTROLLER, Where.REPLICAS, Where.GROUPS)
+
+
+def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:
+    """The routes by API key and version, of a broker in a cluster or of a broker alone."""
+    return {
+        (row.key, version): Route(row.name, row.patience_s, error_position(row.key, version), follows(row.key, version))
+        for row in served_rows(clustered).values()
+        if row.where in FORWARDED
+        for version in range(row.min_version, row.max_version + 1)
+    }
+
+
+ROUTES = routes_of(clustered=False)
+"""The routes of a broker alone."""

@@ -18,7 +18,19 @@ class Where(Enum):
     NATIVE = "worker, native"  # Produce and Fetch: broker/odradek/_ext/api/produce.pyx, fetch.pyx
     WORKER = "worker"
     COORDINATOR = "coordinator"
+    CONTROLLER = (
+        "coordinator, controller"  # as COORDINATOR; a broker that is not the controller refuses it (not_controller.py)
+    )
+    REPLICAS = "coordinator, replicas"  # in its replicas thread, in the order of arrival
     GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its controller thread
+
+
+class Stores(Enum):
+    """The metadata stores with which an API is served."""
+
+    ANY = "any"
+    EMBEDDED = "embedded"
+    CLUSTER = "zookeeper"
 
 
 class ApiRow(NamedTuple):
@@ -33,7 +45,8 @@ class ApiRow(NamedTuple):
     :param operation: the operation and the resource for which a principal will need authorization.
     :param elements: the largest number of elements in all arrays of a request together; above it, the connection is closed.
     :param per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
-        request names topics, 2 if it names topics and partitions.
+        request names topics, 2 if it names topics and partitions; more if it names replicas.
+    :param stores: the metadata stores with which the API is served.
     """
 
     key: int
@@ -48,13 +61,21 @@ class ApiRow(NamedTuple):
     at_once: str = ""
     elements: int = 10_000
     per_partition: int = 0
+    stores: Stores = Stores.ANY
+
+    def served(self, clustered: bool) -> bool:
+        """Whether the API is served by a broker in a cluster, or by a broker alone."""
+        return self.stores is Stores.ANY or (self.stores is Stores.CLUSTER) == clustered
 
 
 NATIVE, WORKER, COORDINATOR, GROUPS = Where.NATIVE, Where.WORKER, Where.COORDINATOR, Where.GROUPS
+REPLICAS, CONTROLLER = Where.REPLICAS, Where.CONTROLLER
 
 REBALANCE_S = 3600.0
 MAX_REQUEST_BYTES = 16 << 20
 MESSAGE_OVERHEAD_BYTES = 1 << 20
+MAX_REPLICAS = 16
+"""The largest number of replicas of a partition (MAX_IN_SYNC of the shared table)."""
 
 # fmt: off
 APIS = (
@@ -63,6 +84,14 @@ APIS = (
     ApiRow(2, "ListOffsets", 0, 11, WORKER, "odradek.api.list_offsets:handle", "DESCRIBE on topic",
         off_loop=True, per_partition=2),
     ApiRow(3, "Metadata", 0, 13, WORKER, "odradek.api.metadata:handle", "DESCRIBE on topic", per_partition=1),
+    ApiRow(4, "LeaderAndIsr", 0, 7, REPLICAS, "odradek.api.leader_and_isr:handle", "CLUSTER_ACTION on cluster",
+        stores=Stores.CLUSTER, per_partition=2 + 3 * MAX_REPLICAS),
+    ApiRow(5, "StopReplica", 0, 4, REPLICAS, "odradek.api.stop_replica:handle", "CLUSTER_ACTION on cluster",
+        stores=Stores.CLUSTER, per_partition=2),
+    ApiRow(6, "UpdateMetadata", 0, 8, REPLICAS, "odradek.api.update_metadata:handle", "CLUSTER_ACTION on cluster",
+        stores=Stores.CLUSTER, per_partition=2 + 3 * MAX_REPLICAS),
+    ApiRow(7, "ControlledShutdown", 0, 3, CONTROLLER, "odradek.api.controlled_shutdown:handle", "CLUSTER_ACTION on cluster",
+        stores=Stores.CLUSTER),
     ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "odradek.api.offset_commit:handle", "READ on group and topic",
         at_once="odradek.api.offset_commit:at_once", per_partition=2),
     ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "odradek.api.offset_fetch:handle", "DESCRIBE on group and topic", per_partition=2),
@@ -77,9 +106,9 @@ APIS = (
     ApiRow(15, "DescribeGroups", 0, 6, GROUPS, "odradek.api.describe_groups:handle", "DESCRIBE on group"),
     ApiRow(16, "ListGroups", 0, 5, GROUPS, "odradek.api.list_groups:handle", "DESCRIBE on group or cluster"),
     ApiRow(18, "ApiVersions", 0, 4, WORKER, "odradek.api.api_versions:handle", "none"),
-    ApiRow(19, "CreateTopics", 0, 7, COORDINATOR, "odradek.api.create_topics:handle", "CREATE on cluster or topic",
+    ApiRow(19, "CreateTopics", 0, 7, CONTROLLER, "odradek.api.create_topics:handle", "CREATE on cluster or topic",
         elements=30000),
-    ApiRow(20, "DeleteTopics", 0, 6, COORDINATOR, "odradek.api.delete_topics:handle", "DELETE on topic"),
+    ApiRow(20, "DeleteTopics", 0, 6, CONTROLLER, "odradek.api.delete_topics:handle", "DELETE on topic"),
     ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "odradek.api.delete_records:handle", "DELETE on topic", per_partition=2),
     ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "odradek.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
     ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "odradek.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
@@ -93,12 +122,12 @@ APIS = (
         per_partition=2),
     ApiRow(35, "DescribeLogDirs", 0, 5, COORDINATOR, "odradek.api.describe_log_dirs:handle", "DESCRIBE on cluster",
         per_partition=2),
-    ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "odradek.api.create_partitions:handle", "ALTER on topic", elements=30000),
+    ApiRow(37, "CreatePartitions", 0, 3, CONTROLLER, "odradek.api.create_partitions:handle", "ALTER on topic", elements=30000),
     ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "odradek.api.delete_groups:handle", "DELETE on group"),
-    ApiRow(43, "ElectLeaders", 0, 2, COORDINATOR, "odradek.api.elect_leaders:handle", "ALTER on cluster", per_partition=2),
+    ApiRow(43, "ElectLeaders", 0, 2, CONTROLLER, "odradek.api.elect_leaders:handle", "ALTER on cluster", per_partition=2),
     ApiRow(44, "IncrementalAlterConfigs", 0, 1, COORDINATOR, "odradek.api.incremental_alter_configs:handle",
         "ALTER_CONFIGS on resource"),
-    ApiRow(45, "AlterPartitionReassignments", 0, 1, COORDINATOR, "odradek.api.alter_partition_reassignments:handle",
+    ApiRow(45, "AlterPartitionReassignments", 0, 1, CONTROLLER, "odradek.api.alter_partition_reassignments:handle",
         "ALTER on cluster", elements=40000),
     ApiRow(46, "ListPartitionReassignments", 0, 0, WORKER, "odradek.api.list_partition_reassignments:handle",
         "DESCRIBE on cluster", per_partition=2),
@@ -109,16 +138,22 @@ APIS = (
     ApiRow(49, "AlterClientQuotas", 0, 1, COORDINATOR, "odradek.api.alter_client_quotas:handle", "ALTER_CONFIGS on cluster"),
     ApiRow(50, "DescribeUserScramCredentials", 0, 0, COORDINATOR, "odradek.api.describe_user_scram_credentials:handle",
         "DESCRIBE on cluster"),
-    ApiRow(57, "UpdateFeatures", 0, 2, COORDINATOR, "odradek.api.update_features:handle", "ALTER on cluster"),
+    ApiRow(56, "AlterPartition", 0, 3, CONTROLLER, "odradek.api.alter_partition:handle", "CLUSTER_ACTION on cluster",
+        stores=Stores.CLUSTER, per_partition=2 + MAX_REPLICAS),
+    ApiRow(57, "UpdateFeatures", 0, 2, CONTROLLER, "odradek.api.update_features:handle", "ALTER on cluster"),
     ApiRow(60, "DescribeCluster", 0, 2, WORKER, "odradek.api.describe_cluster:handle", "DESCRIBE on cluster"),
     ApiRow(61, "DescribeProducers", 0, 0, WORKER, "odradek.api.describe_producers:handle", "READ on topic",
         off_loop=True, per_partition=2),
     ApiRow(65, "DescribeTransactions", 0, 0, WORKER, "odradek.api.describe_transactions:handle",
         "DESCRIBE on transactional id"),
     ApiRow(66, "ListTransactions", 0, 2, WORKER, "odradek.api.list_transactions:handle", "DESCRIBE on transactional id"),
+    ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, "odradek.api.allocate_producer_ids:handle", "CLUSTER_ACTION on cluster",
+        stores=Stores.CLUSTER),
+    # Not in a cluster: a Kafka broker that takes over the group's partition ignores the records of such groups.
     ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "odradek.api.consumer_group_heartbeat:handle", "READ on group",
-        per_partition=2),
-    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle", "DESCRIBE on group"),
+        per_partition=2, stores=Stores.EMBEDDED),
+    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle", "DESCRIBE on group",
+        stores=Stores.EMBEDDED),
     ApiRow(74, "ListConfigResources", 0, 1, COORDINATOR, "odradek.api.list_config_resources:handle",
         "DESCRIBE_CONFIGS on cluster"),
     ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "odradek.api.describe_topic_partitions:handle", "DESCRIBE on topic",
@@ -126,13 +161,30 @@ APIS = (
 )
 PRIVATE_APIS = (
     ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
+    ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
 )
 """APIs that are served to every client, but that ApiVersions lists only for Odradek's own clients, so that other clients
 receive no unknown API keys."""
+CLUSTER_APIS = (
+    ApiRow(46, "ListPartitionReassignments", 0, 0, CONTROLLER, "odradek.api.list_partition_reassignments:in_cluster",
+        "DESCRIBE on cluster", per_partition=2, stores=Stores.CLUSTER),
+)
+"""The rows that replace those of APIS in a cluster."""
 # fmt: on
 BY_KEY = {row.key: row for row in APIS + PRIVATE_APIS}
 API_VERSIONS = 18
+
+
+def in_cluster(config: BrokerConfig) -> bool:
+    """Whether the broker's metadata store is that of a cluster."""
+    return config["metadata.store"] == Stores.CLUSTER.value
+
+
+def served_rows(clustered: bool) -> dict[int, ApiRow]:
+    """The rows of the APIs that are served, by key; also of the private ones."""
+    rows = {key: row for key, row in BY_KEY.items() if row.served(clustered)}
+    return rows | {row.key: row for row in CLUSTER_APIS} if clustered else rows
 
 
 def limits_of(config: BrokerConfig) -> dict[int, int]:
@@ -179,9 +231,9 @@ class Handlers:
             self.get(key)
 
 
-def handlers_of(where: Where) -> Handlers:
-    """The handlers of the APIs that one kind of process executes."""
-    return Handlers((row.key, row.handler) for row in BY_KEY.values() if row.where is where)
+def handlers_of(*places: Where, clustered: bool = False) -> Handlers:
+    """The handlers of the APIs that are executed in these places, of a broker in a cluster or of a broker alone."""
+    return Handlers((row.key, row.handler) for row in served_rows(clustered).values() if row.where in places)
 
 
 def function_named(text: str) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.layout import LeaveState, ProcessKind
 from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, write_pid_file
 from odradek.net.notify import Notifier
 from odradek.processes.children import MEMORY_FAULTS, Child, RestartDelay, resolve
@@ -116,6 +116,7 @@ class Supervisor:
             try:
                 self._start_all()
                 self._serve()
+                self._leave()
                 self._stop()
             except NoLogDirectoryLeft as end:
                 log.critical("%s", end)
@@ -307,6 +308,41 @@ class Supervisor:
             path = directory / PID_FILE
             log.warning("cannot write %s: %s; retrying every %g s", path, error.strerror, PID_FILE_RETRY_S)
             self.loop.after(PID_FILE_RETRY_S, "pid file", self._write_pid_file)
+
+    def _leave(self) -> None:
+        """In a cluster, let the coordinator move the leaderships of this broker to other brokers while everything still serves.
+
+        Ends when the coordinator is done, after the time that its attempts may take, or when a further stop signal arrives.
+        A coordinator that dies meanwhile is restarted, and its successor begins again.
+        """
+        config = self.resources.config
+        if not self._served or not config.clustered or not config["controlled.shutdown.enable"]:
+            return
+        attempts = config.integer("controlled.shutdown.max.retries")
+        each_ms = config.integer("controller.socket.timeout.ms") + config.integer(
+            "controlled.shutdown.retry.backoff.ms"
+        )
+        signals = self.signals.count
+        log.info("moving the leaderships of this broker to other brokers")
+        self.notifier.send(STATUS="moving the leaderships of this broker to other brokers")
+        self.broker.shm.leave_state = LeaveState.LEAVE_REQUESTED
+        for child in self.broker.children.all:
+            if child.row.kind == ProcessKind.COORDINATOR:
+                self.broker.shm.wake(child.index)
+        self.loop.after(max(attempts, 0) * each_ms / 1000, "leave", lambda: None)
+        while (
+            self.broker.shm.leave_state != LeaveState.LEAVE_DONE
+            and self.loop.has_timer("leave")
+            and self.signals.count == signals
+        ):
+            self.loop.turn()
+        if self.broker.shm.leave_state != LeaveState.LEAVE_DONE:
+            hurried = self.signals.count > signals
+            log.warning(
+                "%s: stopping before the leaderships of this broker were moved",
+                "a further signal arrived" if hurried else "the time for a controlled shutdown is over",
+            )
+        self.loop.cancel("leave")
 
     def _stop(self) -> None:
         """Stop accepting, then end the processes in their stop order."""

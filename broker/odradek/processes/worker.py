@@ -37,9 +37,9 @@ from odradek._ext.storage.page_cache import ColdReader
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.call import WorkerView
 from odradek.api.dispatch import Dispatcher
-from odradek.api.routes import ROUTES
+from odradek.api.routes import routes_of
 from odradek.api.stepwise import Stepwise
-from odradek.api.table import Where, handlers_of, max_request_bytes
+from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
@@ -158,7 +158,7 @@ class Worker:
             self.purgatory,
             dispatcher,
             self.forward,
-            ROUTES,
+            routes_of(in_cluster(config)),
             max_bytes=max_request_bytes(config),
         )
 

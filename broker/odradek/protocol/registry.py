@@ -112,6 +112,7 @@ ALL_KEYS: tuple[int, ...] = tuple(MODULES)
 PRIVATE = {
     20101: "explain_group",
     20102: "list_tree_offsets",
+    20103: "explain_partition",
 }
 """Odradek's own APIs."""
 

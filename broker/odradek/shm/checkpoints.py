@@ -13,9 +13,11 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
+import odradek._ext.shm.brokers as brokers
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.log_dirs import note_error
 from odradek.storage import file_names
@@ -42,11 +44,13 @@ ALL_FILES = (
 
 
 class Checkpoints(NamedTuple):
-    """The offsets in the files of a log directory. `cleaner_offsets` is None if it is unknown which logs were compacted."""
+    """The offsets in the files of a log directory. `cleaner_offsets` is None if it is unknown which logs were compacted.
+    `high_watermarks` are read only in a cluster."""
 
     recovery_points: Mapping[Partition, int]
     log_start_offsets: Mapping[Partition, int]
     cleaner_offsets: Mapping[Partition, int] | None
+    high_watermarks: Mapping[Partition, int] = MappingProxyType({})
 
 
 def read_checkpoints(log_dir: Path) -> Checkpoints:
@@ -58,6 +62,7 @@ def read_checkpoints(log_dir: Path) -> Checkpoints:
         read_offset_checkpoint(log_dir / file_names.RECOVERY_POINT_CHECKPOINT),
         read_offset_checkpoint(log_dir / file_names.LOG_START_OFFSET_CHECKPOINT),
         read_offset_checkpoint(log_dir / file_names.CLEANER_CHECKPOINT),
+        read_offset_checkpoint(log_dir / file_names.REPLICATION_CHECKPOINT) if brokers.clustered() else {},
     )
 
 

@@ -1,0 +1,188 @@
+"""The brokers of the cluster, as the controller published them, and the identity of the controller and of this broker [R 10].
+
+One writer, the coordinator's replicas thread, fills the block of the table that is not in use and then switches to it with the
+version. Readers copy the current block and compare the version before and after, so they need no lock.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from typing import NamedTuple
+
+from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acquire_64, store_release_64
+from odradek._ext.shm.layout cimport BROKER_TEXT_BYTES, MAX_BROKERS, BrokerEntry, BrokerTable, Header, region
+
+
+class Endpoint(NamedTuple):
+    """The address of a listener of a broker. ``name``: of the listener."""
+
+    name: str
+    host: str
+    port: int
+
+
+class BrokerInfo(NamedTuple):
+    """A live broker. ``epoch``: of its registration, -1 if it is not known."""
+
+    id: int
+    epoch: int
+    rack: str | None
+    endpoints: tuple[Endpoint, ...]
+
+    def endpoint(self, listener):
+        """The address of the listener with this name; None if the broker has no such listener."""
+        for endpoint in self.endpoints:
+            if endpoint.name == listener:
+                return endpoint
+        return None
+
+
+def publish_brokers(brokers):
+    """Replace the live brokers. Only the one writer of the table calls this.
+
+    :param brokers: BrokerInfo objects. :raises ValueError: more brokers, or a longer text, than the table can hold; then nothing is
+    changed.
+    """
+    cdef Header* header = region().header
+    cdef BrokerTable* table = &header.brokers[(header.brokers_version + 1) & 1]
+    cdef BrokerEntry* entry
+    cdef bytes rack, text
+    cdef uint64_t i = 0
+    encoded = [(broker.id, broker.epoch, (broker.rack or "").encode(), _endpoints_text(broker).encode()) for broker in brokers]
+    if len(encoded) > MAX_BROKERS:
+        raise ValueError(f"a cluster may have at most {MAX_BROKERS} brokers, not {len(encoded)}")
+    for broker_id, _, rack, text in encoded:
+        if len(rack) + len(text) > BROKER_TEXT_BYTES:
+            raise ValueError(f"broker {broker_id}: its rack and its endpoints have more than {BROKER_TEXT_BYTES} bytes together")
+    fence_release()     # a reader that sees the block being filled also sees that the other one was published before
+    for broker_id, epoch, rack, text in encoded:
+        entry = &table.entries[i]
+        memset(entry, 0, sizeof(BrokerEntry))
+        entry.broker_id = broker_id
+        entry.broker_epoch = epoch
+        entry.rack_bytes = <uint16_t>len(rack)
+        entry.endpoint_bytes = <uint16_t>len(text)
+        memcpy(entry.text, <const char*>rack, len(rack))
+        memcpy(entry.text + len(rack), <const char*>text, len(text))
+        entry.alive = 1
+        i += 1
+    table.count = i
+    store_release_64(&header.brokers_version, header.brokers_version + 1)
+
+
+def _endpoints_text(broker):
+    return ",".join(f"{name}://{f'[{host}]' if ':' in host else host}:{port}" for name, host, port in broker.endpoints)
+
+
+def _endpoints(str text):
+    endpoints = []
+    for part in text.split(",") if text else ():
+        name, _, address = part.partition("://")
+        host, _, port = address.rpartition(":")
+        endpoints.append(Endpoint(name, host.strip("[]"), int(port)))
+    return tuple(endpoints)
+
+
+def brokers():
+    """The live brokers as a list of BrokerInfo, in the order of their ids; empty without a cluster."""
+    cdef Header* header = region().header
+    cdef BrokerTable copy
+    cdef BrokerEntry* entry
+    cdef uint64_t version, i
+    while True:
+        version = load_acquire_64(&header.brokers_version)
+        memcpy(&copy, &header.brokers[version & 1], sizeof(BrokerTable))
+        fence()
+        if load_acquire_64(&header.brokers_version) == version:
+            break
+        cpu_pause()
+    known = []
+    for i in range(copy.count):
+        entry = &copy.entries[i]
+        rack = (<char*>entry.text)[:entry.rack_bytes].decode()
+        text = (<char*>entry.text + entry.rack_bytes)[:entry.endpoint_bytes].decode()
+        known.append(BrokerInfo(entry.broker_id, entry.broker_epoch, rack or None, _endpoints(text)))
+    return sorted(known)
+
+
+def version():
+    """A number that changes with every `publish_brokers`."""
+    return load_acquire_64(&region().header.brokers_version)
+
+
+cdef int64_t find_epoch(int32_t broker_id, bint* alive) noexcept nogil:
+    """The epoch of a broker, and whether it is alive."""
+    cdef Header* header = region().header
+    cdef BrokerTable* table
+    cdef uint64_t version, i
+    cdef int64_t epoch
+    while True:
+        version = load_acquire_64(&header.brokers_version)
+        table = &header.brokers[version & 1]
+        alive[0] = False
+        epoch = -1
+        for i in range(min(table.count, <uint64_t>MAX_BROKERS)):
+            if table.entries[i].broker_id == broker_id:
+                alive[0] = table.entries[i].alive != 0
+                epoch = table.entries[i].broker_epoch
+                break
+        fence()
+        if load_acquire_64(&header.brokers_version) == version:
+            return epoch
+        cpu_pause()
+
+
+cdef bint broker_alive(int32_t broker_id) noexcept nogil:
+    cdef bint alive
+    find_epoch(broker_id, &alive)
+    return alive
+
+
+cdef int64_t epoch_of_broker(int32_t broker_id) noexcept nogil:
+    cdef bint alive
+    return find_epoch(broker_id, &alive)
+
+
+def is_alive(int32_t broker_id):
+    """Whether a broker is registered and alive, as the controller last published."""
+    return broker_alive(broker_id)
+
+
+# -- the controller, and this broker -----------------------------------------------------------------------------------
+
+def set_controller(int broker_id, int epoch):
+    """Note the controller, and the largest controller epoch that a request had."""
+    region().header.controller_id = broker_id
+    store_release_64(&region().header.controller_epoch, <uint64_t><int64_t>epoch)
+
+
+def controller():
+    """(id of the controller, -1 if it is not known; the largest controller epoch that a request had, 0 for none)."""
+    return region().header.controller_id, <int64_t>load_acquire_64(&region().header.controller_epoch)
+
+
+def set_broker_epoch(int64_t epoch):
+    """Note the epoch of this broker's registration; -1: it is not registered."""
+    store_release_64(<uint64_t*>&region().header.broker_epoch, <uint64_t>epoch)
+
+
+def broker_epoch():
+    """The epoch of this broker's registration; -1 if it is not registered."""
+    return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
+
+
+def clustered():
+    """Whether the metadata store is ZooKeeper, so that other brokers may belong to the cluster."""
+    return region().header.clustered != 0
+
+
+def begin_cluster(int64_t lag_limit_ms):
+    """Mark the mapping as that of a broker in a cluster. Called once, before the first child starts.
+
+    :param lag_limit_ms: replica.lag.time.max.ms.
+    """
+    cdef Header* header = region().header
+    header.clustered = 1
+    header.lag_limit_ms = lag_limit_ms
+    header.controller_id = -1
+    header.broker_epoch = -1

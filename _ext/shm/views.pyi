@@ -1,0 +1,6 @@
+from collections import namedtuple
+
+View = namedtuple('View', 'leader_id leader_epoch partition_epoch replicas in_sync offline')
+
+def publish_view(index: int, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas, in_sync, offline=()): ...
+def view_of(index: int): ...

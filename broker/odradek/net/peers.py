@@ -1,0 +1,388 @@
+"""A connection to another broker, for requests of this broker: to the controller, or from the controller to the other brokers.
+
+Runs on the event loop of the coordinator, which protects it. Requests are sent in the order of `Peer.send`, one at a time:
+the next one is sent after the response to the one before. Plain text only.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odradek import __version__
+from odradek.protocol import ProtocolError, decode, encode_frame
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ApiSchema
+from odradek.protocol.schemas import api_versions
+from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
+
+log = logging.getLogger("odradek.replication")
+
+RETRY_S = 0.1
+"""The time in seconds between two attempts to connect, and before a request is repeated."""
+MAX_RESPONSE_BYTES = 64 << 20
+API_VERSIONS_VERSION = 3
+SOFTWARE = "odradek"
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+
+Address = tuple[str, int]
+
+
+class PeerError(Exception):
+    """A request to another broker got no response. It is unknown whether the broker executed it."""
+
+
+class PeerClosed(PeerError):
+    """This broker closed the connection, because it does not need it any more."""
+
+
+class UnsupportedRequest(PeerError):
+    """The other broker serves no version of the request that this broker can send. The request was not sent."""
+
+
+Callback = Callable[[Any], None]
+"""Called once, on the loop, with the decoded response or a PeerError."""
+Build = Callable[[int], Any]
+"""Makes the message of a request in a version."""
+
+
+@dataclass
+class _Request:
+    """:ivar version: None: the newest version that both brokers know. :ivar repeat: see `Peer.send`."""
+
+    api: ApiSchema
+    message: Any | Build
+    then: Callback
+    version: int | None
+    repeat: bool
+    sent_version: int = 0
+
+
+class Peer:
+    """Sends requests to one broker, or to the broker that has a role, such as the controller.
+
+    It connects when there is a request to send. It asks for the other broker's API versions only if a request needs them,
+    because Kafka's controller and its brokers use fixed versions for most of these requests.
+
+    :param address: returns the present address of the broker; None if it is not known now. It is called before each
+        request: if the address has changed, the connection to the former address is closed.
+    :param timeout_s: for connecting, and for each response. After it, the connection is closed.
+    :param name: of the broker, for log messages.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        address: Callable[[], Address | None],
+        client_id: str,
+        timeout_s: float,
+    ) -> None:
+        self.name = name
+        self._loop = loop
+        self._address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._queue: deque[_Request] = deque()
+        self._current: _Request | None = None
+        self._stream: _Stream | None = None
+        self._connected_to: Address | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._ranges: Mapping[int, tuple[int, int]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._correlation_id = 0
+        self._asking_versions = False
+        self._unreachable = False  # whether a failure to connect was logged since the last success
+        self._closed = False
+
+    def send(
+        self, api: ApiSchema, message: Any | Build, then: Callback, *, version: int | None = None, repeat: bool = False
+    ) -> None:
+        """Queue a request.
+
+        :param message: the request, or a function that makes it when it is sent, and again when it is repeated.
+        :param then: see `Callback`; not called inside this call.
+        :param version: of the request; None: the newest version that both sides know, by ApiVersions.
+        :param repeat: send the request again after a lost connection or a timeout, until there is a response or `close` is
+            called. False: `then` receives a PeerError.
+        """
+        request = _Request(api, message, then, version, repeat)
+        if self._closed:
+            self._loop.call_soon(then, PeerClosed(f"the connection to {self.name} is closed"))
+            return
+        self._queue.append(request)
+        self._proceed()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests without a response."""
+        return len(self._queue) + (self._current is not None)
+
+    def close(self) -> None:
+        """Close the connection. Every request without a response fails with PeerClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        requests = [self._current] if self._current is not None else []
+        requests += self._queue
+        self._current = None
+        self._queue.clear()
+        self._drop()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for request in requests:
+            self._loop.call_soon(request.then, PeerClosed(f"the connection to {self.name} was closed"))
+
+    # -- progress ---------------------------------------------------------------------------------------------------
+
+    def _proceed(self) -> None:
+        """Send the next request, or connect, if nothing is under way."""
+        if self._closed or self._current is not None or self._asking_versions or not self._queue or self._timer:
+            return
+        if self._connecting is not None:
+            return
+        address = self._address()
+        if self._stream is not None and self._connected_to != address:
+            self._drop()
+        if self._stream is None:
+            if address is None:
+                self._fail_waiting(PeerError(f"the address of {self.name} is not known"))
+                self._retry()
+            else:
+                self._connecting = self._loop.create_task(self._connect(address))
+            return
+        request = self._queue[0]
+        if request.version is None and self._ranges is None:
+            self._ask_versions()
+            return
+        self._queue.popleft()
+        self._write_request(request)
+
+    def _fail_waiting(self, error: PeerError) -> None:
+        """Fail the waiting requests that are not to be repeated."""
+        failed = [request for request in self._queue if not request.repeat]
+        self._queue = deque(request for request in self._queue if request.repeat)
+        for request in failed:
+            self._loop.call_soon(request.then, error)
+
+    def _retry(self) -> None:
+        """Continue after `RETRY_S`, if a request waits."""
+        if self._timer is None and self._queue and not self._closed:
+            self._timer = self._loop.call_later(RETRY_S, self._retried)
+
+    def _retried(self) -> None:
+        self._timer = None
+        self._proceed()
+
+    async def _connect(self, address: Address) -> None:
+        host, port = address
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, stream = await self._loop.create_connection(lambda: _Stream(self), host, port)
+        except OSError as error:  # TimeoutError is an OSError
+            self._connecting = None
+            reason = str(error) or f"no connection within {self._timeout_s:g} s"
+            if not self._unreachable:
+                log.warning("cannot connect to %s at %s:%d: %s; retrying", self.name, host, port, reason)
+                self._unreachable = True
+            self._fail_waiting(PeerError(f"cannot connect to {self.name} at {host}:{port}: {reason}"))
+            self._retry()
+            return
+        self._connecting = None
+        if self._unreachable:
+            log.info("connected to %s at %s:%d", self.name, host, port)
+            self._unreachable = False
+        self._stream, self._connected_to, self._ranges = stream, address, None
+        self._proceed()
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def _ask_versions(self) -> None:
+        self._asking_versions = True
+        message = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
+        self._write(api_versions.SCHEMA, message, API_VERSIONS_VERSION)
+
+    def _write_request(self, request: _Request) -> None:
+        version = request.version
+        if version is None:
+            assert self._ranges is not None
+            served = self._ranges.get(request.api.key)
+            version = -1 if served is None else min(served[1], request.api.max_version)
+            if served is None or version < max(served[0], request.api.min_version):
+                error = UnsupportedRequest(
+                    f"{self.name} serves no version of {request.api.name} that this broker knows"
+                )
+                self._loop.call_soon(request.then, error)
+                self._loop.call_soon(self._proceed)
+                return
+        request.sent_version = version
+        self._current = request
+        message = request.message(version) if callable(request.message) else request.message
+        self._write(request.api, message, version)
+
+    def _write(self, api: ApiSchema, message: Any, version: int) -> None:
+        assert self._stream is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(
+            request_api_key=api.key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        self._stream.write(encode_frame(header, request_header_version(api.key, version), message, version))
+        self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        self._timer = self._loop.call_later(self._timeout_s, self._timed_out)
+
+    def _clear_deadline(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        if self._stream is not None:
+            self._stream.abort(f"no response within {self._timeout_s:g} s")
+
+    # -- responses --------------------------------------------------------------------------------------------------
+
+    def received(self, stream: "_Stream", frame: bytes) -> None:
+        """A response arrived. Raises ProtocolError."""
+        if stream is not self._stream:
+            return
+        if len(frame) < 4 or _INT32.unpack_from(frame)[0] != self._correlation_id:
+            raise ProtocolError("a response with another correlation id")
+        if self._asking_versions:
+            self._receive_versions(frame)
+        elif self._current is not None:
+            request = self._current
+            response = _decode(request.api, request.sent_version, frame)
+            self._clear_deadline()
+            self._current = None
+            request.then(response)
+        else:
+            raise ProtocolError("a response without a request")
+        self._proceed()
+
+    def _receive_versions(self, frame: bytes) -> None:
+        version = API_VERSIONS_VERSION
+        if len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+        response, _ = decode(api_versions.SCHEMA.response, version, frame, 4)
+        if response.error_code not in (0, ErrorCode.UNSUPPORTED_VERSION):
+            raise ProtocolError(f"ApiVersions was refused with error code {response.error_code}")
+        self._clear_deadline()
+        self._asking_versions = False
+        self._ranges = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+
+    def lost(self, stream: "_Stream", reason: str) -> None:
+        """The connection ended."""
+        if stream is not self._stream:
+            return
+        self._clear_deadline()
+        self._stream = None
+        if self._asking_versions:
+            self._asking_versions = False
+            self._fail_waiting(PeerError(f"{self.name} did not respond to ApiVersions: {reason}"))
+        request, self._current = self._current, None
+        if request is None:
+            self._retry()
+            return
+        log.warning(
+            "lost the connection to %s while a %s request was under way: %s", self.name, request.api.name, reason
+        )
+        if request.repeat:
+            self._queue.appendleft(request)
+        else:
+            request.then(PeerError(f"lost the connection to {self.name}: {reason}"))
+        self._retry()
+
+    def _drop(self) -> None:
+        """Close the connection; its loss is not reported."""
+        self._clear_deadline()
+        stream, self._stream = self._stream, None
+        self._asking_versions = False
+        if stream is not None:
+            stream.abort("closed")
+
+
+def _decode(api: ApiSchema, version: int, frame: bytes) -> Any:
+    """The response in a frame. Raises ProtocolError."""
+    start = 4
+    if response_header_version(api.key, version) == 1:
+        start = _after_tags(frame, start)
+    response, _ = decode(api.response, version, frame, start)
+    return response
+
+
+def _after_tags(frame: bytes, at: int) -> int:
+    """The position after the tagged fields of a response header. Raises ProtocolError."""
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while at < len(frame) and shift <= 28:
+            byte = frame[at]
+            value |= (byte & 0x7F) << shift
+            at += 1
+            if byte < 0x80:
+                return value, at
+            shift += 7
+        raise ProtocolError("the header of a response is malformed")
+
+    count, at = varint(at)
+    for _ in range(count):
+        _, at = varint(at)
+        size, at = varint(at)
+        at += size
+    return at
+
+
+class _Stream(asyncio.Protocol):
+    """The bytes of one connection: cuts the received data into frames."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        self._reason = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        """Send a request."""
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def abort(self, reason: str) -> None:
+        """Close the connection now. :param reason: for the log."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass each complete frame to the peer. A malformed one closes the connection."""
+        self._data += data
+        try:
+            while len(self._data) >= 4:
+                (size,) = _INT32.unpack_from(self._data)
+                if not 4 <= size <= MAX_RESPONSE_BYTES:
+                    raise ProtocolError(f"a response of {size} bytes")
+                if len(self._data) < 4 + size:
+                    return
+                frame = bytes(self._data[4 : 4 + size])
+                del self._data[: 4 + size]
+                self._peer.received(self, frame)
+        except ProtocolError as error:
+            log.error("%s sent a malformed response: %s; closing the connection", self._peer.name, error)
+            self._data.clear()
+            self.abort(f"malformed response: {error}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._peer.lost(self, self._reason or (str(error) if error else "the other broker closed it"))

@@ -1,0 +1,1 @@
+"""Replication of partitions between the brokers of a cluster."""

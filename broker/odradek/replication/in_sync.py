@@ -1,0 +1,360 @@
+"""Changes of the in-sync replicas of the partitions that this broker leads: proposes them to the controller by AlterPartition.
+
+Used only in the coordinator's replicas thread. The state of each proposal is in the partition's slot, so that a successor of a
+coordinator that died continues with it; this module keeps only what is needed to match responses. At most one AlterPartition
+request is under way; it contains every proposal that was made until it was sent.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_partition
+
+log = logging.getLogger("odradek.replication")
+
+RETRY_S = 0.05
+"""The time in seconds after which proposals are sent again that the controller did not judge."""
+REPORT_AGAIN_S = 30.0
+"""The time in seconds between two log messages about a controller that does not judge proposals."""
+FIRST_BY_ID = 2
+FIRST_WITH_EPOCHS = 3
+FIRST_WITH_RECOVERY = 1
+RECOVERED = 0
+NO_EPOCH = -1
+
+BACK_TO_COMMITTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""The proposal was refused, but may be made again later."""
+WAIT_FOR_CONTROLLER = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""The controller knows a newer state than this broker, and will send it."""
+
+
+class Proposal(NamedTuple):
+    """A change of the in-sync replicas that a slot suggests; see `Verbs`. ``before``: the committed in-sync replicas."""
+
+    incarnation: int
+    leader_epoch: int
+    partition_epoch: int
+    before: list[int]
+    in_sync: list[int]
+
+
+class View(NamedTuple):
+    """What the controller published about a partition."""
+
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: list[int]
+
+
+class Verbs(Protocol):
+    """The operations on slots. Those that take an incarnation and an epoch return False or raise SlotChanged if the slot has
+    others now."""
+
+    def expansion_of(self, slot: int) -> Proposal | None:
+        """The change by which followers that have caught up join. Clears the slot's `in_sync_wanted`."""
+        ...
+
+    def lagging_of(self, slot: int, lag_ms: int) -> Proposal | None:
+        """The change by which followers that lag leave."""
+        ...
+
+    def lagging_slots(self, lag_ms: int) -> list[int]: ...
+    def pending(self) -> list[tuple[int, int, Proposal]]:
+        """(slot, serial, proposal) of the proposals that a predecessor of this process made.
+
+        The in-sync replicas of such a proposal are the maximal set of the slot. If the predecessor proposed a smaller set
+        and the controller committed it, the controller refuses this one, and publishes the smaller set.
+        """
+        ...
+
+    def propose(self, slot: int, proposal: Proposal) -> int:
+        """Note in the slot that the proposal is under way; returns its serial number. Raises SlotChanged."""
+        ...
+
+    def commit(
+        self, slot: int, serial: int, proposal: Proposal, in_sync: Sequence[int], partition_epoch: int
+    ) -> bool: ...
+    def revert(self, slot: int, serial: int, proposal: Proposal) -> bool: ...
+    def name_of(self, slot: int) -> tuple[str, bytes, int]:
+        """Topic, topic id and partition of a slot."""
+        ...
+
+    def view_of(self, slot: int) -> View: ...
+
+
+Send = Callable[[Callable[[int], Any], Callable[[Any], None]], None]
+"""(make the request in a version, receive the response or an exception): sends AlterPartition to the controller. The second
+function is called in the replicas thread."""
+
+
+@dataclass
+class _Pending:
+    """A proposal that the controller has not answered. :ivar stuck: the controller knows a newer state."""
+
+    slot: int
+    serial: int
+    proposal: Proposal
+    topic: str
+    topic_id: bytes
+    partition: int
+    stuck: bool = False
+
+
+class InSyncKeeper:
+    """Keeps the in-sync replicas of the led partitions.
+
+    :param broker_id: of this broker. :param broker_epoch: returns the epoch of this broker's registration.
+    :param later: (seconds, function): calls the function in the replicas thread after this time.
+    :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now.
+    :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed.
+    """
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        send: Send,
+        later: Callable[[float, Callable[[], None]], None],
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        slot_changed: type[Exception],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._verbs = verbs
+        self._send = send
+        self._later = later
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._slot_changed = slot_changed
+        self._clock = clock
+        self._pending: dict[int, _Pending] = {}
+        self._unsent: dict[int, _Pending] = {}
+        self._sent: list[_Pending] | None = None
+        self._retry_planned = False
+        self._reported: float | None = None  # when the present failure of AlterPartition was last logged
+        self.proposed = 0
+        self.shrinks = 0
+        self.expansions = 0
+
+    # -- proposals --------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Continue with the proposals of a predecessor of this process."""
+        for slot, serial, proposal in self._verbs.pending():
+            self._note(slot, serial, proposal)
+        self._adopt(self._pending)
+        self._flush()
+
+    def look(self, slots: Iterable[int]) -> None:
+        """Propose that followers that have caught up join the in-sync replicas of these slots."""
+        for slot in slots:
+            if slot not in self._pending:
+                self._propose(slot, self._verbs.expansion_of(slot))
+        self._flush()
+
+    def tick(self, lag_ms: int) -> None:
+        """Propose that followers leave that have lagged for `lag_ms`; call it every half of that time."""
+        for slot in self._verbs.lagging_slots(lag_ms):
+            if slot not in self._pending:
+                self._propose(slot, self._verbs.lagging_of(slot, lag_ms))
+        self._flush()
+
+    def roles_changed(self, slots: Iterable[int]) -> None:
+        """The controller assigned roles: forget the proposals for these slots, which ended with the former role."""
+        for slot in slots:
+            self._forget(slot)
+
+    def views_changed(self, slots: Iterable[int]) -> None:
+        """The controller published states: adopt them for proposals that it refused because it had a newer state."""
+        self._adopt([slot for slot in slots if slot in self._pending and self._pending[slot].stuck])
+
+    @property
+    def waiting(self) -> list[int]:
+        """The slots with a proposal that the controller has not committed."""
+        return list(self._pending)
+
+    def _propose(self, slot: int, proposal: Proposal | None) -> None:
+        if proposal is None:
+            return
+        try:
+            serial = self._verbs.propose(slot, proposal)
+        except self._slot_changed:
+            return  # the role ended meanwhile
+        self.proposed += 1
+        pending = self._note(slot, serial, proposal)
+        log.info("%s-%d: proposing the in-sync replicas %s", pending.topic, pending.partition, proposal.in_sync)
+
+    def _note(self, slot: int, serial: int, proposal: Proposal) -> _Pending:
+        pending = _Pending(slot, serial, proposal, *self._verbs.name_of(slot))
+        self._pending[slot] = self._unsent[slot] = pending
+        return pending
+
+    def _forget(self, slot: int) -> None:
+        self._pending.pop(slot, None)
+        self._unsent.pop(slot, None)
+
+    def _adopt(self, slots: Iterable[int]) -> None:
+        """Commit the state that the controller published, where it is newer than the one that the proposal is based on."""
+        for slot in list(slots):
+            pending = self._pending[slot]
+            view = self._verbs.view_of(slot)
+            if (
+                view.leader_id == self._broker_id
+                and view.leader_epoch == pending.proposal.leader_epoch
+                and view.partition_epoch > pending.proposal.partition_epoch
+            ):
+                self._commit(pending, view.in_sync, view.partition_epoch)
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Send all proposals that are not sent yet, unless a request is under way."""
+        if self._sent is not None or not self._unsent or self._retry_planned:
+            return
+        self._sent = list(self._unsent.values())
+        self._unsent = {}
+        sent = self._sent
+        self._send(lambda version: self._request(sent, version), self._answered)
+
+    def _request(self, items: Sequence[_Pending], version: int) -> Any:
+        """AlterPartition in a version. Called when the request is sent, in the loop's thread: it changes nothing."""
+        message = alter_partition
+        topics: dict[bytes | str, Any] = {}
+        for item in items:
+            key = item.topic_id if version >= FIRST_BY_ID else item.topic
+            topic = topics.get(key)
+            if topic is None:
+                topic = message.Request.TopicData(partitions=[])
+                if version >= FIRST_BY_ID:
+                    topic.topic_id = item.topic_id
+                else:
+                    topic.topic_name = item.topic
+                topics[key] = topic
+            partition = message.Request.PartitionData(
+                partition_index=item.partition,
+                leader_epoch=item.proposal.leader_epoch,
+                partition_epoch=item.proposal.partition_epoch,
+            )
+            if version >= FIRST_WITH_RECOVERY:
+                partition.leader_recovery_state = RECOVERED
+            if version >= FIRST_WITH_EPOCHS:
+                state = message.Request.BrokerState
+                partition.new_isr_with_epochs = [
+                    state(broker_id=broker, broker_epoch=NO_EPOCH) for broker in item.proposal.in_sync
+                ]
+            else:
+                partition.new_isr = list(item.proposal.in_sync)
+            topic.partitions.append(partition)
+        return message.Request(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
+        )
+
+    def _answered(self, outcome: Any) -> None:
+        """The response to the request under way, or an exception."""
+        sent, self._sent = self._sent or [], None
+        if isinstance(outcome, Exception):
+            self._again(sent, str(outcome))
+            return
+        if outcome.error_code:
+            self._again(sent, _text(outcome.error_code))
+            return
+        self._reported = None
+        answers = {}
+        for topic in outcome.topics:
+            for answer in topic.partitions:
+                answers[topic.topic_id, topic.topic_name, answer.partition_index] = answer
+        nobody, unnamed = bytes(16), ""
+        missing = []
+        for item in sent:
+            if self._pending.get(item.slot) is not item:
+                continue  # the role changed meanwhile
+            answer = answers.get((item.topic_id, unnamed, item.partition)) or answers.get(
+                (nobody, item.topic, item.partition)
+            )
+            if answer is None:
+                missing.append(item)
+            else:
+                self._judged(item, answer)
+        if missing:
+            self._again(missing, "the response does not contain these partitions")
+        self._flush()
+
+    def _judged(self, item: _Pending, answer: Any) -> None:
+        """Apply the controller's decision about one proposal."""
+        code = answer.error_code
+        name = f"{item.topic}-{item.partition}"
+        if code == ErrorCode.NONE:
+            if answer.leader_epoch != item.proposal.leader_epoch or answer.leader_id != self._broker_id:
+                item.stuck = True  # LeaderAndIsr of the newer leader epoch follows
+            elif answer.partition_epoch >= item.proposal.partition_epoch:
+                self._commit(item, answer.isr, answer.partition_epoch)
+            else:
+                item.stuck = True
+        elif code in BACK_TO_COMMITTED:
+            log.info(
+                "%s: the controller refused the in-sync replicas %s now (%s)", name, item.proposal.in_sync, _text(code)
+            )
+            self._forget(item.slot)
+            self._verbs.revert(item.slot, item.serial, item.proposal)
+        elif code in WAIT_FOR_CONTROLLER:
+            log.info("%s: the controller has a newer state (%s); waiting for it", name, _text(code))
+            item.stuck = True
+            self._adopt([item.slot])
+        else:
+            self._again([item], _text(code))
+
+    def _commit(self, item: _Pending, in_sync: Sequence[int], partition_epoch: int) -> None:
+        self._forget(item.slot)
+        if not self._verbs.commit(item.slot, item.serial, item.proposal, list(in_sync), partition_epoch):
+            return  # the role ended meanwhile
+        self.expansions += len(in_sync) > len(item.proposal.before)
+        self.shrinks += len(in_sync) < len(item.proposal.before)
+        log.info(
+            "%s-%d: the in-sync replicas are %s, partition epoch %d",
+            item.topic,
+            item.partition,
+            list(in_sync),
+            partition_epoch,
+        )
+
+    def _again(self, items: Sequence[_Pending], reason: str) -> None:
+        """Send proposals again after `RETRY_S`."""
+        kept = [item for item in items if self._pending.get(item.slot) is item]
+        for item in kept:
+            self._unsent.setdefault(item.slot, item)
+        if not kept or self._retry_planned:
+            return
+        now = self._clock()
+        if self._reported is None or now >= self._reported + REPORT_AGAIN_S:
+            self._reported = now
+            log.warning(
+                "the controller did not judge changes of the in-sync replicas of %d partitions: %s; retrying every %g ms",
+                len(self._unsent), reason, RETRY_S * 1000,
+            )  # fmt: skip
+        self._retry_planned = True
+        self._later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._retry_planned = False
+        self._flush()
+
+
+def _text(code: int) -> str:
+    """The name of an error code."""
+    try:
+        return ErrorCode(code).name  # type: ignore[call-arg]
+    except ValueError:
+        return f"error {code}"

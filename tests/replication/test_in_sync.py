@@ -1,0 +1,368 @@
+"""Changes of in-sync replicas: what is proposed, and what each decision of the controller, a lost response, a successor of the
+coordinator, and a newer state of the controller lead to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.protocol import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_partition
+from odradek.replication import in_sync
+from odradek.replication.in_sync import InSyncKeeper, Proposal, View
+
+TOPIC = bytes(15) + b"M"
+SELF = 1
+LAG_MS = 30_000
+
+
+class SlotChanged(Exception):
+    """The slot of the test has another role."""
+
+
+@dataclass
+class Slot:
+    """The state of a led partition. ``caught_up`` and ``lagging``: what the followers do."""
+
+    partition: int
+    leader_epoch: int = 5
+    partition_epoch: int = 0
+    in_sync: list[int] = field(default_factory=lambda: [1, 2, 3])
+    replicas: list[int] = field(default_factory=lambda: [1, 2, 3])
+    lagging: set[int] = field(default_factory=set)
+    proposed: list[int] | None = None
+    serial: int = 0
+    view: View = field(default_factory=lambda: View(SELF, 5, 0, [1, 2, 3]))
+    led: bool = True
+
+    @property
+    def maximal(self) -> list[int]:
+        return sorted({*self.in_sync, *(self.proposed or [])})
+
+
+class Verbs:
+    """The operations on slots, on `Slot` objects."""
+
+    def __init__(self, slots: dict[int, Slot]) -> None:
+        self.slots = slots
+
+    def _proposal(self, slot: Slot, wanted: list[int]) -> Proposal | None:
+        if not slot.led or slot.proposed is not None or wanted == slot.in_sync:
+            return None
+        return Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, wanted)
+
+    def expansion_of(self, number: int) -> Proposal | None:
+        slot = self.slots[number]
+        joining = [broker for broker in slot.replicas if broker not in slot.in_sync and broker not in slot.lagging]
+        return self._proposal(slot, slot.in_sync + joining)
+
+    def lagging_of(self, number: int, lag_ms: int) -> Proposal | None:
+        slot = self.slots[number]
+        return self._proposal(slot, [broker for broker in slot.in_sync if broker not in slot.lagging])
+
+    def lagging_slots(self, lag_ms: int) -> list[int]:
+        return [number for number, slot in self.slots.items() if slot.led and slot.lagging & set(slot.in_sync)]
+
+    def pending(self) -> list[tuple[int, int, Proposal]]:
+        return [
+            (number, slot.serial, Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, slot.maximal))
+            for number, slot in self.slots.items()
+            if slot.proposed is not None
+        ]
+
+    def propose(self, number: int, proposal: Proposal) -> int:
+        slot = self.slots[number]
+        if not slot.led or proposal.leader_epoch != slot.leader_epoch:
+            raise SlotChanged
+        slot.proposed = proposal.in_sync
+        slot.serial += 1
+        return slot.serial
+
+    def commit(self, number: int, serial: int, proposal: Proposal, members: Any, partition_epoch: int) -> bool:
+        slot = self.slots[number]
+        if serial != slot.serial or proposal.leader_epoch != slot.leader_epoch or not slot.led:
+            return False
+        slot.in_sync, slot.partition_epoch, slot.proposed = list(members), partition_epoch, None
+        return True
+
+    def revert(self, number: int, serial: int, proposal: Proposal) -> bool:
+        slot = self.slots[number]
+        if serial != slot.serial:
+            return False
+        slot.proposed = None
+        return True
+
+    def name_of(self, number: int) -> tuple[str, bytes, int]:
+        return "orders", TOPIC, self.slots[number].partition
+
+    def view_of(self, number: int) -> View:
+        return self.slots[number].view
+
+
+class Wire:
+    """The way to the controller: holds the request under way until the test answers it."""
+
+    def __init__(self, version: int = 3) -> None:
+        self.version = version
+        self.request: Any = None
+        self.then: Callable[[Any], None] | None = None
+        self.timers: list[Callable[[], None]] = []
+
+    def send(self, make: Callable[[int], Any], then: Callable[[Any], None]) -> None:
+        assert self.then is None, "two requests are under way"
+        message = make(self.version)
+        self.request, _ = decode(alter_partition.Request, self.version, encode(message, self.version), 0)
+        self.then = then
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.timers.append(action)
+
+    def fire(self) -> None:
+        timers, self.timers = self.timers, []
+        for action in timers:
+            action()
+
+    def answer(self, outcome: Any) -> None:
+        if not isinstance(outcome, Exception):
+            outcome, _ = decode(alter_partition.Response, self.version, encode(outcome, self.version), 0)
+        then, self.then, self.request = self.then, None, None
+        assert then is not None
+        then(outcome)
+
+
+def proposed_of(request: Any) -> dict[int, list[int]]:
+    """The proposed in-sync replicas by partition."""
+    return {
+        partition.partition_index: [state.broker_id for state in partition.new_isr_with_epochs] or partition.new_isr
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+
+
+def response(version: int, *rows: tuple[int, int, int, int, list[int], int]) -> Any:
+    """A response. :param rows: (partition, error, leader, leader epoch, in-sync replicas, partition epoch)."""
+    topic = alter_partition.Response
+    partitions = [
+        topic.PartitionData(
+            partition_index=partition, error_code=error, leader_id=leader, leader_epoch=epoch, isr=members,
+            partition_epoch=partition_epoch,
+        )
+        for partition, error, leader, epoch, members, partition_epoch in rows
+    ]  # fmt: skip
+    named = topic.TopicData(topic_id=TOPIC) if version >= 2 else topic.TopicData(topic_name="orders")
+    named.partitions = partitions
+    return alter_partition.Response(topics=[named])
+
+
+def keeper_of(slots: dict[int, Slot], wire: Wire) -> InSyncKeeper:
+    return InSyncKeeper(Verbs(slots), wire.send, wire.later, SELF, lambda: 4, SlotChanged)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_lagging_follower_leaves_and_returns(version: int):
+    slots, wire = {0: Slot(0, lagging={3})}, Wire(version)
+    keeper = keeper_of(slots, wire)
+    keeper.tick(LAG_MS)
+    request = wire.request
+    assert (request.broker_id, request.broker_epoch) == (SELF, 4)
+    assert proposed_of(request) == {0: [1, 2]}
+    assert slots[0].maximal == [1, 2, 3]
+    wire.answer(response(version, (0, 0, SELF, 5, [1, 2], 1)))
+    assert (slots[0].in_sync, slots[0].partition_epoch, slots[0].proposed) == ([1, 2], 1, None)
+    slots[0].lagging = set()
+    keeper.look([0])
+    assert proposed_of(wire.request) == {0: [1, 2, 3]}
+    wire.answer(response(version, (0, 0, SELF, 5, [1, 2, 3], 2)))
+    assert (slots[0].in_sync, slots[0].partition_epoch) == ([1, 2, 3], 2)
+    assert (keeper.proposed, keeper.shrinks, keeper.expansions, keeper.waiting) == (2, 1, 1, [])
+
+
+def test_proposals_made_while_a_request_is_under_way_are_sent_together_after_it():
+    slots, wire = {number: Slot(number) for number in range(3)}, Wire()
+    keeper = keeper_of(slots, wire)
+    slots[0].lagging = {3}
+    keeper.tick(LAG_MS)
+    slots[1].lagging, slots[2].lagging = {2}, {2, 3}
+    keeper.tick(LAG_MS)
+    assert proposed_of(wire.request) == {0: [1, 2]}
+    wire.answer(response(3, (0, 0, SELF, 5, [1, 2], 1)))
+    assert proposed_of(wire.request) == {1: [1, 3], 2: [1]}
+
+
+@pytest.mark.parametrize("code", sorted(in_sync.BACK_TO_COMMITTED))
+def test_a_proposal_that_is_refused_for_now_can_be_made_again(code: ErrorCode):
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    wire.answer(response(3, (0, code, -1, -1, [], -1)))
+    assert (slots[0].proposed, keeper.waiting, wire.then) == (None, [], None)
+    keeper.look([0])
+    assert proposed_of(wire.request) == {0: [1, 2, 3]}
+
+
+@pytest.mark.parametrize("code", sorted(in_sync.WAIT_FOR_CONTROLLER))
+def test_a_newer_state_of_the_controller_is_awaited(code: ErrorCode):
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    wire.answer(response(3, (0, code, -1, -1, [], -1)))
+    keeper.look([0])
+    keeper.tick(LAG_MS)
+    assert (slots[0].maximal, keeper.waiting, wire.then, wire.timers) == ([1, 2, 3], [0], None, [])
+    slots[0].leader_epoch, slots[0].proposed = 6, None  # LeaderAndIsr
+    keeper.roles_changed([0])
+    keeper.look([0])
+    assert proposed_of(wire.request) == {0: [1, 2, 3]}
+
+
+def test_a_state_that_the_controller_published_ends_the_wait():
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    wire.answer(response(3, (0, ErrorCode.INVALID_UPDATE_VERSION, -1, -1, [], -1)))
+    slots[0].view = View(SELF, 6, 9, [1])
+    keeper.views_changed([0])
+    assert keeper.waiting == [0], "another leader epoch says nothing about this one"
+    slots[0].view = View(SELF, 5, 9, [1])
+    keeper.views_changed([0])
+    assert (slots[0].in_sync, slots[0].partition_epoch, slots[0].proposed, keeper.waiting) == ([1], 9, None, [])
+
+
+def test_a_state_that_was_published_before_the_answer_is_adopted_at_once():
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    slots[0].view = View(SELF, 5, 3, [1, 2, 3])
+    keeper.views_changed([0])
+    assert slots[0].proposed == [1, 2, 3], "the response is under way"
+    wire.answer(response(3, (0, ErrorCode.INVALID_UPDATE_VERSION, -1, -1, [], -1)))
+    assert (slots[0].in_sync, slots[0].partition_epoch, keeper.waiting) == ([1, 2, 3], 3, [])
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ConnectionError("lost"), alter_partition.Response(error_code=ErrorCode.NOT_CONTROLLER),
+     alter_partition.Response(error_code=ErrorCode.STALE_BROKER_EPOCH), alter_partition.Response(),
+     response(3, (0, ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, [], -1))],
+    ids=["connection", "NOT_CONTROLLER", "STALE_BROKER_EPOCH", "not in the response", "unknown error"],
+)  # fmt: skip
+def test_the_same_proposal_is_sent_again(failure: Any):
+    slots, wire = {0: Slot(0, lagging={3})}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.tick(LAG_MS)
+    wire.answer(failure)
+    slots[0].lagging = {2, 3}
+    keeper.tick(LAG_MS)
+    assert (wire.then, len(wire.timers)) == (None, 1)
+    wire.fire()
+    assert proposed_of(wire.request) == {0: [1, 2]}
+
+
+def test_the_response_of_an_ended_role_changes_nothing():
+    slots, wire = {0: Slot(0, lagging={3})}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.tick(LAG_MS)
+    slots[0].leader_epoch, slots[0].in_sync, slots[0].partition_epoch, slots[0].proposed = 6, [1, 2, 3], 4, None
+    keeper.roles_changed([0])
+    wire.answer(response(3, (0, 0, SELF, 5, [1, 2], 1)))
+    assert (slots[0].in_sync, slots[0].partition_epoch) == ([1, 2, 3], 4)
+
+
+def test_a_successor_continues_with_the_proposals_in_the_slots():
+    slots, wire = {0: Slot(0, lagging={3}), 1: Slot(1)}, Wire()
+    keeper_of(slots, wire).tick(LAG_MS)
+    second = Wire()
+    successor = keeper_of(slots, second)
+    slots[0].lagging = {2, 3}
+    successor.resume()
+    assert proposed_of(second.request) == {0: [1, 2, 3]}, "the slot contains the maximal in-sync set only"
+    second.answer(response(3, (0, 0, SELF, 5, [1, 2, 3], 0)))
+    assert (slots[0].in_sync, slots[0].proposed) == ([1, 2, 3], None)
+    successor.tick(LAG_MS)
+    assert proposed_of(second.request) == {0: [1]}
+
+
+class Controller:
+    """Judges proposals as Kafka's controller does."""
+
+    def __init__(self) -> None:
+        self.leader_epoch, self.partition_epoch, self.members = 5, 0, [1, 2, 3]
+
+    def judge(self, request: Any) -> Any:
+        partition = request.topics[0].partitions[0]
+        members = [state.broker_id for state in partition.new_isr_with_epochs]
+        code = ErrorCode.NONE
+        if partition.leader_epoch < self.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        elif members == self.members:
+            pass
+        elif partition.partition_epoch < self.partition_epoch:
+            code = ErrorCode.INVALID_UPDATE_VERSION
+        else:
+            self.members, self.partition_epoch = members, self.partition_epoch + 1
+        if code:
+            return response(3, (0, code, -1, -1, [], -1))
+        return response(3, (0, 0, SELF, self.leader_epoch, self.members, self.partition_epoch))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(["answer", "lose request", "lose response", "lag 2", "lag 3", "catch up", "die", "publish",
+                                 "elect", "tick", "look"]), max_size=40))  # fmt: skip
+def test_any_order_of_events_leads_to_the_state_of_the_controller(events: list[str]):
+    slot, wire, controller = Slot(0), Wire(), Controller()
+    keeper = keeper_of({0: slot}, wire)
+
+    def publish() -> None:
+        slot.view = View(SELF, controller.leader_epoch, controller.partition_epoch, controller.members)
+        keeper.views_changed([0])
+
+    def elect() -> None:
+        controller.leader_epoch += 1
+        controller.partition_epoch += 1
+        slot.leader_epoch, slot.partition_epoch = controller.leader_epoch, controller.partition_epoch
+        slot.in_sync, slot.proposed = controller.members, None
+        keeper.roles_changed([0])
+
+    def step(event: str) -> None:
+        nonlocal wire, keeper
+        if event == "answer" and wire.then:
+            wire.answer(controller.judge(wire.request))
+        elif event == "lose request" and wire.then:
+            wire.answer(ConnectionError("lost"))
+        elif event == "lose response" and wire.then:
+            controller.judge(wire.request)
+            wire.answer(ConnectionError("lost"))
+        elif event.startswith("lag"):
+            slot.lagging.add(int(event[-1]))
+        elif event == "catch up":
+            slot.lagging.clear()
+        elif event == "die":
+            wire = Wire()
+            keeper = keeper_of({0: slot}, wire)
+            keeper.resume()
+        elif event == "publish":
+            publish()
+        elif event == "elect":
+            elect()
+        elif event == "tick":
+            keeper.tick(LAG_MS)
+            wire.fire()
+        elif event == "look":
+            keeper.look([0])
+            wire.fire()
+        if slot.leader_epoch == controller.leader_epoch:
+            assert set(controller.members) <= set(slot.maximal), (
+                "the controller's in-sync set has a member not waited for"
+            )
+
+    for event in events:
+        step(event)
+    for _ in range(6):  # the network works again
+        for event in ("publish", "tick", "look", "answer"):
+            step(event)
+    assert (slot.in_sync, slot.partition_epoch, slot.proposed) == (controller.members, controller.partition_epoch, None)
+    assert set(slot.in_sync) == set(slot.replicas) - slot.lagging
