@@ -153,6 +153,8 @@ cdef void sync_files(Flush* flush) noexcept nogil:
     cdef int i
     if not flush.whole:
         sync_file(flush, slot, last, FILE_LOG)
+        if flush.result == 0 and slot.gap_limit > flush.begin:
+            sync_names(flush, slot)     # a follower copied a gap: without the limit a recovery would cut the log there
         return
     base = segment_holding(slot, flush.begin, last + 1)
     if base < -1:

@@ -10,7 +10,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from odradek._ext.partition.commits cimport current
-from odradek._ext.partition.high_watermark cimport follower_of, is_alive, is_member, move_high_watermark
+from odradek._ext.partition.high_watermark cimport follower_of, is_member, move_high_watermark
 from odradek._ext.partition.slot_access cimport take_slot, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.protocol.kafka_errors cimport (
@@ -23,6 +23,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from odradek._ext.shm.atomics cimport store_release_32
+from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.faults cimport FOLLOWER_FETCH_NOTED, FOLLOWER_HIGH_WATERMARK_MOVED, fault
 from odradek._ext.shm.layout cimport (
     COORDINATOR,
@@ -98,7 +99,7 @@ cdef bint may_join(Slot* slot, const Follower* follower) noexcept nogil:
     would lose them as the next leader."""
     return follower.last_fetch_ms > 0 and follower.log_end_offset >= current(slot).high_watermark \
         and follower.log_end_offset >= slot.leader_epoch_start \
-        and is_member(slot.replicas, slot.replica_count, follower.broker_id) and is_alive(follower.broker_id)
+        and is_member(slot.replicas, slot.replica_count, follower.broker_id) and broker_alive(follower.broker_id)
 
 
 # -- a follower's fetch -----------------------------------------------------------------------------------------------

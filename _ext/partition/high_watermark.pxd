@@ -9,6 +9,7 @@ about to join the set. It does not move while the committed in-sync set is small
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.slot_access cimport AppendResult
+from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.layout cimport Follower, Slot, region
 
 
@@ -31,11 +32,12 @@ cdef int64_t allowed_high_watermark(Slot* slot, int64_t log_end_offset, int64_t 
 # The entry of a follower, NULL if it has none.
 cdef Follower* follower_of(Slot* slot, int32_t broker_id) noexcept nogil
 
-# Whether a broker is alive in the cluster, as the controller published it. With an embedded metadata store no other broker is alive.
-cdef bint is_alive(int32_t broker_id) noexcept nogil
-
 cdef AppendResult advance_high_watermark(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t offset,
                                          int spins) noexcept nogil
+
+
+cdef inline bint is_alive(int32_t broker_id) noexcept nogil:
+    return broker_alive(broker_id)
 
 
 cdef inline int32_t effective_min_in_sync(Slot* slot) noexcept nogil:

@@ -1,21 +1,18 @@
 """The high watermark; see high_watermark.pxd. Runs with the slot's mutex held and needs no GIL."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.commits cimport commit_to_log_end, current, publish
 from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_OK, APPEND_OUT_OF_RANGE, AppendResult, check_slot, take_slot
-from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.faults cimport HIGH_WATERMARK_PUBLISHED, fault
 from odradek._ext.shm.layout cimport (
-    MAX_BROKERS,
     MAX_FOLLOWERS,
     RECENT_KEPT,
     ROLE_LEADER,
-    BrokerTable,
     Commit,
     Follower,
-    Header,
     Slot,
     monotonic_ms,
     region,
@@ -26,19 +23,6 @@ from odradek._ext.shm.waking cimport wake_after
 
 
 # -- the rule ---------------------------------------------------------------------------------------------------------
-
-cdef bint is_alive(int32_t broker_id) noexcept nogil:
-    cdef Header* header = region().header
-    cdef BrokerTable* brokers
-    cdef uint64_t i
-    if not header.clustered:
-        return False
-    brokers = &header.brokers[load_acquire_64(&header.brokers_version) & 1]
-    for i in range(min(brokers.count, <uint64_t>MAX_BROKERS)):
-        if brokers.entries[i].alive and brokers.entries[i].broker_id == broker_id:
-            return True
-    return False
-
 
 cdef Follower* follower_of(Slot* slot, int32_t broker_id) noexcept nogil:
     cdef int i
@@ -51,7 +35,7 @@ cdef Follower* follower_of(Slot* slot, int32_t broker_id) noexcept nogil:
 cdef bint may_join_soon(Follower* follower, int64_t now_ms) noexcept nogil:
     """Whether a replica outside the maximal in-sync set was caught up recently, so that the high watermark waits for it."""
     return follower != NULL and follower.caught_up_ms > 0 and now_ms - follower.caught_up_ms <= region().header.lag_limit_ms \
-        and is_alive(follower.broker_id)
+        and broker_alive(follower.broker_id)
 
 
 cdef int64_t allowed_high_watermark(Slot* slot, int64_t log_end_offset, int64_t flushed_offset, int64_t now_ms) noexcept nogil:

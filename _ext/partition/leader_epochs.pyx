@@ -1,11 +1,11 @@
 """A partition's leader epochs; see leader_epochs.pxd.
 
-Runs with the slot's mutex held, allocates nothing and needs no GIL: the newest EPOCH_FILE_BYTES of the file are read and
-written on the stack.
+Changes run with the slot's mutex held, allocate nothing and need no GIL: the newest EPOCH_FILE_BYTES of the file are read and
+written on the stack. Readers of the slot's epochs need no lock: `epochs_sequence` tells them of changes.
 """
 
 from libc.errno cimport ENOENT, errno
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport strtoll
 from libc.string cimport memcpy, memmove
@@ -14,13 +14,15 @@ from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_at
 from odradek._ext.partition.segment_files cimport end_of
-from odradek._ext.shm.faults cimport APPEND_EPOCH_FILE_WRITTEN, fault
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, Slot, region
-from odradek._ext.storage.file_calls cimport file_rename, file_unlink
+from odradek._ext.shm.atomics cimport cpu_pause, fence, load_acquire_32, store_release_32
+from odradek._ext.shm.faults cimport APPEND_EPOCH_FILE_WRITTEN, EPOCHS_HALF_CHANGED, fault
+from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_LEADER, Commit, Slot, read_commit, region, slot_at
+from odradek._ext.storage.file_calls cimport file_error, file_rename, file_unlink
 from odradek._ext.storage.log_scan cimport read_at, write_at
 
 
 cdef enum:
+    COPY_TRIES = 1000             # of a copy of the ring while it is changed, which takes less than a microsecond
     EPOCH_FILE_BYTES = 65536      # newest part of the leader-epoch checkpoint that is kept: thousands of epochs
 
 
@@ -30,13 +32,31 @@ cdef void epoch_path(Slot* slot, char* out) noexcept nogil:
     snprintf(out, 512, "%s/leader-epoch-checkpoint", directory)
 
 
-cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
+cdef void begin_change(Slot* slot) noexcept nogil:
+    """Tell readers that the ring is being changed; it may still be so because its last writer died."""
+    if slot.epochs_sequence & 1 == 0:
+        store_release_32(&slot.epochs_sequence, slot.epochs_sequence + 1)
+    fence()
+
+
+cdef void end_change(Slot* slot) noexcept nogil:
+    store_release_32(&slot.epochs_sequence, slot.epochs_sequence + 1)
+
+
+cdef void put_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
     """The ring only grows: `epoch_count` counts all its epochs. Functions that remove epochs read the ring from the file again.
     """
     cdef int at = slot.epoch_count % EPOCHS_KEPT
     slot.epochs[at].epoch = epoch
     slot.epochs[at].start_offset = start_offset
     slot.epoch_count += 1
+
+
+cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
+    begin_change(slot)
+    put_epoch(slot, epoch, start_offset)
+    fault(EPOCHS_HALF_CHANGED)
+    end_change(slot)
 
 
 cdef char* skip_line(char* at) noexcept nogil:
@@ -132,13 +152,16 @@ cdef int read_epochs(Slot* slot) noexcept nogil:
     cdef int result = read_epoch_lines(slot, content)
     if result != 0:
         return result
+    begin_change(slot)
     slot.epoch_count = 0
+    fault(EPOCHS_HALF_CHANGED)
     while at[0] != 0:
         line = at
         at = skip_line(at)
         value = strtoll(line, &number_end, 10)
         if number_end != line:
-            assign_epoch(slot, <int32_t>value, strtoll(number_end, NULL, 10))
+            put_epoch(slot, <int32_t>value, strtoll(number_end, NULL, 10))
+    end_change(slot)
     return 0
 
 
@@ -160,3 +183,127 @@ cdef int note_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept no
             return read_epochs(slot)
         assign_epoch(slot, epoch, start_offset)
     return result
+
+
+# -- reading without the lock -----------------------------------------------------------------------------------------
+
+cdef bint copy_epochs(Slot* slot, EpochRing* out) noexcept nogil:
+    """An epoch is in the ring before its first batch is committed. So a log end offset that is read between two equal values of
+    the sequence has no batch of an epoch that is not in the copy."""
+    cdef uint32_t sequence
+    cdef int32_t total
+    cdef int _attempt, i, first
+    cdef Commit commit
+    for _attempt in range(COPY_TRIES):
+        sequence = load_acquire_32(&slot.epochs_sequence)
+        if sequence & 1:
+            cpu_pause()
+            continue
+        total = slot.epoch_count
+        first = max(0, total - EPOCHS_KEPT)
+        out.count = total - first
+        out.complete = first == 0
+        for i in range(out.count):
+            out.entries[i] = slot.epochs[(first + i) % EPOCHS_KEPT]
+        read_commit(slot, &commit)
+        out.log_end_offset = commit.log_end_offset
+        out.high_watermark = commit.high_watermark
+        out.log_start_offset = slot.log_start_offset
+        fence()
+        if load_acquire_32(&slot.epochs_sequence) == sequence:
+            return True
+    return False
+
+
+cdef void add_current(Slot* slot, EpochRing* ring) noexcept nogil:
+    """Add the leader's epoch if it is not noted yet, because nothing was appended in it: it begins at the log end."""
+    cdef int i
+    cdef int32_t epoch = slot.leader_epoch
+    if slot.role != ROLE_LEADER or (ring.count and ring.entries[ring.count - 1].epoch >= epoch):
+        return
+    if ring.count == EPOCHS_KEPT:
+        ring.complete = False
+        for i in range(EPOCHS_KEPT - 1):
+            ring.entries[i] = ring.entries[i + 1]
+        ring.count -= 1
+    ring.entries[ring.count].epoch = epoch
+    ring.entries[ring.count].start_offset = ring.log_end_offset
+    ring.count += 1
+
+
+cdef int end_offset_for(Slot* slot, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
+    """Epochs that end at or before the log start offset are ignored; the first of the others begins there [R 3.4]."""
+    cdef EpochRing ring
+    cdef int first = 0, i
+    found_epoch[0] = -1
+    end_offset[0] = -1
+    if not copy_epochs(slot, &ring):
+        return EPOCH_IN_FILE
+    while first < ring.count - 1 and ring.entries[first + 1].start_offset <= ring.log_start_offset:
+        first += 1
+    if first > 0 or (ring.count and ring.entries[0].start_offset <= ring.log_start_offset):
+        ring.complete = True
+        ring.entries[first].start_offset = max(ring.entries[first].start_offset, ring.log_start_offset)
+    for i in range(first, ring.count):
+        ring.entries[i - first] = ring.entries[i]
+    ring.count -= first
+    add_current(slot, &ring)
+    if epoch < 0 or ring.count == 0 or epoch > ring.entries[ring.count - 1].epoch:
+        return EPOCH_UNDEFINED
+    if epoch < ring.entries[0].epoch and not ring.complete:
+        return EPOCH_IN_FILE
+    found_epoch[0] = epoch
+    end_offset[0] = ring.log_end_offset
+    for i in range(ring.count - 1, -1, -1):
+        if ring.entries[i].epoch <= epoch:
+            found_epoch[0] = ring.entries[i].epoch
+            break
+        end_offset[0] = min(ring.entries[i].start_offset, ring.log_end_offset)
+    return EPOCH_FOUND
+
+
+# -- for Python -------------------------------------------------------------------------------------------------------
+
+def find_end_offset(uint32_t index, int epoch):
+    """`end_offset_for` of a slot: (epoch, end offset), (-1, -1) if it is undefined, None if only the file knows it."""
+    cdef int32_t found = -1
+    cdef int64_t end = -1
+    return None if end_offset_for(slot_at(index), epoch, &found, &end) == EPOCH_IN_FILE else (found, end)
+
+
+def epochs_with_ends(uint32_t index):
+    """([(leader epoch, start offset)] of all epochs in the file, log start offset, log end offset, number of changes); None if
+    the slot's epochs are being changed.
+
+    The number of changes differs after a change: the file may have been read before or after it.
+
+    :raises OSError: the file cannot be read.
+    """
+    cdef EpochRing ring
+    cdef Slot* slot = slot_at(index)
+    cdef char[EPOCH_FILE_BYTES] content
+    cdef char* at = content
+    cdef char* line
+    cdef char* number_end
+    cdef int64_t value
+    cdef uint32_t changes = load_acquire_32(&slot.epochs_sequence)
+    cdef int result
+    with nogil:
+        result = read_epoch_lines(slot, content)
+    if result != 0:
+        raise file_error(-result, "leader-epoch-checkpoint")
+    if not copy_epochs(slot, &ring):
+        return None
+    entries = []
+    while at[0] != 0:
+        line = at
+        at = skip_line(at)
+        value = strtoll(line, &number_end, 10)
+        if number_end != line:
+            entries.append((value, strtoll(number_end, NULL, 10)))
+    return entries, ring.log_start_offset, ring.log_end_offset, changes
+
+
+def epoch_changes(uint32_t index):
+    """How often the slot's epochs were changed; odd during a change."""
+    return load_acquire_32(&slot_at(index).epochs_sequence)

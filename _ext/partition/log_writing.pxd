@@ -34,6 +34,7 @@ cdef struct AppendOutcome:
     int64_t high_watermark
     int32_t leader_epoch
     int32_t error_number          # errno of APPEND_IO_ERROR
+    int64_t restart_at            # base offset of the first batch, for APPEND_BEFORE_LOG
 
 
 cdef inline void set_outcome(Slot* slot, int result, AppendOutcome* outcome) noexcept nogil:

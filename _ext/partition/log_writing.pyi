@@ -22,3 +22,4 @@ class AppendOutcome(TypedDict):
     high_watermark: int
     leader_epoch: int
     error_number: int
+    restart_at: int

@@ -16,6 +16,9 @@ cpdef enum AppendResult:
     APPEND_OFFLINE = -5           # KAFKA_STORAGE_ERROR
     APPEND_IO_ERROR = -6          # this write failed and the log contains nothing of it; KAFKA_STORAGE_ERROR, retriable
     APPEND_OUT_OF_RANGE = -7      # a follower's append or truncation does not fit the log
+    APPEND_CORRUPT = -8           # a batch that the leader sent is damaged; those before it were appended
+    APPEND_BEFORE_LOG = -9        # the follower's log is empty, and the first batch begins before it: `start_at` its base offset
+    APPEND_UNSETTLED = -10        # after a truncation the recovery point is not written yet [R 4.10]
 
 
 # Take the slot's lock and, if its last holder died, recover the slot first. LOCK_TAKEN or LOCK_BUSY.

@@ -14,7 +14,7 @@ from odradek._ext.partition.redo cimport redo
 from odradek._ext.partition.removal cimport INTENT_REMOVE, finish_removal
 from odradek._ext.partition.segment_files cimport cut_leftover, unlink_segment
 from odradek._ext.partition.swapping cimport INTENT_SWAP, finish_swap
-from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.partition.truncation cimport INTENT_RESTART, INTENT_TRUNCATE, finish_restart, finish_truncation
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
@@ -95,6 +95,9 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
     if slot.state == SLOT_ONLINE:
         if slot.intent == INTENT_TRUNCATE:
             result = finish_truncation(index, slot)
+            commit = current(slot)
+        elif slot.intent == INTENT_RESTART:
+            result = finish_restart(index, slot)
             commit = current(slot)
         elif slot.intent == INTENT_REMOVE:
             result = finish_removal(slot)

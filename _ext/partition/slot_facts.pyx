@@ -1,13 +1,16 @@
 """The state of a slot for Python: for requests of the control path, the passes of the cleaner, metrics and tests.
 
-Any process, any thread. No lock is taken.
+Any process, any thread. No lock is taken, unless a process died while it changed the slot's leader epochs.
 """
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.partition.slots cimport checked_slot, topic_of
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, SLOT_ONLINE, Commit, Slot, read_commit, state_now
+from odradek._ext.partition.leader_epochs cimport EpochRing, copy_epochs
+from odradek._ext.partition.slot_access cimport wait_slot
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.shm.layout cimport SLOT_ONLINE, Commit, Slot, read_commit, region, state_now
+from odradek._ext.shm.locks cimport unlock
 
 
 @cython.final
@@ -29,7 +32,7 @@ def describe(uint32_t index) -> SlotFacts:
     cdef Slot* slot = checked_slot(index)
     facts.generation = slot.generation
     read_commit_block(facts, slot)
-    read_slot(facts, slot)
+    read_slot(facts, index, slot)
     read_settings(facts, slot)
     return facts
 
@@ -62,7 +65,27 @@ cdef void read_commit_block(SlotFacts facts, Slot* slot) noexcept:
     facts.created_ms = commit.created_ms
 
 
-cdef int read_slot(SlotFacts facts, Slot* slot) except -1:
+cdef int copy_ring(uint32_t index, Slot* slot, EpochRing* ring) except -1:
+    """Copy the slot's epochs. If the process that changed them died, this process completes the change.
+
+    :raises SlotBusy: another thread holds the slot's lock for long.
+    """
+    cdef bint taken
+    ring.count = 0
+    if copy_epochs(slot, ring) or region().foreign:
+        return 0
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            copy_epochs(slot, ring)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    return 0
+
+
+cdef int read_slot(SlotFacts facts, uint32_t index, Slot* slot) except -1:
+    cdef EpochRing ring
     cdef int64_t i
     facts.topic = topic_of(slot)
     facts.partition = slot.partition
@@ -92,8 +115,8 @@ cdef int read_slot(SlotFacts facts, Slot* slot) except -1:
     facts.gap_limit = slot.gap_limit
     facts.internal = slot.internal != 0
     facts.epoch_count = slot.epoch_count
-    facts.epochs = [(slot.epochs[i % EPOCHS_KEPT].epoch, slot.epochs[i % EPOCHS_KEPT].start_offset)
-                    for i in range(max(0, slot.epoch_count - EPOCHS_KEPT), slot.epoch_count)]
+    copy_ring(index, slot, &ring)
+    facts.epochs = [(ring.entries[i].epoch, ring.entries[i].start_offset) for i in range(ring.count)]
     facts.replicas = [slot.replicas[i] for i in range(slot.replica_count)]
     facts.in_sync = [slot.in_sync[i] for i in range(slot.in_sync_count)]
     return 0

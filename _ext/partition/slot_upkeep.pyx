@@ -172,8 +172,47 @@ def checkpoint_offsets():
             yield i, (topic_of(slot), slot.partition, slot.log_dir, point, slot.log_start_offset, commit.high_watermark)
 
 
-def set_recovery_point(uint32_t index, int64_t offset):
-    slot_at(index).recovery_point = offset
+def announce_recovery_point(uint32_t index, int64_t offset):
+    """Raise the slot's recovery point before it is written to its checkpoint: (recovery point to write, incarnation).
+
+    If the log was truncated since `offset` was read, a lower one is returned. If it is truncated from now on, the slot accepts no
+    append before its recovery point is written again: the file may already contain the one announced here [R 4.10].
+
+    :raises SlotBusy: another thread holds the slot's lock for long.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef uint32_t incarnation = 0
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            incarnation = slot.incarnation
+            offset = min(offset, slot.flushed_offset)
+            if slot.recovery_point < offset:
+                slot.recovery_point = offset
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    return offset, incarnation
+
+
+def set_recovery_point(uint32_t index, int64_t offset, incarnation):
+    """Store the recovery point that the checkpoint contains now. The caller holds the lock for writing checkpoints of the log
+    directory. A slot that has another partition by now is not changed.
+
+    :raises SlotBusy: another thread holds the slot's lock for long.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef uint32_t expected = incarnation
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.incarnation == expected:
+                slot.recovery_point = offset
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 # -- compaction -------------------------------------------------------------------------------------------------------
@@ -273,6 +312,14 @@ def of_unknown_gap_limit():
 def swap_under_way(uint32_t index):
     """Whether files of the log are being renamed at this moment [R 4]: files opened now may not belong together."""
     return (slot_at(index).generation & SWAP_UNDER_WAY) != 0
+
+
+def settle(uint32_t index):
+    """Take and release the slot's lock: if a process died in a change of the slot, this process completes it.
+
+    :raises SlotBusy: another thread holds the lock for long.
+    """
+    settle_swap(index)
 
 
 def settle_swap(uint32_t index):

@@ -10,14 +10,16 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.commits cimport within_flush_messages
-from odradek._ext.partition.follower_append cimport append_as_follower, truncate_to
+from odradek._ext.partition.follower_append cimport append_as_follower, restart_log, truncate_to
 from odradek._ext.partition.high_watermark cimport advance_high_watermark
 from odradek._ext.partition.leader_append cimport append_as_leader
 from odradek._ext.partition.log_writing cimport AppendItem, AppendOutcome
 from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
 from odradek._ext.partition.producer_runs cimport next_producer
 from odradek._ext.partition.slot_access cimport (
+    APPEND_BEFORE_LOG,
     APPEND_BUSY,
+    APPEND_CORRUPT,
     APPEND_FENCED_EPOCH,
     APPEND_IO_ERROR,
     APPEND_NOT_LEADER,
@@ -25,6 +27,7 @@ from odradek._ext.partition.slot_access cimport (
     APPEND_OK,
     APPEND_OUT_OF_RANGE,
     APPEND_STALE,
+    APPEND_UNSETTLED,
     AppendResult,
     wait_slot,
 )
@@ -69,6 +72,7 @@ class SlotChanged(Exception):
 RESULT_TEXTS = {
     APPEND_OK: "ok", APPEND_BUSY: "busy", APPEND_STALE: "stale", APPEND_NOT_LEADER: "not leader", APPEND_FENCED_EPOCH: "fenced epoch",
     APPEND_OFFLINE: "offline", APPEND_IO_ERROR: "i/o error", APPEND_OUT_OF_RANGE: "out of range",
+    APPEND_CORRUPT: "corrupt", APPEND_BEFORE_LOG: "before the log", APPEND_UNSETTLED: "unsettled",
 }
 """AppendResult -> a text for log lines: the log, or the change, is ..."""
 
@@ -267,13 +271,30 @@ def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_ep
     return outcome.log_end_offset
 
 
-def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1):
-    """Cut the log to end at `offset`, as a follower. :raises SlotChanged: with the reason."""
+def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation=None):
+    """Cut the log to end at `offset`, as a follower; `odradek.shm.truncation` also writes the checkpoints.
+
+    :raises SlotChanged: with the reason.
+    """
     cdef AppendResult result
-    cdef uint32_t expected = slot_at(index).incarnation
+    cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
     cdef int64_t now = now_ms()
     with nogil:
         result = truncate_to(index, expected, leader_epoch, offset, now, SPINS_OF_THREAD)
+    if result != 0:
+        raise refused(result)
+
+
+def start_at(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation=None):
+    """Drop the whole log, as a follower, and begin it at `offset`; `odradek.shm.truncation` also writes the checkpoints.
+
+    :raises SlotChanged: with the reason.
+    """
+    cdef AppendResult result
+    cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
+    cdef int64_t now = now_ms()
+    with nogil:
+        result = restart_log(index, expected, leader_epoch, offset, now, SPINS_OF_THREAD)
     if result != 0:
         raise refused(result)
 

@@ -210,3 +210,62 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     if result == 0:
         store_release_64(&slot.intent, 0)
     return result
+
+
+# -- dropping the whole log -------------------------------------------------------------------------------------------
+
+cdef int replace_all_segments(Slot* slot, int64_t offset, int64_t wall_ms) noexcept nogil:
+    """Remove every segment and snapshot, and commit an empty segment at `offset`. Returns 0, or -errno; may be repeated."""
+    cdef Commit commit = current(slot)[0]
+    cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
+    cdef int result = remove_segments_above(slot, -1, -1), i
+    if result != 0:
+        return result
+    fault(RESTART_SEGMENTS_REMOVED)
+    for i in range(3):
+        result = create_file(slot, offset, kinds[i])
+        if result != 0:
+            return result
+    fault(RESTART_SEGMENT_CREATED)
+    start_segment(&commit, offset, wall_ms)
+    commit.high_watermark = commit.high_watermark_base = offset
+    commit.high_watermark_position = 0
+    publish(slot, &commit)
+    fault(RESTART_COMMITTED)
+    return 0
+
+
+cdef int finish_restart(uint32_t index, Slot* slot) noexcept nogil:
+    """The log start offset is raised before files are removed, so that readers of the former offsets get OFFSET_OUT_OF_RANGE."""
+    cdef int64_t offset = slot.intent_arguments[0]
+    cdef int result
+    drop_files(index)
+    store_release_64(&slot.truncations, slot.truncations + 1)
+    slot.pending_snapshot = 0
+    result = drop_swaps(slot)
+    if result == 0:
+        result = lower_gap_limit(slot, offset)
+    fault(RESTART_GAP_LIMIT_LOWERED)
+    if result == 0:
+        if slot.log_start_offset < offset:
+            store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+        result = replace_all_segments(slot, offset, slot.intent_arguments[1])
+    if result != 0:
+        return result
+    store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+    set_applied(slot, offset, 0)
+    store_release_64(&slot.flusher, 0)  # a flush in progress must not mark later records as flushed
+    slot.flushed_offset = offset        # the log is empty
+    slot.synced_base = -1
+    slot.synced_end = min(slot.synced_end, offset)
+    slot.uncut = 0
+    result = cut_epochs(slot, -1)
+    forget_producers(slot)
+    fault(RESTART_STATE_REBUILT)
+    clear_recent(slot)
+    settle_last_stable(slot, offset)
+    new_generation(slot)
+    note_removed_files()
+    if result == 0:
+        store_release_64(&slot.intent, 0)
+    return result

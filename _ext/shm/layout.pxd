@@ -246,7 +246,7 @@ cdef struct Slot:
     int64_t in_sync_since_ms      # monotonic time of the proposal that is under way
     int32_t[MAX_IN_SYNC] proposed  # the in-sync set that is proposed, for the successor of a coordinator
     int32_t proposed_count
-    int32_t spare_leadership
+    uint32_t epochs_sequence      # odd during a change of `epochs` [R 3]
     int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
     int32_t role_epoch            # leader epoch of the role; -1: none was assigned since the start, or an assignment is under way
     int32_t spare_role

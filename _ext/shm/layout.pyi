@@ -209,7 +209,7 @@ class Slot(TypedDict):
     in_sync_since_ms: int
     proposed: list[int]
     proposed_count: int
-    spare_leadership: int
+    epochs_sequence: int
     fetch_error: int
     role_epoch: int
     spare_role: int

@@ -5,11 +5,14 @@ Any process of a test. The functions wait for the slot's lock.
 
 from libc.stdint cimport int16_t, int64_t, uint32_t
 
+from odradek._ext.partition.follower_append cimport FollowerPosition, follower_position
 from odradek._ext.partition.followers cimport begin_followers, note_follower_fetch
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
-from odradek._ext.shm.layout cimport BrokerTable, Slot, monotonic_ms, region, slot_at
+from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+
+import odradek._ext.shm.brokers as brokers
 
 
 def note_fetch(uint32_t index, int broker_id, int64_t fetch_offset, *, int leader_epoch=-1, int64_t broker_epoch=-1,
@@ -40,13 +43,12 @@ def begin_term(uint32_t index, *, now_ms=None):
 
 def cluster(alive, *, int64_t lag_limit_ms=30000):
     """Make the mapping that of a broker in a cluster in which these brokers are alive."""
-    cdef BrokerTable* brokers = &region().header.brokers[(region().header.brokers_version + 1) & 1]
-    cdef int i
-    brokers.count = len(alive)
-    for i, broker_id in enumerate(alive):
-        brokers.entries[i].broker_id = broker_id
-        brokers.entries[i].alive = 1
-        brokers.entries[i].broker_epoch = -1
-    region().header.brokers_version += 1
+    brokers.publish_brokers([brokers.BrokerInfo(broker_id, -1, None, ()) for broker_id in alive])
     region().header.clustered = 1
     region().header.lag_limit_ms = lag_limit_ms
+
+
+def position(uint32_t index):
+    """The follower's position as its fetcher reads it: a dict of FollowerPosition; None if the slot is being changed all the time."""
+    cdef FollowerPosition found
+    return found if follower_position(slot_at(index), &found) else None

@@ -108,26 +108,27 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path], only: int | N
 def _write_all(number: int, path: Path) -> None:
     waiting: set[Partition] = set()  # logs that are not loaded, or failed
     recovery, watermark, starts = CheckpointLines(), CheckpointLines(), CheckpointLines()
-    points: list[tuple[int, int]] = []
+    points: list[tuple[int, int, int]] = []
     for slot, (topic, partition, log_dir, flushed, log_start, high) in slot_upkeep.checkpoint_offsets():
         if log_dir != number:
             continue
         if flushed < 0:
             waiting.add((topic, partition))
             continue
-        recovery.add_offset(topic, partition, flushed)
+        point, incarnation = slot_upkeep.announce_recovery_point(slot, flushed)
+        recovery.add_offset(topic, partition, point)
         watermark.add_offset(topic, partition, high)
         if log_start > 0:
             starts.add_offset(topic, partition, log_start)
-        points.append((slot, flushed))
+        points.append((slot, point, incarnation))
     for lines, name in (
         (recovery, file_names.RECOVERY_POINT_CHECKPOINT),
         (watermark, file_names.REPLICATION_CHECKPOINT),
     ):
         _keep(path / name, waiting, lines)
         lines.write(path / name)
-    for slot, point in points:
-        slot_upkeep.set_recovery_point(slot, point)
+    for slot, point, incarnation in points:
+        slot_upkeep.set_recovery_point(slot, point, incarnation)
     _put_log_starts(path, waiting, starts)
 
 
