@@ -77,6 +77,8 @@ class ClusterController:
     :ivar controller_id: the controller that was last seen; NO_CONTROLLER if there is none.
     """
 
+    executor_type = Executor
+
     def __init__(
         self,
         store: Store,
@@ -152,14 +154,22 @@ class ClusterController:
 
     def _begin(self, reign: Reign) -> None:
         self._reign = reign
-        executor = Executor(
-            self._store, self._channels, reign.epoch_version, lambda event: self._post(_Changed(executor, event)),
-            lambda outgoing, response: self._post(_Answered(executor, outgoing, response)),
-        )  # fmt: skip
-        self._executor = executor
+        self._executor = self.make_executor(reign)
         self.context = ControllerContext(self._broker_id, reign.epoch, reign.epoch_version, self._listener_name)
         self.controller_id = self._broker_id
         self._run(failover.begin(self.context, self.unclean_elections(), self._settings().deletion_enabled))
+
+    def make_executor(self, reign: Reign) -> Executor:
+        """The executor of a reign, whose watches and responses are queued here."""
+
+        def on_event(event: Event) -> None:
+            self._post(_Changed(executor, event))
+
+        def on_answer(outgoing: Outgoing, response: Any) -> None:
+            self._post(_Answered(executor, outgoing, response))
+
+        executor = self.executor_type(self._store, self._channels, reign.epoch_version, on_event, on_answer)
+        return executor
 
     def unclean_elections(self) -> UncleanElections:
         """Which topics allow unclean elections now."""

@@ -4,24 +4,27 @@ Pure, see `effects`. All watches are set by the reads, so that no change between
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 
 from odradek.controller.cluster import deletion, leadership, reassignment, replica_states
 from odradek.controller.cluster.broker_events import read_brokers
-from odradek.controller.cluster.context import ControllerContext, Replica, ReplicaStatus
+from odradek.controller.cluster.context import ControllerContext, Partition, Replica, ReplicaStatus
 from odradek.controller.cluster.effects import Children, Create, OpenChannel, Read, Send, Steps, Write
+from odradek.controller.cluster.elections import Choice, elect_offline
 from odradek.controller.cluster.in_sync import ISR_CHANGES
 from odradek.controller.cluster.log_dirs import LOG_DIR_EVENTS, remove_notifications
 from odradek.controller.cluster.partition_states import (
+    OFFLINE,
     UncleanElections,
     bring_online,
     initial_status,
-    offline_election,
     read_states,
     to_elect,
 )
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.controller.cluster.topic_events import read_topics
 from odradek.metadata import znodes
+from odradek.metadata.znodes import PartitionState
 
 log = logging.getLogger("odradek.controller")
 
@@ -41,14 +44,16 @@ def begin(context: ControllerContext, unclean: UncleanElections, deletion_enable
     for broker in brokers.values():
         yield OpenChannel(broker)
     yield from read_topics(context, (yield Children(znodes.TOPICS, watched=True)))
-    yield from read_states(list(context.partitions()))
+    partitions = list(context.partitions())
+    modified = yield from read_states(partitions)
+    restarted = missed_restarts(context, zip(partitions, modified, strict=True))
     marks = yield Children(znodes.DELETE_TOPICS, watched=True)
     if deletion_enabled:
         deletion.queue(context, [name for name in marks if name in context.topics])
     batch = RequestBatch(context)
     batch.update_all(())
     yield Send(batch.take())  # brokers must know each other before they receive their replicas
-    yield from _start_machines(context, unclean)
+    yield from _start_machines(context, restarted, unclean)
     log.info(
         "controller epoch %d: %d brokers, %d topics, %d partitions",
         context.epoch, len(context.brokers), len(context.topics), sum(1 for _ in context.partitions()),
@@ -66,27 +71,61 @@ def _ensure_features() -> Steps[None]:
         yield Write([(Create(FEATURE, NO_FEATURES),)])
 
 
-def _start_machines(context: ControllerContext, unclean: UncleanElections) -> Steps[None]:
+def missed_restarts(context: ControllerContext, written: Iterable[tuple[Partition, int]]) -> dict[Partition, set[int]]:
+    """The members of in-sync replicas whose broker restarted, and no controller has noticed it yet.
+
+    A broker leads or joins only by a write after its registration. A member that registered after the last write of the state
+    is therefore a new incarnation: without a new leader epoch it could lead on in the epoch of its predecessor.
+
+    :param written: partitions with the number of the transaction that wrote their state.
+    """
+    missed = {}
+    for partition, number in written:
+        members = {
+            member
+            for member in partition.in_sync
+            if member in context.brokers and context.brokers[member].epoch > number
+        }
+        if members:
+            missed[partition] = members
+    return missed
+
+
+def _start_machines(
+    context: ControllerContext, restarted: Mapping[Partition, set[int]], unclean: UncleanElections
+) -> Steps[None]:
     """Put all partitions and replicas into their first states, elect leaders, and send every broker all its replicas.
 
     Replicas of topics that are queued for deletion receive nothing: the deletion stops them.
     """
     online: list[Replica] = []
     offline: list[Replica] = []
+    leaving: dict[Partition, set[int]] = {}
     for partition in context.partitions():
-        partition.status = initial_status(context, partition)
+        members = restarted.get(partition, set())
+        partition.status = OFFLINE if partition.leader in members else initial_status(context, partition)
         deleting = context.is_deleting(partition)
         live = context.online_for(partition)
         for broker_id in partition.replicas:
             is_live = broker_id in live
-            partition.replica_status[broker_id] = (
-                ReplicaStatus.ONLINE if is_live else ReplicaStatus.DELETION_INELIGIBLE
-            )  # fmt: skip
+            partition.replica_status[broker_id] = ReplicaStatus.ONLINE if is_live else ReplicaStatus.DELETION_INELIGIBLE
             if not deleting:
                 (online if is_live else offline).append((partition, broker_id))
+        if members and partition.status is not OFFLINE and not deleting:
+            leaving[partition] = members
+
+    def elect(context: ControllerContext, partition: Partition, state: PartitionState, unclean: bool) -> Choice | None:
+        """Elect a replica that did not restart; otherwise one that did."""
+        live = context.online_for(partition)
+        steady = set(live) - restarted.get(partition, set())
+        replicas, in_sync = partition.replicas, state.in_sync_replicas
+        return elect_offline(replicas, in_sync, steady, False) or elect_offline(replicas, in_sync, live, unclean)
+
     batch = RequestBatch(context)
     batch.update_all(context.partitions())
     replica_states.to_online(online, batch)
-    yield from bring_online(context, to_elect(context), offline_election, batch, unclean)
+    yield from bring_online(context, to_elect(context), elect, batch, unclean)
+    for partition in (yield from replica_states.leave_in_sync(context, leaving)):
+        batch.lead(partition.replicas, partition)
     yield from replica_states.to_offline(context, offline, batch)
     yield Send(batch.take())

@@ -137,6 +137,8 @@ def bring_online(
 ) -> Steps[list[Partition]]:
     """Move partitions to Online: create the states of New partitions, elect leaders of the others.
 
+    :param unclean: only for elections that can be unclean.
+
     Returns the partitions that have no new leader, because no replica can lead; their state does not change.
     """
     new: list[Partition] = []
@@ -272,7 +274,7 @@ def _unclean_topics(
     context: ControllerContext, partitions: Iterable[Partition], elect: Elect, unclean: UncleanElections | None
 ) -> Steps[Collection[str]]:
     """The topics among those with a partition without an eligible leader that allow unclean elections."""
-    if unclean is None or elect is not offline_election:
+    if unclean is None:
         return ()
     names = {
         partition.topic.name
@@ -329,11 +331,16 @@ def write_states(
     return frozenset(refused)
 
 
-def read_states(partitions: Sequence[Partition]) -> Steps[None]:
-    """Read the states of partitions from the store into the context."""
+def read_states(partitions: Sequence[Partition]) -> Steps[list[int]]:
+    """Read the states of partitions from the store into the context.
+
+    Returns for each the number of the transaction that wrote it, 0 if there is none.
+    """
     nodes = yield Read([znodes.state_path(partition.topic.name, partition.index) for partition in partitions])
     decoded: dict[bytes, PartitionState] = {}  # most of thousands of states are equal
+    modified = []
     for partition, node in zip(partitions, nodes, strict=True):
+        modified.append(0 if node is None else node[1].modified)
         if node is None:
             partition.state, partition.partition_epoch = None, 0
             continue
@@ -347,6 +354,7 @@ def read_states(partitions: Sequence[Partition]) -> Steps[None]:
                 partition.state, partition.partition_epoch = None, stat.version
                 continue
         partition.state, partition.partition_epoch = state, stat.version
+    return modified
 
 
 def begin_epochs(context: ControllerContext, partitions: Sequence[Partition]) -> Steps[list[Partition]]:

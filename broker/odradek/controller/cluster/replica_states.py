@@ -80,7 +80,22 @@ def to_offline(context: ControllerContext, replicas: Iterable[Replica], batch: R
         batch.stop(broker_id, partition, delete=False)
         leaving.setdefault(partition, set()).add(broker_id)
         partition.replica_status[broker_id] = OFFLINE
-    remaining = [partition for partition in leaving if not context.is_deleting(partition)]
+    kept = {partition: ids for partition, ids in leaving.items() if not context.is_deleting(partition)}
+    for partition in (yield from leave_in_sync(context, kept)):
+        if partition.state is None:
+            batch.update_all((partition,))
+        else:
+            others = [replica for replica in partition.replicas if replica not in leaving[partition]]
+            batch.lead(others, partition)
+
+
+def leave_in_sync(context: ControllerContext, leaving: Mapping[Partition, set[int]]) -> Steps[list[Partition]]:
+    """Remove replicas from the in-sync replicas of their partitions, in a new leader epoch where they are members.
+
+    Returns the partitions, except those whose state other programs keep changing.
+    """
+    remaining = list(leaving)
+    done: list[Partition] = []
     for _ in range(ATTEMPTS):
         changes = []
         for partition in remaining:
@@ -88,18 +103,12 @@ def to_offline(context: ControllerContext, replicas: Iterable[Replica], batch: R
             if changed is not None:
                 changes.append((partition, changed))
         refused = yield from write_states(context, changes)
-        for partition in remaining:
-            if partition in refused:
-                continue
-            if partition.state is None:
-                batch.update_all((partition,))
-            else:
-                others = [replica for replica in partition.replicas if replica not in leaving[partition]]
-                batch.lead(others, partition)
+        done += [partition for partition in remaining if partition not in refused]
         if not refused:
-            return
+            return done
         remaining = list(refused)
     log.error("cannot remove replicas from %s: another program changes their states", remaining[:20])
+    return done
 
 
 def _without_replicas(context: ControllerContext, partition: Partition, leaving: set[int]) -> PartitionState | None:
