@@ -28,6 +28,7 @@ from odradek._ext.shm.layout cimport (
     EPOCH_KEPT,
     EPOCH_STORED,
     EPOCH_UNSTORED,
+    IN_SYNC_COMMITTED,
     MAX_FOLLOWERS,
     MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
@@ -258,6 +259,30 @@ def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=F
     return index
 
 
+cdef void clear_log(Slot* slot) noexcept nogil:
+    """Clear what a REMOTE slot still contains of a log that this broker had; keep the identity and the view."""
+    cdef int i
+    memset(slot.commits, 0, <char*>&slot.leader_epoch - <char*>slot.commits)
+    slot.first_unstable_offset = -1
+    slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
+    slot.replica_count = slot.in_sync_count = slot.max_in_sync_count = slot.epoch_count = 0
+    slot.adding = slot.removing = slot.recovering = 0
+    slot.in_sync_state = IN_SYNC_COMMITTED
+    slot.in_sync_wanted = 0
+    slot.proposed_count = 0
+    slot.fetch_error = 0
+    slot.role_epoch = slot.leader_epoch_start = -1
+    slot.pending_snapshot = 0
+    slot.producers_changed = 0
+    slot.intent = 0
+    slot.truncations = 0
+    slot.gap_limit = 0
+    slot.uncut = 0
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
+    memset(slot.recent, 0xFF, sizeof(slot.recent))
+
+
 def begin_local(uint32_t index, int log_dir, settings):
     """Make a REMOTE slot LOADING, because this broker got a replica of its partition. Its view stays. Only the one writer of the table
     calls this; announce the slot afterwards, because its incarnation changes.
@@ -275,6 +300,7 @@ def begin_local(uint32_t index, int log_dir, settings):
         if taken:
             remote = slot.state == SLOT_REMOTE
             if remote:
+                clear_log(slot)
                 slot.log_dir = <uint8_t>log_dir
                 slot.settings = new_settings
                 slot.begun_epoch = EPOCH_KEPT
@@ -285,6 +311,33 @@ def begin_local(uint32_t index, int log_dir, settings):
         raise busy(index)
     if not remote:
         raise SlotChanged(f"{name_of(slot)} is not a partition of other brokers only")
+
+
+def go_remote(uint32_t index, uint32_t incarnation, bytes renamed):
+    """Delete the log of a partition that has replicas in other brokers only from now on: rename its directory to `renamed`, and make
+    the slot REMOTE. Its view stays. May be repeated after a death at any point. Only the one writer of the table calls this;
+    announce the slot afterwards, because its incarnation changes.
+
+    :raises SlotChanged: another incarnation. :raises OSError: the directory could not be renamed; then nothing is changed.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef const char* target = renamed
+    cdef int result = 0
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.incarnation != incarnation or slot.state in (SLOT_FREE, SLOT_DELETED):
+                result = -1
+            elif slot.state != SLOT_REMOTE:
+                result = rename_and_leave(index, slot, target, SLOT_REMOTE)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result < 0:
+        raise SlotChanged(f"{name_of(slot)} is not the partition that was to be deleted")
+    if result != 0:
+        raise OSError(result, os.strerror(result), name_of(slot))
 
 
 def drop_remote(uint32_t index):
@@ -444,7 +497,7 @@ def delete(uint32_t index, bytes renamed):
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            result = rename_and_retire(index, slot, target)
+            result = rename_and_leave(index, slot, target, SLOT_DELETED)
             unlock(index, slot)
     if not taken:
         raise busy(index)
@@ -452,8 +505,9 @@ def delete(uint32_t index, bytes renamed):
         raise OSError(result, os.strerror(result), name_of(slot))
 
 
-cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexcept nogil:
-    """The caller holds the slot's mutex. Returns 0, or errno."""
+cdef int rename_and_leave(uint32_t index, Slot* slot, const char* target, uint32_t state) noexcept nogil:
+    """Rename the directory, then take the log out of service; `state` is the slot's new one. The caller holds the slot's mutex.
+    Returns 0, or errno."""
     cdef char[384] path
     cdef int result = 0
     directory_path(slot, path)
@@ -464,7 +518,10 @@ cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexc
         note_device(slot.log_dir, -result)
         return result
     fault(DELETE_RENAMED)
-    store_release_32(&slot.state, SLOT_DELETED)
+    slot.role = ROLE_NONE
+    store_release_32(&slot.state, state)
+    if state == SLOT_REMOTE:
+        store_release_32(&slot.incarnation, slot.incarnation + 1)
     slot.created_version = region().header.metadata_version + 1
     slot.generation += 1
     note_removed_files()

@@ -19,7 +19,8 @@ from odradek.config import broker_config
 from odradek.metadata import group_offsets, znodes
 from odradek.metadata.sqlite import FILE_NAME, SqliteStore
 from odradek.metadata.store import StoreError, delete_tree
-from odradek.processes.coordinator import ControllerService
+from odradek.processes.embedded_membership import EmbeddedMembership
+from odradek.processes.store_service import StoreService
 from odradek.testing import Broker
 from tests.waiting import PATIENCE_S, until
 
@@ -169,7 +170,7 @@ def test_offsets_are_not_stored_in_the_tree_for_a_topic_that_was_deleted_meanwhi
 @contextmanager
 def tree_office(tmp_path, *topics):
     """An office without a broker, with a store in which there are these topics."""
-    office = ControllerService(SimpleNamespace(config=broker_config.load(None)))
+    office = StoreService(SimpleNamespace(config=broker_config.load(None)), EmbeddedMembership(None))
     store = office._store = SqliteStore(tmp_path / "store.db")
     image = SimpleNamespace(topics={}, deleting=set())
     office._view = SimpleNamespace(controller=SimpleNamespace(image=image))

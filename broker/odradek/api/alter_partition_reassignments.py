@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45): changes the replicas of partitions. Executed in the coordinator's controller thread.
 
 On a single broker, the replicas cannot change: a request for the present replicas succeeds, every other one is refused with
-Kafka's errors.
+Kafka's errors. In a cluster, the controller moves replicas.
 """
 
 from collections import Counter
@@ -10,6 +10,8 @@ from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
+from odradek.controller.cluster.admin import ClusterAdmin, Reassignment
+from odradek.controller.controller import NotController
 from odradek.controller.image import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition_reassignments
@@ -21,6 +23,8 @@ Response = alter_partition_reassignments.Response
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Handle each partition independently, a few topics per step."""
+    if call.view.cluster is not None:
+        return _in_cluster(request, call, call.view.cluster)
     alive = {broker.id for broker in call.view.controller.brokers()}
     topics = call.view.controller.image.topics
     response = Response(error_message=None)
@@ -38,6 +42,34 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         )
     if call.version >= WITH_FACTOR_CHANGE:
         response.allow_replication_factor_change = request.allow_replication_factor_change
+    return response
+
+
+def _in_cluster(request: Any, call: CoordinatorCall, cluster: ClusterAdmin) -> Any:
+    factor_may_change = call.version < WITH_FACTOR_CHANGE or bool(request.allow_replication_factor_change)
+    response = Response(error_message=None)
+    if call.version >= WITH_FACTOR_CHANGE:
+        response.allow_replication_factor_change = request.allow_replication_factor_change
+    requests = [
+        Reassignment(topic.name, partition.partition_index, partition.replicas)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    try:
+        answers = iter(cluster.alter_reassignments(requests, factor_may_change))
+    except NotController as error:
+        response.error_code, response.error_message = ErrorCode.NOT_CONTROLLER, str(error)
+        return response
+    for topic in request.topics:
+        result = Response.ReassignableTopicResponse(name=topic.name)
+        for partition in topic.partitions:
+            code, message = next(answers)
+            result.partitions.append(
+                Response.ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=code, error_message=message
+                )
+            )
+        response.responses.append(result)
     return response
 
 

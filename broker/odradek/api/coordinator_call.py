@@ -7,6 +7,7 @@ from typing import NamedTuple
 from odradek._ext.net.connection import client_name
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.metadata.store import Store
@@ -37,6 +38,7 @@ class CoordinatorView:
 
     :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
     :param reassignments: the reassignments under way, as the controller knows them.
+    :param cluster: the controller of a cluster; None with the embedded store.
     """
 
     config: BrokerConfig
@@ -47,6 +49,7 @@ class CoordinatorView:
     settings: BrokerSettings
     is_controller: Callable[[], bool] = _always
     reassignments: Callable[[], Iterable[Reassignment]] = _no_reassignments
+    cluster: ClusterAdmin | None = None
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """ElectLeaders (43): elects the preferred replica, or any living replica, as the leader. Executed in the controller thread.
 
-On a single broker, every partition that can have a leader is led by its only replica, so an election changes nothing.
+On a single broker, every partition that can have a leader is led by its only replica, so an election changes nothing. In a
+cluster, the controller elects.
 """
 
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
+from odradek.controller.cluster.admin import ClusterAdmin
+from odradek.controller.controller import NotController
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
 
@@ -21,12 +24,14 @@ Response = elect_leaders.Response
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Handle each named partition, a few topics per step. If none are named, the response contains the partitions that an
     election would change: none."""
-    if request.topic_partitions is None:
+    if request.topic_partitions is None and call.view.cluster is None:
         return Response()
     if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
         unknown = f"Unknown election type {request.election_type}: use 0 (preferred) or 1 (unclean)."
         return _all_refused(request, ErrorCode.INVALID_REQUEST, unknown)
     unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
+    if call.view.cluster is not None:
+        return _in_cluster(request, UNCLEAN if unclean else PREFERRED, call.view.cluster)
     response = Response()
     pace = Pace(STEP)
     for topic in request.topic_partitions:
@@ -40,6 +45,27 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return response
 
 
+def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Any:
+    partitions = None
+    if request.topic_partitions is not None:
+        partitions = [(topic.topic, partition) for topic in request.topic_partitions for partition in topic.partitions]
+    try:
+        results = cluster.elect_leaders(partitions, election_type)
+    except NotController:
+        return Response(error_code=ErrorCode.NOT_CONTROLLER)
+    topics: dict[str, Any] = {}
+    for result in results:
+        topic = topics.get(result.topic)
+        if topic is None:
+            topic = topics[result.topic] = Response.ReplicaElectionResult(topic=result.topic)
+        topic.partition_result.append(
+            Response.PartitionResult(
+                partition_id=result.partition, error_code=result.code, error_message=result.message
+            )
+        )
+    return Response(replica_election_results=list(topics.values()))
+
+
 def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:
     return Response(
         replica_election_results=[
@@ -50,7 +76,7 @@ def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:
                     for partition in topic.partitions
                 ],
             )
-            for topic in request.topic_partitions
+            for topic in request.topic_partitions or ()
         ]
     )
 

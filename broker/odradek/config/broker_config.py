@@ -197,7 +197,7 @@ class BrokerConfig:
         return self._values["metadata.store"] == "zookeeper"
 
     def check_metadata_store(self) -> None:
-        """Raise ConfigError if ZooKeeper or KRaft controllers keep the metadata: the broker would start without any topics.
+        """Raise ConfigError if KRaft controllers keep the metadata: the broker would start without any topics.
 
         Only a start checks this: the command also reads such files to adopt the directories of a Kafka broker.
         """
@@ -208,10 +208,6 @@ class BrokerConfig:
             "it would start without the topics of that cluster. Set metadata.store=embedded to use the broker's own"
             " metadata store. To take over the directories of a Kafka broker, run `odradek adopt` first"
         )
-        if self.is_set("metadata.store") and self._values["metadata.store"] == "zookeeper":
-            yield self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
-        elif self._values["metadata.store"] == "zookeeper":
-            yield self._error("zookeeper.connect", f"this broker cannot join a ZooKeeper cluster yet: {remedy}")
         roles = _items(self._values["process.roles"])
         if roles and "controller" not in roles and not self.is_set("metadata.store"):
             yield self._error("process.roles", f"this broker cannot join the controllers of a KRaft cluster: {remedy}")

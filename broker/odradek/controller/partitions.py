@@ -178,7 +178,7 @@ class LocalPartitions:
         """Clear the cache of `settings_of` after a change of the broker's defaults."""
         self._last_settings = None
 
-    def _emptiest(self) -> int:
+    def emptiest(self) -> int:
         """The online log directory with the fewest partitions; a full one only if all are full. Raises NoLogDirectory."""
         online = [index for index in range(len(self._config.log_dirs)) if self._log_dir_online(index)]
         if not online:
@@ -205,7 +205,7 @@ class LocalPartitions:
         :param log_dir: index of the directory with its files; None for the directory with the fewest partitions.
         :param epoch_unstored: the state is newer than that in the metadata store.
         """
-        chosen = self._emptiest() if log_dir is None else log_dir
+        chosen = self.emptiest() if log_dir is None else log_dir
         assert topic.topic_id is not None
         return self._table.create(
             topic.name,
@@ -270,7 +270,17 @@ class LocalPartitions:
             opened.append(slot)
         return opened
 
-    def _open_existing(self, slot: int, known: dict[int, Checkpoints], begin_epoch: BeginEpoch) -> None:
+    def open_one(self, slot: int) -> None:
+        """Open the log of a LOADING slot in a cluster, with recovery if its directory exists. Its leader epoch comes from the
+        controller."""
+        self._open_existing(slot, {}, None)
+
+    def count_deleted(self, log_dir: int) -> None:
+        """Note that a partition in a log directory was deleted. :param log_dir: its number."""
+        if self._directories is not None:
+            self._directories[log_dir] -= 1
+
+    def _open_existing(self, slot: int, known: dict[int, Checkpoints], begin_epoch: BeginEpoch | None) -> None:
         """Open the log of a slot while the broker serves clients, with recovery if its directory exists."""
         if not self._table.path(slot).exists():
             self.open(slot, clean=True, begin_epoch=begin_epoch)
@@ -445,8 +455,7 @@ class LocalPartitions:
         for slot in topic_slots:
             try:
                 self._table.delete(slot)
-                if self._directories is not None:
-                    self._directories[slots.log_dir_of(slot)] -= 1
+                self.count_deleted(slots.log_dir_of(slot))
             except OSError as error:
                 log.error(
                     "cannot delete partition %s until its log directory can be written: %s", partition_name(slot), error

@@ -220,7 +220,7 @@ class SqliteStore:
             self._data_watches.setdefault(path, []).append(watch)
         return node
 
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[tuple[bytes, Stat] | None]:
         """See `Store`."""
         nodes: dict[str, tuple[bytes, Stat]] = {}
         with self._errors():
@@ -229,6 +229,9 @@ class SqliteStore:
                 statement = _SELECT_NODES.format(places=",".join("?" * len(portion)))
                 for path, data, *stat in self._db.execute(statement, portion):
                     nodes[path] = (bytes(data), Stat(*stat))
+        if watch is not None:
+            for path in nodes:
+                self._data_watches.setdefault(path, []).append(watch)
         return [nodes.get(path) for path in paths]
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:

@@ -170,8 +170,11 @@ class Store(Protocol):
         """
         ...
 
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """The result of ``get`` for each path, None if the node does not exist; one round trip in a store over a network."""
+    def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[tuple[bytes, Stat] | None]:
+        """The result of ``get`` for each path, None if the node does not exist; one round trip in a store over a network.
+
+        The watch is set on every node that exists.
+        """
         ...
 
     def create(

@@ -27,7 +27,9 @@ USER_CONFIGS = "/config/users"
 IP_CONFIGS = "/config/ips"
 DEFAULT_ENTITY = "<default>"
 CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE = "/config/changes/config_change_"
 CONTROLLER = "/controller"
+LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
 CONTROLLER_EPOCH = "/controller_epoch"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -260,6 +262,16 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     if not data:
         return {}
     return _decode(path, data, lambda value: {str(k): str(v) for k, v in value.get("config", {}).items()})
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """The notification of a change of settings. :param entity_path: the path of the settings below ``/config``."""
+    return _encode({"version": 2, "entity_path": entity_path})
+
+
+def encode_log_dir_event(broker_id: int, event: int) -> bytes:
+    """The notification of a broker whose log directories changed."""
+    return _encode({"version": 1, "broker": broker_id, "event": event})
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:

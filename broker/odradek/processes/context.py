@@ -1,6 +1,7 @@
 """The argument that the supervisor passes to the main function of every process it forks."""
 
 import socket
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.shm.running_config import RunningConfig
+from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
 
 @dataclass
@@ -47,3 +49,13 @@ class ProcessContext:
     metrics_socket: socket.socket | None = None
     reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
+
+    def note_cluster(self, cluster_id: str) -> None:
+        """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log
+        directories, and to the shared memory. Raises OSError."""
+        for number, path in enumerate(self.log_dirs):
+            if not self.shm.log_dir_offline(number):
+                known = read_meta_properties(path)
+                directory_id = known.directory_id if known is not None and known.directory_id else uuid.uuid4()
+                write_meta_properties(path, MetaProperties(1, self.config.node_id, cluster_id, directory_id))
+        self.shm.cluster_id = cluster_id

@@ -4,6 +4,8 @@ What it does: the first loader reads the metadata store, finds each partition's 
 that were not shut down cleanly, all loaders together measure how much there is to recover. Then they open the logs in
 parallel: each takes the next free slot of its log directory.
 
+In a cluster with ZooKeeper, the directories themselves say which partitions exist, and the metadata store is not read.
+
 What it must not do: remove or change directories that belong to no known topic, or write to the metadata store, except for the
 cluster's first nodes, the ids of topics, the new leader epochs and the machine's boot id.
 
@@ -30,8 +32,8 @@ from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.storage.segments import bytes_to_recover
 from odradek.controller.broker_settings import show_running
 from odradek.controller.image import ClusterImage, load_image, load_states
-from odradek.controller.partitions import NO_CHECKPOINTS, LocalPartitions
-from odradek.controller.topic_names import CLUSTER_METADATA
+from odradek.controller.partitions import NO_CHECKPOINTS, LocalPartitions, topic_settings
+from odradek.controller.topic_names import CLUSTER_METADATA, INTERNAL
 from odradek.controller.topics import give_ids
 from odradek.metadata import sqlite, znodes
 from odradek.metadata.cluster import WrongCluster, ensure_cluster_id, may_have_lost_cache, note_boot
@@ -43,8 +45,13 @@ from odradek.processes.context import ProcessContext
 from odradek.shm.checkpoints import checkpoints_to_load_by
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.file_names import ForeignNameError, parse_directory_name, partition_directory_name
+from odradek.storage.log_directory import CorruptMetadataError, read_partition_metadata
 
 log = logging.getLogger("odradek.loader")
+
+KEEP_ALL = {"compact": 0, "delete_": 0, "retention_ms": -1, "retention_bytes": -1}
+"""Settings of a slot by which no record is removed."""
+NO_TOPIC_ID = bytes(16)
 
 
 def main(context: ProcessContext) -> int:
@@ -55,13 +62,14 @@ def main(context: ProcessContext) -> int:
     partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
     if context.ordinal == 0 and not loading.begun():
         try:
-            with closing(SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME, keeps_room=True)) as store:
-                begun = prepare(context, partitions, store)
-                loading.begin(shm.slots_used)
-                for info in shm.processes():
-                    if info.kind == ProcessKind.LOADER and info.index != context.index:
-                        shm.wake(info.index)
-                begun.store(store)
+            if config.clustered:
+                prepare_in_cluster(context, table)
+                _begin(context)
+            else:
+                with closing(SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME, keeps_room=True)) as store:
+                    begun = prepare(context, partitions, store)
+                    _begin(context)
+                    begun.store(store)
         except (StoreError, WrongCluster) as error:
             log.error("cannot load the partitions: %s", error)
             return os.EX_CONFIG if isinstance(error, WrongCluster) else 1
@@ -69,6 +77,14 @@ def main(context: ProcessContext) -> int:
     _wait_until_begun(context)
     Loading(context, partitions).run()
     return 0
+
+
+def _begin(context: ProcessContext) -> None:
+    """Every partition has its slot: let all loaders open logs."""
+    loading.begin(context.shm.slots_used)
+    for info in context.shm.processes():
+        if info.kind == ProcessKind.LOADER and info.index != context.index:
+            context.shm.wake(info.index)
 
 
 def _wait_until_begun(context: ProcessContext) -> None:
@@ -188,6 +204,32 @@ def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteS
         (time.monotonic() - began) * 1000,
     )
     return begun
+
+
+def prepare_in_cluster(context: ProcessContext, table: PartitionTable) -> None:
+    """Give a slot to every partition directory; the topic ids are those in the directories.
+
+    The metadata store is not read: a broker opens its logs also while ZooKeeper does not answer. It registers later, and leads
+    no partition before the controller requests that. Until the coordinator has read the settings of the topics, nothing is removed
+    from their logs.
+    """
+    began = time.monotonic()
+    settings = topic_settings(context.config.topic_defaults) | KEEP_ALL
+    for (name, partition), log_dir in find_directories(context).items():
+        if name == CLUSTER_METADATA or table.find(name, partition) >= 0:
+            continue
+        path = context.log_dirs[log_dir] / partition_directory_name(name, partition)
+        try:
+            owner = read_partition_metadata(path)
+            slot = table.create_remote(name, NO_TOPIC_ID if owner is None else owner.bytes, partition, name in INTERNAL)
+            table.begin_local(slot, log_dir, settings)
+        except (OSError, CorruptMetadataError, ValueError) as error:
+            log.error("cannot open %s, the partition is offline: %s", path, error)
+    for index in range(len(context.log_dirs)):
+        if not context.shm.log_dir_offline(index) and not context.clean[index]:
+            log.info("log directory %s was not shut down cleanly: recovering its logs", context.log_dirs[index])
+    took = (time.monotonic() - began) * 1000
+    log.info("found %d partitions to load in %.0f ms", context.shm.slots_used, took)
 
 
 def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:

@@ -173,7 +173,12 @@ class LogDirectories:
         clusters = {identity.cluster_id for identity in present if identity.cluster_id}
         if len(clusters) > 1:
             raise StartError(f"the log directories belong to different clusters: {', '.join(sorted(clusters))}")
-        self.cluster_id = clusters.pop() if clusters else encode_uuid(uuid.uuid4())
+        if clusters:
+            self.cluster_id = clusters.pop()
+        elif self._config.clustered:
+            return  # the coordinator writes the files when it has read the id of the cluster
+        else:
+            self.cluster_id = encode_uuid(uuid.uuid4())
         for number, (path, identity) in enumerate(zip(self.paths, identities, strict=True)):
             if self.online[number] and (identity is None or identity.cluster_id is None or identity.node_id is None):
                 directory_id = identity.directory_id if identity and identity.directory_id else uuid.uuid4()

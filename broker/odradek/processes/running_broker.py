@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from odradek._ext.partition.append_files import limit_append_files
 from odradek._ext.shm.arena import initialise_arena
+from odradek._ext.shm.brokers import begin_cluster
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
@@ -182,6 +183,8 @@ def _shared_memory(config: BrokerConfig, directories: LogDirectories) -> SharedM
     shm.set_state(ProcessState.SERVING)
     shm.broker_id = config.node_id
     shm.cluster_id = directories.cluster_id
+    if config.clustered:
+        begin_cluster(config.integer("replica.lag.time.max.ms"))
     for number, fd in enumerate(directories.fds):
         shm.add_log_dir(fd)
         if not directories.online[number]:

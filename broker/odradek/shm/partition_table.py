@@ -17,6 +17,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slot_loading as slot_loading
 import odradek._ext.partition.slots as slots
+import odradek._ext.shm.views as views
 from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import Topic, TopicDirectory
@@ -34,6 +35,10 @@ DROPPED = (
     "dropped the %d least recently used producers of %s: the state of all producers exceeds "
     "odradek.producer.state.max.bytes; a retry of one of these producers may be appended twice. Raise that key"
 )
+
+
+NOT_PUBLISHED = -2
+"""The leader in the view of a partition that clients do not see: not published yet, or being deleted."""
 
 
 class SlotsInUse:
@@ -112,6 +117,35 @@ class PartitionTable:
         )
         self._in_use().put(topic, partition, slot)
         return slot
+
+    # -- slots in a cluster ---------------------------------------------------------------------------------------
+
+    def create_remote(self, topic: str, topic_id: bytes, partition: int, internal: bool = False) -> int:
+        """Give a slot to a partition that has no log here. Returns the slot. Raises ValueError if no slot is free."""
+        slot = slot_life.allocate_remote(topic, topic_id, partition, internal=internal)
+        views.publish_view(slot, leader_id=NOT_PUBLISHED, leader_epoch=-1, partition_epoch=-1, replicas=(), in_sync=())
+        self._in_use().put(topic, partition, slot)
+        return slot
+
+    def begin_local(self, slot: int, log_dir: int, settings: Mapping[str, int]) -> None:
+        """Set a REMOTE slot LOADING, because this broker gets a log of the partition.
+
+        :param log_dir: the number of the log directory that has, or gets, the partition's directory.
+        """
+        slot_life.begin_local(slot, log_dir, settings)
+
+    def retire(self, slot: int) -> None:
+        """Delete the log of a partition: rename its directory, which the cleaner removes later. The slot is REMOTE afterwards.
+        Raises OSError."""
+        state = slot_facts.describe(slot)
+        marked = file_names.marked_directory_name(state.topic, state.partition, "delete")
+        slot_life.go_remote(slot, state.incarnation, os.fsencode(marked))
+
+    def drop_remote(self, slot: int) -> None:
+        """Free the slot of a partition without a log here, because the partition was deleted."""
+        topic, partition, *_ = slots.log_of(slot)
+        slot_life.drop_remote(slot)
+        self._in_use().put(topic, partition, -1)
 
     def _in_use(self) -> SlotsInUse:
         """All partitions in the table, announced or not. This process keeps the mapping up to date, as the table's only

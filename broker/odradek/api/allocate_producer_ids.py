@@ -1,0 +1,20 @@
+"""AllocateProducerIds (67): a broker requests a block of producer ids. Executed by the controller of a cluster."""
+
+from typing import Any
+
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import allocate_producer_ids
+
+Response = allocate_producer_ids.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """Allocate the next block of the cluster for the sender."""
+    cluster = call.view.cluster
+    if cluster is None:
+        return Response(error_code=ErrorCode.NOT_CONTROLLER)
+    code, block = cluster.allocate_producer_ids(request.broker_id, request.broker_epoch)
+    if block is None:
+        return Response(error_code=code)
+    return Response(producer_id_start=block.first, producer_id_len=block.last - block.first + 1)

@@ -1,0 +1,71 @@
+"""AlterPartition (56): a leader requests a change of the in-sync replicas. Executed by the controller of a cluster.
+
+2: topic ids instead of names. 3: members with the epochs of their brokers.
+"""
+
+import uuid
+from typing import Any
+
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.controller.cluster.in_sync import UNKNOWN_EPOCH, Proposal, Verdict
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_partition
+
+FIRST_WITH_IDS, FIRST_WITH_BROKER_EPOCHS = 2, 3
+Response = alter_partition.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """Judge the proposals, then continue the reassignments that waited for them."""
+    cluster = call.view.cluster
+    if cluster is None or not cluster.active:
+        return Response(error_code=ErrorCode.NOT_CONTROLLER)
+    unknown_ids = set()
+    proposals: list[Proposal] = []
+    places: list[tuple[int, Any]] = []  # for each proposal: the index of its topic, and its partition in the request
+    for place, topic in enumerate(request.topics):
+        name = topic.topic_name
+        if call.version >= FIRST_WITH_IDS:
+            name = cluster.topic_name(uuid.UUID(bytes=bytes(topic.topic_id)))
+            if name is None:
+                unknown_ids.add(place)
+                continue
+        for partition in topic.partitions:
+            proposals.append(_proposal(cluster.find(name, partition.partition_index), partition, call.version))
+            places.append((place, partition))
+    code, verdicts = cluster.alter_partition(request.broker_id, request.broker_epoch, proposals, call.version)
+    if code != ErrorCode.NONE:
+        return Response(error_code=code)
+    response = Response(
+        topics=[Response.TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id) for topic in request.topics]
+    )
+    for place in unknown_ids:
+        response.topics[place].partitions = [
+            Response.PartitionData(partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            for partition in request.topics[place].partitions
+        ]
+    for (place, partition), verdict in zip(places, verdicts, strict=True):
+        response.topics[place].partitions.append(_result(partition.partition_index, verdict))
+    cluster.after_alter_partition(verdicts)
+    return response
+
+
+def _proposal(found: Any, partition: Any, version: int) -> Proposal:
+    if version >= FIRST_WITH_BROKER_EPOCHS:
+        members = [(member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs]
+    else:
+        members = [(broker_id, UNKNOWN_EPOCH) for broker_id in partition.new_isr]
+    return Proposal(
+        found, partition.leader_epoch, partition.partition_epoch, members, partition.leader_recovery_state
+    )  # fmt: skip
+
+
+def _result(index: int, verdict: Verdict) -> Any:
+    result = Response.PartitionData(partition_index=index, error_code=verdict.code)
+    partition = verdict.partition
+    if verdict.code == ErrorCode.NONE and partition is not None and partition.state is not None:
+        state = partition.state
+        result.leader_id, result.leader_epoch = state.leader, state.leader_epoch
+        result.isr, result.leader_recovery_state = list(state.in_sync_replicas), state.leader_recovery_state
+        result.partition_epoch = partition.partition_epoch
+    return result

@@ -1,0 +1,400 @@
+"""Requests that only the controller of a cluster serves: topics, reassignments, elections, and the requests of brokers.
+
+Runs in the coordinator's store thread. Where a method returns `Outcome`, its signature is that of the embedded controller.
+Every method reports NOT_CONTROLLER if this broker is not the controller or loses the role meanwhile.
+"""
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from odradek.config.broker_config import BrokerConfig
+from odradek.controller import topics as plans
+from odradek.controller.assignment import Broker
+from odradek.controller.cluster import (
+    deletion,
+    in_sync,
+    leadership,
+    producer_id_blocks,
+    reassignment,
+    shutdown,
+    topic_events,
+)
+from odradek.controller.cluster.cluster_controller import ClusterController
+from odradek.controller.cluster.context import ControllerContext, Partition
+from odradek.controller.cluster.effects import Create, Group, Read, Set, Steps, Write
+from odradek.controller.cluster.partition_states import UncleanElections
+from odradek.controller.controller import NotController, Outcome
+from odradek.controller.image import ClusterImage, Topic
+from odradek.controller.policies import Policies
+from odradek.controller.topic_names import INTERNAL, folded
+from odradek.controller.topics import NewPartitions, NewTopic, Plan, Refusal
+from odradek.metadata import znodes
+from odradek.metadata.store import NodeError, NodeExists, StoreError
+from odradek.metadata.znodes import ProducerIdBlock
+from odradek.protocol.errors import ErrorCode
+
+Request = TypeVar("Request", NewTopic, NewPartitions)
+Result = TypeVar("Result")
+
+NOT_CONTROLLER = "This broker is not the controller."
+
+
+class Reassignment(NamedTuple):
+    """A request to reassign a partition. ``replicas``: None to cancel the reassignment in progress."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int] | None
+
+
+class OngoingReassignment(NamedTuple):
+    """A reassignment in progress; ``replicas``: all replicas, with those that it adds and removes."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
+class ElectionResult(NamedTuple):
+    """The result of a requested election."""
+
+    topic: str
+    partition: int
+    code: ErrorCode
+    message: str | None
+
+
+class ClusterAdmin:
+    """See the module. :param rng: chooses the brokers of the first replicas of topics."""
+
+    def __init__(self, controller: ClusterController, config: BrokerConfig, rng: random.Random | None = None) -> None:
+        self.policies = Policies(config)
+        self._controller = controller
+        self._config = config
+        self._rng = rng or random.Random()
+
+    def _context(self) -> ControllerContext:
+        if self._controller.context is None:
+            raise NotController(NOT_CONTROLLER)
+        return self._controller.context
+
+    def _unclean(self) -> UncleanElections:
+        return self._controller.unclean_elections()
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._controller.active
+
+    # -- topics ---------------------------------------------------------------------------------------------------
+
+    def brokers(self) -> list[Broker]:
+        """The brokers that can keep replicas. Raises NotController."""
+        return live_brokers(self._context())
+
+    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+        """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
+
+        def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            plan = plans.plan_topic(request, image, self._config, brokers, self._rng)
+            self.policies.check_topic(request, plan)
+            return plan
+
+        return self._change(requests, make_plan, validate_only)
+
+    def create_partitions(self, requests: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+        """Add partitions to topics, independently of each other; one outcome for each distinct name."""
+
+        def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            topic = self._context().topics.get(request.name)
+            if topic is not None and any(partition.reassigning for partition in topic.partitions.values()):
+                raise Refusal(
+                    ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                    f"Topic '{request.name}' has a reassignment in progress; add partitions when it has finished.",
+                )
+            return plans.plan_partitions(request, image, self._config, brokers, self._rng)
+
+        return self._change(requests, make_plan, validate_only)
+
+    def auto_create(self, names: Sequence[str]) -> list[Outcome]:
+        """Create topics that a client requested, with the broker's defaults; existing topics are no error."""
+        try:
+            count = len(self.brokers())
+        except NotController as error:
+            return [Outcome(name, ErrorCode.NOT_CONTROLLER, str(error)) for name in dict.fromkeys(names)]
+        requests = [
+            plans.internal_topic(name, self._config, count) if name in INTERNAL else NewTopic(name)
+            for name in dict.fromkeys(names)
+        ]
+        outcomes = self.create_topics(requests)
+        for outcome in outcomes:
+            if outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and outcome.name not in self._context().deleting:
+                topic = self._context().topics[outcome.name]
+                outcome.code, outcome.message, outcome.topic_id = ErrorCode.NONE, None, topic.topic_id
+                outcome.topic = Topic(topic.name, topic.assignment(), {}, topic.version)
+        return outcomes
+
+    def _change(
+        self,
+        requests: Sequence[Request],
+        make_plan: Callable[[Request, ClusterImage, list[Broker]], Plan],
+        validate_only: bool,
+    ) -> list[Outcome]:
+        """Plan all requests, then carry out those that are not refused."""
+        outcomes: dict[str, Outcome] = {}
+        accepted: list[Plan] = []
+        try:
+            context = self._context()
+            brokers = live_brokers(context)
+            image = image_of(context, [request.name for request in requests])
+            counts = Counter(request.name for request in requests)
+            for request in requests:
+                try:
+                    if counts[request.name] > 1:
+                        raise Refusal(
+                            ErrorCode.INVALID_REQUEST,
+                            f"The request contains the topic '{request.name}' {counts[request.name]} times.",
+                        )
+                    plan = make_plan(request, image, brokers)
+                except Refusal as refusal:
+                    outcomes[request.name] = Outcome(request.name, refusal.code, refusal.message)
+                    continue
+                image.put(plan.topic)
+                accepted.append(plan)
+                outcomes[request.name] = Outcome(
+                    request.name, ErrorCode.NONE, None, plan.topic, plan.topic.topic_id
+                )  # fmt: skip
+            if accepted and not validate_only:
+                refused = self._controller.run(carry_out(context, accepted, self._unclean()))
+                for name, error in refused.items():
+                    outcomes[name] = Outcome(name, *_code_of(error))
+        except (NotController, StoreError) as error:
+            return [Outcome(name, *_code_of(error)) for name in dict.fromkeys(request.name for request in requests)]
+        return list(outcomes.values())
+
+    def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
+        """Begin to delete topics by name or id; one outcome for each request, in order; no name for an unknown id.
+
+        The topics are invisible when this returns; their nodes go when all brokers have deleted their replicas.
+        """
+        try:
+            context = self._context()
+        except NotController as error:
+            return [_named(Outcome("", *_code_of(error)), request) for request in requests]
+        outcomes = [self._deletable(context, request) for request in requests]
+        counts = Counter(outcome.name for outcome in outcomes)
+        for outcome in outcomes:
+            if outcome.name and counts[outcome.name] > 1:
+                outcome.code = ErrorCode.INVALID_REQUEST
+                outcome.message = f"The request contains the topic '{outcome.name}' more than once."
+        deletable = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
+        if deletable:
+            try:
+                self._controller.run(mark_and_delete(context, [outcome.name for outcome in deletable]))
+            except (NotController, StoreError) as error:
+                for outcome in deletable:
+                    outcome.code, outcome.message = _code_of(error)
+        return outcomes
+
+    def _deletable(self, context: ControllerContext, request: str | uuid.UUID) -> Outcome:
+        if isinstance(request, str):
+            topic, unknown = context.topics.get(request), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic, unknown = context.by_id.get(request), ErrorCode.UNKNOWN_TOPIC_ID
+        if topic is None or topic.name in context.deleting:
+            return _named(Outcome("", unknown, f"The topic '{request}' does not exist."), request)
+        if not self._config["delete.topic.enable"]:
+            code, message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
+            return Outcome(topic.name, code, message, None, topic.topic_id)
+        return Outcome(topic.name, ErrorCode.NONE, None, None, topic.topic_id)
+
+    # -- leaders and replicas -------------------------------------------------------------------------------------
+
+    def alter_reassignments(
+        self, requests: Sequence[Reassignment], factor_may_change: bool = True
+    ) -> list[tuple[ErrorCode, str | None]]:
+        """Begin or cancel reassignments independently of each other; a code and a message for each request.
+
+        Raises NotController, StoreError.
+        """
+        context = self._context()
+        answers: list[tuple[ErrorCode, str | None]] = []
+        changes: dict[Partition, reassignment.Assignment] = {}
+        places: dict[Partition, int] = {}
+        for place, request in enumerate(requests):
+            partition = context.find(request.topic, request.partition)
+            try:
+                assignment = reassignment.planned(context, partition, request.replicas, factor_may_change)
+            except Refusal as refusal:
+                answers.append((refusal.code, refusal.message))
+                continue
+            assert partition is not None
+            answers.append((ErrorCode.NONE, None))
+            changes[partition], places[partition] = assignment, place
+        if changes:
+            for partition in self._controller.run(reassignment.begin(context, changes)):
+                answers[places[partition]] = (
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    "Another program changed the topic; retry.",
+                )
+        return answers
+
+    def reassignments(self) -> list["OngoingReassignment"]:
+        """The reassignments in progress, by topic and partition. Raises NotController."""
+        return [
+            OngoingReassignment(
+                partition.topic.name, partition.index, partition.replicas, partition.adding, partition.removing
+            )
+            for partition in reassignment.in_progress(self._context())
+        ]
+
+    def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, election_type: int) -> list[ElectionResult]:
+        """Elect leaders, see `leadership.elect`. Raises NotController, StoreError.
+
+        :param partitions: None for all partitions; then those that need no election are not in the result.
+        """
+        context = self._context()
+        named = list(partitions or ())
+        if partitions is None:
+            named = [(partition.topic.name, partition.index) for partition in context.partitions()]
+        found = [context.find(*key) for key in named]
+        codes = self._controller.run(leadership.elect(context, found, election_type))
+        return [
+            ElectionResult(*key, code, leadership.message_of(code))
+            for key, code in zip(named, codes, strict=True)
+            if partitions is not None or code != ErrorCode.ELECTION_NOT_NEEDED
+        ]
+
+    # -- requests of brokers --------------------------------------------------------------------------------------
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic; None if the id is unknown. Raises NotController."""
+        topic = self._context().by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        """A partition of the context. Raises NotController."""
+        return self._context().find(topic, partition)
+
+    def alter_partition(
+        self, broker_id: int, broker_epoch: int, proposals: Sequence[in_sync.Proposal], version: int
+    ) -> tuple[ErrorCode, list[in_sync.Verdict]]:
+        """Judge proposals of in-sync replicas, see `in_sync.alter`; first a code for the request. Raises StoreError.
+
+        `after_alter_partition` continues what waited for the change.
+        """
+        try:
+            context = self._context()
+            code = in_sync.check_sender(context, broker_id, broker_epoch)
+            if code != ErrorCode.NONE:
+                return code, []
+            return code, self._controller.run(in_sync.alter(context, broker_id, proposals, version))
+        except NotController:
+            return ErrorCode.NOT_CONTROLLER, []
+
+    def after_alter_partition(self, verdicts: Sequence[in_sync.Verdict]) -> None:
+        """Continue the reassignments that waited for in-sync replicas. Raises StoreError."""
+        changed = [
+            verdict.partition
+            for verdict in verdicts
+            if verdict.code == ErrorCode.NONE and verdict.partition is not None and verdict.partition.reassigning
+        ]
+        if changed:
+            try:
+                self._controller.run(in_sync.after_change(self._context(), changed))
+            except NotController:
+                pass  # the successor resumes them
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> tuple[ErrorCode, list[Partition]]:
+        """See `shutdown.controlled_shutdown`. Raises StoreError."""
+        try:
+            return self._controller.run(shutdown.controlled_shutdown(self._context(), broker_id, broker_epoch))
+        except NotController:
+            return ErrorCode.NOT_CONTROLLER, []
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[ErrorCode, ProducerIdBlock | None]:
+        """See `producer_id_blocks.allocate`. Raises StoreError, ProducerIdsExhausted."""
+        try:
+            return self._controller.run(producer_id_blocks.allocate(self._context(), broker_id, broker_epoch))
+        except NotController:
+            return ErrorCode.NOT_CONTROLLER, None
+
+
+def live_brokers(context: ControllerContext) -> list[Broker]:
+    """The brokers that can keep replicas, by id."""
+    return [Broker(broker_id, context.brokers[broker_id].rack) for broker_id in sorted(context.live)]
+
+
+def image_of(context: ControllerContext, names: Sequence[str]) -> ClusterImage:
+    """What plans need of the topics: the named ones as a whole, of the others the names."""
+    image = ClusterImage(deleting=set(context.deleting))
+    image.by_folded_name = {folded(name): name for name in context.topics}
+    for name in names:
+        topic = context.topics.get(name)
+        if topic is not None:
+            image.topics[name] = Topic(name, topic.assignment(), {}, topic.version)
+            if topic.topic_id is not None:
+                image.by_id[topic.topic_id] = image.topics[name]
+    return image
+
+
+def carry_out(
+    context: ControllerContext, accepted: Sequence[Plan], unclean: UncleanElections
+) -> Steps[dict[str, NodeError]]:
+    """Write planned topics and partitions and begin them; returns the errors of those that could not be written."""
+    new = [plan.topic.name for plan in accepted if plan.replaces is None]
+    configs = yield Read([znodes.topic_config_path(name) for name in new])
+    with_config = {name for name, node in zip(new, configs, strict=True) if node is not None}
+    results = yield Write([creation(plan, plan.topic.name in with_config) for plan in accepted])
+    refused = {
+        plan.topic.name: result
+        for plan, result in zip(accepted, results, strict=True)
+        if isinstance(result, NodeError)
+    }  # fmt: skip
+    if new:
+        yield from topic_events.topics_changed(context, unclean)
+    for plan in accepted:
+        if plan.replaces is not None and plan.topic.name not in refused:
+            yield from topic_events.topic_changed(context, plan.topic.name, unclean)
+    return refused
+
+
+def creation(plan: Plan, has_config: bool) -> Group:
+    """The operations that make a plan true. After them, the topic or its new partitions exist, whoever is the controller.
+
+    :param has_config: whether the node of the topic's settings exists already.
+    """
+    name = plan.topic.name
+    data = znodes.encode_topic(plan.topic.assignment)
+    if plan.replaces is not None:
+        return (Set(znodes.topic_path(name), data, plan.replaces),)
+    settings = znodes.encode_config(plan.topic.config)
+    path = znodes.topic_config_path(name)
+    return (Set(path, settings) if has_config else Create(path, settings), Create(znodes.topic_path(name), data))
+
+
+def mark_and_delete(context: ControllerContext, names: Sequence[str]) -> Steps[None]:
+    """Write the marks of deletions, which makes them certain, and begin them."""
+    yield Write([(Create(znodes.delete_topic_path(name)),) for name in names])
+    yield from deletion.deletions_requested(context, enabled=True)
+
+
+def _named(outcome: Outcome, request: str | uuid.UUID) -> Outcome:
+    if isinstance(request, str):
+        outcome.name = request
+    else:
+        outcome.topic_id = request
+    return outcome
+
+
+def _code_of(error: Exception) -> tuple[ErrorCode, str]:
+    """Kafka's error for an error of the store, or for the loss of the role; with a message."""
+    if isinstance(error, NodeExists):
+        return ErrorCode.TOPIC_ALREADY_EXISTS, "The topic already exists."
+    retriable = isinstance(error, NotController | NodeError)
+    return (ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.REQUEST_TIMED_OUT), str(error)

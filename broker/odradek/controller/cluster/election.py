@@ -1,0 +1,63 @@
+"""The election of the controller: one transaction creates ``/controller`` and begins a controller epoch.
+
+Runs in the coordinator's store thread. The version of ``/controller_epoch`` that fences all writes of the controller is the
+result of that transaction: a version that is read afterwards could already be that of a successor.
+"""
+
+from typing import NamedTuple
+
+from odradek.clock import now_ms
+from odradek.metadata import znodes
+from odradek.metadata.store import BadVersion, NodeExists, NoNode, Stat, Store
+
+
+class Reign(NamedTuple):
+    """A won election: the controller epoch, and the version of its node."""
+
+    epoch: int
+    epoch_version: int
+
+
+def run_for_controller(store: Store, broker_id: int) -> Reign | int:
+    """Become the controller, unless another session is; return the epoch, or the id of the controller. Raises StoreError.
+
+    A controller node of this session, left by a predecessor of this process or by an election whose answer was lost, is
+    replaced in a new epoch.
+    """
+    while True:
+        try:
+            store.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+        except NodeExists:
+            pass  # the usual case
+        data, epoch_stat = store.get(znodes.CONTROLLER_EPOCH)
+        epoch = znodes.decode_controller_epoch(data) + 1
+        transaction = store.transaction()
+        stat = store.exists(znodes.CONTROLLER)
+        if stat is not None and not is_own(store, stat):
+            try:
+                return znodes.decode_controller(store.get(znodes.CONTROLLER)[0])
+            except NoNode:
+                continue  # the controller resigned between the two reads
+        if stat is not None:
+            transaction.delete(znodes.CONTROLLER, stat.version)
+        transaction.create(znodes.CONTROLLER, znodes.encode_controller(broker_id, now_ms()), ephemeral=True)
+        transaction.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), epoch_stat.version)
+        try:
+            results = transaction.commit()
+        except (NodeExists, NoNode, BadVersion):
+            continue  # another broker was faster: read its id
+        written = results[-1]
+        assert isinstance(written, Stat)
+        return Reign(epoch, written.version)
+
+
+def is_own(store: Store, stat: Stat) -> bool:
+    """Whether an ephemeral node belongs to the session of the store."""
+    return store.session is not None and stat.owner == store.session.id
+
+
+def still_reigns(store: Store, reign: Reign) -> bool:
+    """Whether this session still has the controller node, in this epoch. Raises StoreError."""
+    stat = store.exists(znodes.CONTROLLER)
+    epoch = store.exists(znodes.CONTROLLER_EPOCH)
+    return stat is not None and is_own(store, stat) and epoch is not None and epoch.version == reign.epoch_version

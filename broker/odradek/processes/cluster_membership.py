@@ -1,0 +1,138 @@
+"""The membership of a broker in a cluster with ZooKeeper. Used in the coordinator's store thread, except where noted.
+
+The broker joins in steps, between which the coordinator's loop prepares the slots: `open` connects and checks the cluster,
+`register` makes the broker known to the controller. Another broker may be the controller; this one then waits for its
+requests. A session that was lost ends the registration; the next one has a new broker epoch, so that the controller treats the
+broker as restarted.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import cast
+
+import odradek._ext.shm.brokers as brokers
+from odradek.api.coordinator_call import CoordinatorView
+from odradek.clock import now_ms
+from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.cluster_member import ApplySettings, ClusterMember
+from odradek.controller.controller import Controller
+from odradek.controller.producer_ids import ProducerIds
+from odradek.controller.topic_names import CLUSTER_METADATA
+from odradek.metadata import znodes
+from odradek.metadata.cluster import ensure_cluster_id, register_broker
+from odradek.metadata.offset_sweep import OffsetSweep
+from odradek.metadata.store import StoreError, StoreUnavailable
+from odradek.metadata.znodes import BrokerRegistration
+from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
+from odradek.processes.context import ProcessContext
+from odradek.shm.partition_table import PartitionTable
+
+log = logging.getLogger("odradek.controller")
+
+LOG_DIR_FAILURE = 1
+
+
+class ClusterMembership:
+    """See the module, and `store_service.Membership`.
+
+    :param apply: applies changed settings of topics to slots, in the replicas thread.
+    :param apply_all: reads the settings of all topics with a log on this broker, and applies them.
+    """
+
+    def __init__(self, context: ProcessContext, apply: ApplySettings, apply_all: Callable[[], None]) -> None:
+        self._context = context
+        self._apply = apply
+        self._apply_all = apply_all
+        self._member: ClusterMember | None = None
+        self._settings: BrokerSettings | None = None
+        self.store: ZookeeperStore | None = None
+
+    # -- joining --------------------------------------------------------------------------------------------------
+
+    def open(self) -> CoordinatorView:
+        """Connect to ZooKeeper, check that it belongs to the cluster of the log directories, and read the settings of brokers.
+
+        Raises StoreError, WrongCluster.
+        """
+        config, shm = self._context.config, self._context.shm
+        if self.store is None:
+            store = open_zookeeper(config)
+            store.start_session()
+            self.store = store
+        store = self.store
+        cluster_id = ensure_cluster_id(store, shm.cluster_id or None)
+        if not shm.cluster_id:
+            self._context.note_cluster(cluster_id)
+        member = self._member = ClusterMember(store, config, self._apply, self._apply_all)
+        # ClusterMember has what the APIs use that any broker executes; the others are refused before they use it.
+        controller = cast(Controller, member)
+        settings = self._settings = BrokerSettings(store, controller, config, self._context.running, shm)
+        settings.load()
+        table = PartitionTable(shm, self._context.log_dirs)
+        producer_ids = ProducerIds(store, config.node_id)
+        return CoordinatorView(config, store, controller, producer_ids, table, settings, is_controller=lambda: False)
+
+    def register(self) -> None:
+        """Register the broker. From then on the controller sends requests, which are judged by the new broker epoch.
+
+        Raises StoreError, BrokerIdTaken.
+        """
+        assert self.store is not None
+        config = self._context.config
+        rack = config["broker.rack"]
+        registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
+        epoch = register_broker(self.store, config.node_id, registration)
+        brokers.set_broker_epoch(epoch)
+        log.info("registered broker %d with broker epoch %d", config.node_id, epoch)
+
+    def topic_settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings of topics, by name. Raises StoreError."""
+        if self._member is None:
+            raise StoreUnavailable("the metadata store is not connected yet")
+        return self._member.settings_of(list(topics))
+
+    def report_strays(self, hosted: Mapping[str, Sequence[int]]) -> None:
+        """Log a warning for each topic with logs here that are not assigned to this broker. Nothing is deleted: only the
+        controller decides that. Raises StoreError.
+
+        :param hosted: the partitions whose log is on this broker, by topic.
+        """
+        assert self.store is not None
+        names = [name for name in hosted if name != CLUSTER_METADATA]
+        nodes = self.store.get_many([znodes.topic_path(name) for name in names])
+        strays: Counter[str] = Counter()
+        for name, node in zip(names, nodes, strict=True):
+            assignment = {} if node is None else znodes.decode_topic(name, node[0]).partitions
+            for partition in hosted[name]:
+                if self._context.config.node_id not in assignment.get(partition, ()):
+                    strays[name] += 1
+        for name in sorted(strays):
+            log.warning(
+                "%d partitions of topic %s have a log here, but are not assigned to this broker; if the controller does not "
+                "delete them, delete them while the broker is stopped",
+                strays[name], name,
+            )  # fmt: skip
+
+    # -- while the broker serves ----------------------------------------------------------------------------------
+
+    def sweep(self) -> OffsetSweep | None:
+        """See `Membership`: offsets in the tree belong to whom wrote them; Kafka does not delete them either."""
+        return None
+
+    def open_waiting(self) -> None:
+        """See `Membership`: the replicas thread opens logs."""
+
+    def report_log_dirs(self) -> None:
+        """Notify the controller that logs of this broker became unusable or usable: it then sends their roles again. Raises
+        StoreError."""
+        assert self.store is not None
+        self.store.create(
+            znodes.LOG_DIR_EVENT,
+            znodes.encode_log_dir_event(self._context.config.node_id, LOG_DIR_FAILURE),
+            sequential=True,
+        )
+
+    def note_error(self, error: StoreError) -> None:
+        """See `Membership`."""
+        log.warning("ZooKeeper did not execute an operation: %s", error)

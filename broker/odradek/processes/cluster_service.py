@@ -1,0 +1,177 @@
+"""The coordinator's part in a cluster: it joins the cluster, and hands the controller's requests to the replicas thread.
+
+Used only in the coordinator's event loop. The store thread owns the membership, and the replicas thread the partition table.
+Neither waits for the other, except that the replicas thread waits for the settings of topics that it creates.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import odradek._ext.shm.brokers as brokers
+from odradek._ext.net.arrivals import Arrival
+from odradek._ext.shm.locks import Lane, enter_lane
+from odradek.metadata.store import StoreError, StoreUnavailable
+from odradek.net.forward_frames import ForwardReply
+from odradek.processes.cluster_membership import ClusterMembership
+from odradek.processes.context import ProcessContext
+from odradek.processes.metering import UncountedErrors, count_errors_of_response
+from odradek.processes.replica_service import ReplicaService
+
+log = logging.getLogger("odradek.controller")
+
+RETRY_S = 1.0
+"""The time in seconds between two attempts to join the cluster."""
+SETTINGS_WITHIN_S = 20.0
+"""The time in seconds within which the settings of new topics must be read; a controller waits 30 s for a response."""
+
+Result = TypeVar("Result")
+
+
+class ClusterService:
+    """See the module.
+
+    :param store_thread: executes everything that uses the metadata store.
+    """
+
+    def __init__(self, context: ProcessContext, store_thread: ThreadPoolExecutor) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._store_thread = store_thread
+        self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
+        self.membership = ClusterMembership(context, self._apply, self._apply_all)
+        self.replicas = ReplicaService(context, self._read_settings)
+        self._offline_dirs = self._count_offline_dirs()
+        self._opening: asyncio.Future[bool] | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        self.joined = False
+
+    # -- joining --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a predecessor of this process registered the broker in this start: then the broker already serves."""
+        return int(brokers.broker_epoch()) >= 0
+
+    async def start(self) -> None:
+        """Begin to execute the controller's requests."""
+        await self._in_replicas(self.replicas.open)
+
+    async def join(self, open_store: Callable[[], None]) -> None:
+        """Join the cluster; repeated until ZooKeeper answers. Raises WrongCluster, BrokerIdTaken.
+
+        The settings of all topics with a log here are in the slots before the broker is registered.
+        """
+        while True:
+            try:
+                await self._in_store(open_store)
+                hosted = await self._in_replicas(self.replicas.hosted_topics)
+                settings = await self._in_store(self.membership.topic_settings, hosted)
+                await self._in_replicas(self.replicas.configure, settings)
+                await self._in_store(self.membership.report_strays, hosted)
+                await self._in_store(self.membership.register)
+            except StoreError as error:
+                servers = self._context.config["zookeeper.connect"]
+                log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self.joined = True
+                return
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    async def execute(self, request: Arrival) -> ForwardReply:
+        """Execute a request of the controller, after all requests that arrived before it."""
+        errors: list[UncountedErrors | None] = []
+        reply = await self._in_replicas(self.replicas.execute, request, errors.append)
+        for uncounted in errors:
+            count_errors_of_response(uncounted, request.context)
+        return reply
+
+    def _read_settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Called in the replicas thread."""
+        reading: Future[Mapping[str, Mapping[str, str]]]
+        reading = self._store_thread.submit(self.membership.topic_settings, topics)
+        try:
+            return reading.result(SETTINGS_WITHIN_S)
+        except TimeoutError:
+            reading.cancel()
+            raise StoreUnavailable(f"ZooKeeper did not return them within {SETTINGS_WITHIN_S:g} s") from None
+
+    # -- settings -------------------------------------------------------------------------------------------------
+
+    def _apply(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        """Called in the store thread."""
+        applying = self._replicas_thread.submit(self.replicas.configure, topics)
+        applying.add_done_callback(_report_applying)
+
+    def _apply_all(self) -> None:
+        """Called in the store thread."""
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._configure_hosted()))
+
+    async def _configure_hosted(self) -> None:
+        """Read the settings of all topics with a log here, and apply them."""
+        hosted = await self._in_replicas(self.replicas.hosted_topics)
+        settings = await self._in_store(self.membership.topic_settings, hosted)
+        await self._in_replicas(self.replicas.configure, settings)
+
+    # -- upkeep ---------------------------------------------------------------------------------------------------
+
+    def upkeep(self) -> None:
+        """Twice a second: open logs that waited for disk space, and report log directories that failed."""
+        if self._opening is None or self._opening.done():
+            self._opening = self._loop.run_in_executor(self._replicas_thread, self.replicas.open_waiting)
+            self._opening.add_done_callback(self._opened)
+        self._report_failed_dirs(False)
+
+    def _opened(self, opening: "asyncio.Future[bool]") -> None:
+        if opening.cancelled():
+            return
+        if (error := opening.exception()) is not None:
+            log.error("cannot open the logs that wait for disk space: %r; retrying", error)
+        elif opening.result():
+            self._report_failed_dirs(True)
+
+    def _count_offline_dirs(self) -> int:
+        return sum(map(self._context.shm.log_dir_offline, range(len(self._context.log_dirs))))
+
+    def _report_failed_dirs(self, opened: bool) -> None:
+        """Notify the controller if logs became unusable, or usable (`opened`)."""
+        offline = self._count_offline_dirs()
+        if (offline == self._offline_dirs and not opened) or not self.joined:
+            return
+        if self._reporting is None or self._reporting.done():
+            self._offline_dirs = offline
+            self._reporting = self._loop.create_task(self._report_log_dirs())
+
+    async def _report_log_dirs(self) -> None:
+        while True:
+            try:
+                await self._in_store(self.membership.report_log_dirs)
+                return
+            except StoreError as error:
+                log.error("cannot report the state of the log directories to the controller: %s; retrying", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Wait for the request under way; those that wait are not executed."""
+        for task in (self._opening, self._reporting):
+            if task is not None:
+                task.cancel()
+        await self._loop.run_in_executor(None, lambda: self._replicas_thread.shutdown(cancel_futures=True))
+
+    # -- threads --------------------------------------------------------------------------------------------------
+
+    async def _in_store(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await self._loop.run_in_executor(self._store_thread, work, *arguments)
+
+    async def _in_replicas(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await self._loop.run_in_executor(self._replicas_thread, work, *arguments)
+
+
+def _report_applying(applying: "Future[Any]") -> None:
+    """Log a failure to apply settings of topics."""
+    if not applying.cancelled() and (error := applying.exception()) is not None:
+        log.error("cannot apply changed settings of topics: %r; they apply after the next change", error)

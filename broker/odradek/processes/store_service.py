@@ -1,0 +1,223 @@
+"""The store thread of the coordinator: the metadata store and everything that uses it.
+
+It owns the broker's session, its registration, and the controller if this broker is elected, and executes the admin requests
+that workers forward. Requests with many steps take turns, one step at a time. Except where noted, all methods run in the store
+thread.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from odradek._ext.net.arrivals import Arrival
+from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
+from odradek.api.dispatch import frame_response
+from odradek.api.not_controller import refusal
+from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
+from odradek.controller.controller import Outcome
+from odradek.metadata import group_offsets
+from odradek.metadata.group_offsets import Place
+from odradek.metadata.offset_sweep import OffsetSweep
+from odradek.metadata.store import Store, StoreError
+from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_names, encode_auto_created
+from odradek.processes.context import ProcessContext
+from odradek.processes.forwarded import decode_forwarded
+from odradek.processes.metering import UncountedErrors, uncounted_errors
+
+log = logging.getLogger("odradek.controller")
+
+SWEEP_RETRY_S = 60.0
+TOPICS_PER_STEP = 50
+"""The number of topics that one step of an automatic creation creates."""
+OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
+
+
+class Membership(Protocol):
+    """How this broker is a member of its cluster; used in the store thread."""
+
+    @property
+    def store(self) -> Store | None:
+        """The metadata store; None before `open`, and after a failure of `open` that left nothing to close."""
+        ...
+
+    def open(self) -> CoordinatorView:
+        """Open the store and join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
+        ...
+
+    def sweep(self) -> OffsetSweep | None:
+        """The sweep of the offsets of deleted topics; None if this broker does not delete topics from the store."""
+        ...
+
+    def open_waiting(self) -> None:
+        """Open the logs that waited for disk space and have it now. Raises StoreError."""
+        ...
+
+    def note_error(self, error: StoreError) -> None:
+        """Report a failure of the store."""
+        ...
+
+
+class StoreService:
+    """See the module."""
+
+    def __init__(self, context: ProcessContext, membership: Membership) -> None:
+        self._context = context
+        self._membership = membership
+        clustered = in_cluster(context.config)
+        self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
+        self._handlers = handlers_of(*OF_STORE, clustered=clustered)
+        self._limits = limits_of(context.config)
+        self._store: Store | None = None
+        self._view: CoordinatorView | None = None
+        self._sweep: OffsetSweep | None = None
+        self._swept = 0  # the number of deleted topics when the last pass of the sweep was requested
+        self._sweep_after = 0.0
+
+    def open(self) -> None:
+        """Join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
+        self._view = self._membership.open()
+        self._store = self._view.store
+        self._sweep = self._membership.sweep()
+
+    def execute(
+        self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
+    ) -> Generator[None, None, ForwardReply]:
+        """Execute one request of a worker and return the encoded response. Works in steps, between which other requests have
+        their turn. The handler's exceptions are raised.
+
+        :param report_errors: called with the errors of the response that the loop must count in this process.
+        """
+        if request.deadline <= time.monotonic():
+            return ForwardReply(Status.FAILED, 0)  # no client waits any more, so the request is not executed
+        if request.kind == Kind.AUTO_CREATE:
+            return (yield from self._auto_create(request.payload))
+        assert self._view is not None
+        decoded = decode_forwarded(request, self._rows, self._limits, log)
+        if isinstance(decoded, ForwardReply):
+            return decoded
+        row = decoded.row
+        call = CoordinatorCall(
+            version=decoded.version,
+            client_id=request.context.client_id,
+            peer=request.context.peer,
+            principal=request.context.principal,
+            listener_index=request.context.listener,
+            view=self._view,
+        )
+        try:
+            if row.where is Where.CONTROLLER and not self._view.is_controller():
+                response = refusal(row.key, decoded.version, decoded.message)
+            else:
+                response = self._handlers[row.key](decoded.message, call)
+            if isinstance(response, Generator):
+                response = yield from response
+        except StoreError as error:
+            self._membership.note_error(error)
+            raise
+        report_errors((yield from uncounted_errors(row.key, response)))
+        payload = frame_response(row, decoded.version, decoded.correlation_id, response)
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+
+    def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:
+        assert self._view is not None
+        try:
+            names = decode_names(payload)
+        except MalformedFrame as error:
+            log.error("cannot decode a worker's request to create topics: %s", error)
+            return ForwardReply(Status.MALFORMED, 0)
+        outcomes: list[Outcome] = []
+        for first in range(0, len(names), TOPICS_PER_STEP):
+            if first:
+                yield
+            try:
+                outcomes += self._view.controller.auto_create(names[first : first + TOPICS_PER_STEP])
+            except StoreError as error:
+                self._membership.note_error(error)
+                raise
+        payload = encode_auto_created([(outcome.name, int(outcome.code), outcome.message) for outcome in outcomes])
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the topics of the store are known."""
+        return self._view is not None
+
+    def topic_names(self) -> frozenset[str] | None:
+        """The names of the topics in the store, including those without a slot; None before `open`. May be called from any
+        thread, because it only copies the keys of a dict."""
+        return None if self._view is None else frozenset(self._view.controller.image.topics)
+
+    def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
+        """Read offsets of a group from the metadata tree (OffsetFetch version 0), in steps."""
+        assert self._store is not None
+        return (yield from group_offsets.read_in_steps(self._store, group_id, places))
+
+    def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
+        """Store offsets of a group in the metadata tree (OffsetCommit version 0), in steps. Returns the topics that do not
+        exist any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are
+        stored.
+
+        Each step checks the topics again: the loop's mirror of the topics may be older than this thread's image, and a topic
+        may be deleted and created again between two steps. An offset written after that would belong to the new topic.
+        """
+        assert self._store is not None and self._view is not None
+        missing: set[str] = set()
+        ids: dict[str, uuid.UUID | None] = {}
+        for number, portion in enumerate(group_offsets.portions(offsets)):
+            if number:
+                yield
+            image = self._view.controller.image
+            for topic in dict.fromkeys(topic for topic, _ in portion):
+                known = image.topics.get(topic)
+                if known is None or topic in image.deleting or ids.setdefault(topic, known.topic_id) != known.topic_id:
+                    missing.add(topic)
+            kept = {place: offsets[place] for place in portion if place[0] not in missing}
+            group_offsets.write(self._store, group_id, kept)
+        return missing
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether consumers of the group are registered in the metadata tree."""
+        assert self._store is not None
+        return group_offsets.has_members(self._store, group_id)
+
+    def delete_group(self, group_id: str) -> Generator[None, None, bool]:
+        """Delete a group from the metadata tree, in steps. Returns whether the group existed there."""
+        assert self._store is not None
+        return (yield from group_offsets.delete_group(self._store, group_id))
+
+    def import_handlers(self) -> None:
+        """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
+        self._handlers.import_all()
+
+    def open_waiting_logs(self) -> None:
+        """Open the logs that could not be opened completely for lack of disk space, if the disk has space now."""
+        if self._view is not None:
+            self._membership.open_waiting()
+
+    def sweep_offsets(self) -> None:
+        """Do one step of deleting the offsets of deleted topics from the metadata tree."""
+        if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
+            return
+        if self._swept != self._view.controller.deleted:
+            self._swept = self._view.controller.deleted
+            self._sweep.request()
+        self._sweep_after = time.monotonic() + SWEEP_RETRY_S  # unless this step succeeds
+        try:
+            self._sweep.step()
+        except StoreError as error:
+            self._membership.note_error(error)
+        else:
+            self._sweep_after = 0.0
+
+    def close(self) -> None:
+        """Leave the cluster: end the broker's session, and with it its registration."""
+        store = self._membership.store
+        if store is None:
+            return
+        try:
+            store.end_session()
+            store.close()
+        except StoreError as error:
+            log.warning("cannot end the broker's session in the metadata store: %s; the next start ends it", error)

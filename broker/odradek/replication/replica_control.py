@@ -1,0 +1,434 @@
+"""Executes the controller's requests on this broker: LeaderAndIsr, StopReplica and UpdateMetadata.
+
+In a cluster, `ReplicaControl` is the only writer of the partition table. It runs in the replicas thread of the coordinator,
+which executes the requests one after the other, in the order of their arrival. The lock of each slot protects the slot against
+other processes.
+
+The slots are the only result: fetchers, group coordinators and workers derive what they do from the slots. So the coordinator
+may die at any point: the controller repeats a request whose connection was closed, and a repeated request completes what its
+first execution left. A partition is changed in this order: its log exists, then its slot has the new role, then the change is
+announced. A successor announces all slots when it starts.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import odradek._ext.partition.roles as roles
+import odradek._ext.partition.slot_facts as slot_facts
+import odradek._ext.partition.slots as slots
+import odradek._ext.shm.brokers as brokers
+import odradek._ext.shm.views as views
+from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.shm.layout import SlotState
+from odradek.protocol.errors import ErrorCode
+from odradek.replication.control_requests import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    NO_BROKER_EPOCH,
+    NO_EPOCH,
+    NO_TOPIC_ID,
+    RECOVERING,
+    Assigned,
+    Published,
+    Stopped,
+    assigned,
+    assigned_response,
+    endpoints_of,
+    published,
+    published_response,
+    stopped,
+    stopped_response,
+)
+from odradek.shm.partition_table import PartitionTable
+
+log = logging.getLogger("odradek.replication")
+
+SettingsReader = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
+"""Reads the settings of topics from the metadata store, all in one call; topics without settings may be missing. Raises the
+errors of the store."""
+
+UNHOSTED = (SlotState.SLOT_FREE, SlotState.SLOT_DELETED, SlotState.SLOT_REMOTE)
+
+
+class Logs(Protocol):
+    """Creates, opens and removes the directories of partitions."""
+
+    def slot_settings(self, topic: str, settings: Mapping[str, str]) -> dict[str, int]:
+        """The fields of a slot's TopicSettings for the settings of a topic."""
+        ...
+
+    def directory_of(self, topic: str, partition: int) -> int | None:
+        """The number of the online log directory that contains the directory of a partition; None if none does."""
+        ...
+
+    def emptiest(self) -> int | None:
+        """The number of the log directory for a new partition; None if all log directories are offline."""
+        ...
+
+    def all_online(self) -> bool:
+        """Whether all log directories are online."""
+        ...
+
+    def open(self, slot: int) -> None:
+        """Create or load the log of a LOADING slot. On a failure, an error is logged, and the slot is OFFLINE or LOADING."""
+        ...
+
+    def delete(self, slot: int) -> None:
+        """Take a local partition out of service and rename its directory. Raises OSError."""
+        ...
+
+    def delete_directory(self, topic: str, partition: int, log_dir: int) -> None:
+        """Rename the directory of a partition without a slot, so that the cleaner removes it. Raises OSError."""
+        ...
+
+    def forget(self, deleted: Mapping[str, Sequence[int]]) -> None:
+        """Remove the lines of deleted partitions from all checkpoints. Raises OSError."""
+        ...
+
+
+class ReplicaControl:
+    """See the module.
+
+    :param broker_id: the id of this broker.
+    :param internal: the names of internal topics.
+    """
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        logs: Logs,
+        broker_id: int,
+        internal: Collection[str],
+        read_settings: SettingsReader,
+    ) -> None:
+        self._table = table
+        self._logs = logs
+        self._broker_id = broker_id
+        self._internal = internal
+        self._read_settings = read_settings
+
+    def start(self) -> None:
+        """Announce all slots: a predecessor may have died before it announced its last changes."""
+        self._table.announce(range(self._table.shm.slots_used))
+
+    # -- settings -----------------------------------------------------------------------------------------------------
+
+    def hosted(self) -> dict[str, list[int]]:
+        """The partitions whose log is on this broker, by topic. Reads every slot."""
+        topics: dict[str, list[int]] = {}
+        for name, partition, slot in slots.in_use():
+            if slots.state_of(slot) not in UNHOSTED:
+                topics.setdefault(name, []).append(partition)
+        return topics
+
+    def configure(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        """Apply the settings of topics to the slots of their local partitions. :param topics: all settings, by topic."""
+        hosted = self.hosted()
+        for name in topics.keys() & hosted.keys():
+            settings = self._logs.slot_settings(name, topics[name])
+            for partition in hosted[name]:
+                self._table.configure(self._table.find(name, partition), settings)
+
+    # -- epochs -------------------------------------------------------------------------------------------------------
+
+    def _refusal(self, request: Any, name: str) -> ErrorCode:
+        """NONE, or why the whole request is refused: it is meant for a former registration of this broker (KIP-380), or comes
+        from a former controller. The largest controller epoch is remembered."""
+        own = brokers.broker_epoch()
+        if NO_BROKER_EPOCH != request.broker_epoch < own:
+            log.warning(
+                "refused %s of controller %d, epoch %d: it is for broker epoch %d, and this broker is registered with %d",
+                name, request.controller_id, request.controller_epoch, request.broker_epoch, own,
+            )  # fmt: skip
+            return ErrorCode.STALE_BROKER_EPOCH
+        controller_id, controller_epoch = brokers.controller()
+        if request.controller_epoch < controller_epoch:
+            log.warning(
+                "refused %s of controller %d: its epoch %d is older than epoch %d of controller %d",
+                name, request.controller_id, request.controller_epoch, controller_epoch, controller_id,
+            )  # fmt: skip
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if (controller_id, controller_epoch) != (request.controller_id, request.controller_epoch):
+            brokers.set_controller(request.controller_id, request.controller_epoch)
+            log.info("broker %d is the controller, epoch %d", request.controller_id, request.controller_epoch)
+        return ErrorCode.NONE
+
+    # -- LeaderAndIsr -------------------------------------------------------------------------------------------------
+
+    def leader_and_isr(self, request: Any, version: int) -> Any:
+        """Make this broker leader or follower of partitions, and create their logs if they do not exist. Returns the response.
+
+        Raises the errors of the settings reader before anything is changed.
+        """
+        entries = list(assigned(request, version))
+        refusal = self._refusal(request, "LeaderAndIsr")
+        if refusal:
+            return assigned_response(version, ((entry, refusal) for entry in entries), refusal)
+        settings = self._settings_of_new(entries)
+        changed: list[int] = []
+        outcomes = []
+        try:
+            for entry in entries:
+                outcomes.append((entry, self._assign(entry, settings, changed)))  # noqa: PERF401
+        finally:
+            self._table.announce(changed)
+        return assigned_response(version, outcomes)
+
+    def _settings_of_new(self, entries: Iterable[Assigned]) -> dict[str, dict[str, int]]:
+        """The slots' settings of the topics of which this broker is to create or open logs."""
+        names = {
+            entry.topic
+            for entry in entries
+            if self._broker_id in entry.state.replicas and not self._hosts(entry.topic, entry.partition)
+        }
+        stored = self._read_settings(sorted(names)) if names else {}
+        return {name: self._logs.slot_settings(name, stored.get(name, {})) for name in names}
+
+    def _hosts(self, topic: str, partition: int) -> bool:
+        slot = self._table.find(topic, partition)
+        return slot >= 0 and slots.state_of(slot) not in UNHOSTED
+
+    def _assign(self, entry: Assigned, settings: Mapping[str, dict[str, int]], changed: list[int]) -> int:
+        """Execute the assignment of one partition; append its slot to `changed`. Returns the error code."""
+        state = entry.state
+        slot = self._table.find(entry.topic, entry.partition)
+        hosted = slot >= 0 and slots.state_of(slot) not in UNHOSTED
+        if hosted:
+            if slots.state_of(slot) == SlotState.SLOT_OFFLINE:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            known_id = slots.log_of(slot)[2]
+            if NO_TOPIC_ID not in (known_id, entry.topic_id) and known_id != entry.topic_id:
+                log.error(
+                    "refused to lead or follow %s-%d with topic id %s: its log here belongs to topic id %s",
+                    entry.topic, entry.partition, entry.topic_id.hex(), known_id.hex(),
+                )  # fmt: skip
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+            epoch = roles.role_epoch(slot)
+            if state.leader_epoch <= epoch:
+                log.info(
+                    "ignored LeaderAndIsr for %s-%d: leader epoch %d is not newer than %d",
+                    entry.topic, entry.partition, state.leader_epoch, epoch,
+                )  # fmt: skip
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._broker_id not in state.replicas:
+            log.error(
+                "refused to lead or follow %s-%d: broker %d is not among its replicas %s",
+                entry.topic, entry.partition, self._broker_id, list(state.replicas),
+            )  # fmt: skip
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        slot = self._with_log(entry, slot, settings, changed)
+        if slot < 0:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return self._take_role(entry, slot)
+
+    def _with_log(self, entry: Assigned, slot: int, settings: Mapping[str, dict[str, int]], changed: list[int]) -> int:
+        """The slot of a partition whose log is open; -1 if that fails, after an error was logged."""
+        name, partition = entry.topic, entry.partition
+        try:
+            if slot >= 0 and slots.state_of(slot) == SlotState.SLOT_REMOTE and slots.log_of(slot)[2] != entry.topic_id:
+                self._table.drop_remote(slot)  # of a former topic of this name
+                changed.append(slot)
+                slot = -1
+            if slot < 0:
+                slot = self._table.create_remote(name, entry.topic_id, partition, internal=name in self._internal)
+            changed.append(slot)
+            if slots.state_of(slot) == SlotState.SLOT_REMOTE:
+                log_dir = self._log_dir_for(entry)
+                if log_dir is None:
+                    return -1
+                self._table.begin_local(slot, log_dir, settings[name])
+        except ValueError as error:
+            log.error("cannot create partition %s-%d, it is offline: %s", name, partition, error)
+            return -1
+        if slots.state_of(slot) == SlotState.SLOT_LOADING:
+            self._logs.open(slot)
+        return slot if slots.state_of(slot) == SlotState.SLOT_ONLINE else -1
+
+    def _log_dir_for(self, entry: Assigned) -> int | None:
+        """The log directory of a partition without a slot here; None if its log cannot be created."""
+        log_dir = self._logs.directory_of(entry.topic, entry.partition)
+        if log_dir is not None:
+            return log_dir
+        if not entry.state.is_new and not self._logs.all_online():
+            log.error(
+                "cannot open %s-%d: no online log directory contains it, and it may be in a log directory that is offline",
+                entry.topic, entry.partition,
+            )  # fmt: skip
+            return None
+        log_dir = self._logs.emptiest()
+        if log_dir is None:
+            log.error("cannot create %s-%d: all log directories are offline", entry.topic, entry.partition)
+        return log_dir
+
+    def _take_role(self, entry: Assigned, slot: int) -> int:
+        """Make this broker leader or follower of a partition whose log is open. Returns the error code."""
+        state = entry.state
+        incarnation = slot_facts.describe(slot).incarnation
+        assignment = {
+            "leader_epoch": state.leader_epoch,
+            "partition_epoch": state.partition_epoch,
+            "controller_epoch": state.controller_epoch,
+            "replicas": state.replicas,
+            "adding": state.adding_replicas or [],
+            "removing": state.removing_replicas or [],
+            "in_sync": state.isr,
+        }
+        try:
+            if state.leader == self._broker_id:
+                recovering = state.leader_recovery_state == RECOVERING
+                roles.become_leader(slot, incarnation, leader_id=self._broker_id, recovering=recovering, **assignment)
+            else:
+                roles.become_follower(slot, incarnation, leader_id=state.leader, **assignment)
+        except (OSError, SlotChanged, ValueError) as error:
+            log.error(
+                "cannot become %s of %s-%d in leader epoch %d: %s",
+                "leader" if state.leader == self._broker_id else "follower",
+                entry.topic, entry.partition, state.leader_epoch, error,
+            )  # fmt: skip
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        log.debug(
+            "%s-%d: leader %d, leader epoch %d, in-sync replicas %s",
+            entry.topic, entry.partition, state.leader, state.leader_epoch, state.isr,
+        )  # fmt: skip
+        return ErrorCode.NONE
+
+    # -- StopReplica --------------------------------------------------------------------------------------------------
+
+    def stop_replica(self, request: Any, version: int) -> Any:
+        """Stop leading and following partitions, and delete those that the controller names. Returns the response."""
+        entries = list(stopped(request, version))
+        refusal = self._refusal(request, "StopReplica")
+        if refusal:
+            return stopped_response(((entry, refusal) for entry in entries), refusal)
+        changed: list[int] = []
+        deleted: dict[str, list[int]] = {}
+        outcomes: list[tuple[Stopped, int]] = []
+        try:
+            for entry in entries:
+                code = self._stop(entry, changed)
+                outcomes.append((entry, code))
+                if entry.delete and code == ErrorCode.NONE:
+                    deleted.setdefault(entry.topic, []).append(entry.partition)
+            if deleted:
+                outcomes = self._forget(deleted, outcomes)
+        finally:
+            self._table.announce(changed)
+        return stopped_response(outcomes)
+
+    def _stop(self, entry: Stopped, changed: list[int]) -> int:
+        """Stop one partition; append its slot to `changed`. Returns the error code."""
+        slot = self._table.find(entry.topic, entry.partition)
+        try:
+            if slot < 0 or slots.state_of(slot) in UNHOSTED:
+                return self._delete_stray(entry) if entry.delete else ErrorCode.NONE
+            if slots.state_of(slot) == SlotState.SLOT_OFFLINE:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            current = roles.role_epoch(slot)
+            if entry.leader_epoch not in (NO_EPOCH, EPOCH_DURING_DELETE) and entry.leader_epoch < current:
+                log.info(
+                    "ignored StopReplica for %s-%d: leader epoch %d is older than %d",
+                    entry.topic, entry.partition, entry.leader_epoch, current,
+                )  # fmt: skip
+                return ErrorCode.FENCED_LEADER_EPOCH
+            changed.append(slot)
+            if entry.delete:
+                self._logs.delete(slot)
+            else:
+                roles.leave_role(slot, slot_facts.describe(slot).incarnation, entry.leader_epoch)
+        except (OSError, SlotChanged) as error:
+            verb = "delete" if entry.delete else "stop"
+            log.error("cannot %s %s-%d: %s", verb, entry.topic, entry.partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def _delete_stray(self, entry: Stopped) -> int:
+        """Delete the directory of a partition that this broker does not host, if it exists. Raises OSError."""
+        log_dir = self._logs.directory_of(entry.topic, entry.partition)
+        if log_dir is not None:
+            log.info("deleting the directory of %s-%d, which has no replica here", entry.topic, entry.partition)
+            self._logs.delete_directory(entry.topic, entry.partition, log_dir)
+        return ErrorCode.NONE
+
+    def _forget(
+        self, deleted: Mapping[str, Sequence[int]], outcomes: list[tuple[Stopped, int]]
+    ) -> list[tuple[Stopped, int]]:
+        """Remove deleted partitions from the checkpoints. Returns the outcomes: if that fails, the deletions have failed, so
+        that the controller does not allow new topics of these names."""
+        try:
+            self._logs.forget(deleted)
+        except OSError as error:
+            log.error("cannot remove the partitions of %s from the checkpoints: %s", ", ".join(deleted), error)
+            return [
+                (entry, ErrorCode.KAFKA_STORAGE_ERROR if entry.delete and code == ErrorCode.NONE else code)
+                for entry, code in outcomes
+            ]
+        return outcomes
+
+    # -- UpdateMetadata -----------------------------------------------------------------------------------------------
+
+    def update_metadata(self, request: Any, version: int) -> Any:
+        """Publish the live brokers, and merge the partitions into the published state. Returns the response."""
+        refusal = self._refusal(request, "UpdateMetadata")
+        if refusal:
+            return published_response(refusal)
+        self._publish_brokers(request, version)
+        changed: list[int] = []
+        refused: list[str] = []
+        try:
+            for entry in published(request, version):
+                try:
+                    self._publish(entry, changed)
+                except ValueError as error:
+                    refused.append(f"{entry.topic}-{entry.partition} ({error})")
+        finally:
+            self._table.announce(changed)
+        if refused:
+            log.error("cannot publish %d partitions to clients, the first is %s", len(refused), refused[0])
+        return published_response()
+
+    def _publish_brokers(self, request: Any, version: int) -> None:
+        live = [
+            brokers.BrokerInfo(broker.id, NO_BROKER_EPOCH, broker.rack or None, tuple(endpoints_of(broker, version)))
+            for broker in request.live_brokers
+        ]
+        live.sort(key=lambda broker: broker.id)
+        if live != brokers.brokers():
+            log.info("live brokers: %s", ", ".join(str(broker.id) for broker in live) or "none")
+            brokers.publish_brokers(live)
+
+    def _publish(self, entry: Published, changed: list[int]) -> None:
+        """Publish one partition; append the slots that changed to `changed`. Raises ValueError: no slot is free, or there are
+        too many replicas."""
+        state = entry.state
+        slot = self._table.find(entry.topic, entry.partition)
+        remote = slot >= 0 and slots.state_of(slot) == SlotState.SLOT_REMOTE
+        if state.leader == LEADER_DURING_DELETE and (slot < 0 or remote):
+            if remote:
+                self._table.drop_remote(slot)
+                changed.append(slot)
+            return
+        if slot >= 0 and entry.topic_id != NO_TOPIC_ID and slots.log_of(slot)[2] not in (entry.topic_id, NO_TOPIC_ID):
+            if not remote:
+                log.warning(
+                    "not publishing %s-%d of topic id %s: its log here belongs to topic id %s until the controller deletes it",
+                    entry.topic, entry.partition, entry.topic_id.hex(), slots.log_of(slot)[2].hex(),
+                )  # fmt: skip
+                return
+            self._table.drop_remote(slot)
+            changed.append(slot)
+            slot = -1
+        if slot < 0:
+            slot = self._table.create_remote(
+                entry.topic, entry.topic_id, entry.partition, internal=entry.topic in self._internal
+            )
+        views.publish_view(
+            slot,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.zk_version,
+            replicas=state.replicas,
+            in_sync=state.isr,
+            offline=state.offline_replicas or [],
+        )
+        changed.append(slot)
