@@ -1,4 +1,4 @@
-"""An Odradek broker (id 2) in a cluster whose controller is a Kafka 3.9.1 broker (id 1): it takes part as a Kafka broker does."""
+"""An Odradek broker (id 2) in a cluster whose controller is a Kafka 3.9.1 broker (id 1)."""
 
 import re
 from collections.abc import Iterator

@@ -1,13 +1,14 @@
 """The metadata store in ZooKeeper: see `Store`. Only this module uses kazoo.
 
-One thread uses a store object. kazoo's own threads receive responses and events; watches and `on_state` are called in these threads.
-The rules by which this module uses kazoo:
+One thread uses a store object. kazoo's own threads receive responses and events, and call watches and `on_state`. The rules by
+which this module uses kazoo:
 
-- kazoo drops all watches at every loss of the connection, and calls them. A watch only means that its node must be read again, so
-  that is passed on: a caller that reads the node again arms the watch again.
-- A request that waits while the connection is lost would wait without limit. Each call therefore waits at most for the session timeout
-  and then raises StoreUnavailable; its change may have happened.
-- After a session has expired, kazoo begins a new one by itself. `session` then has another id, and the ephemeral nodes are deleted.
+- kazoo drops all watches at every loss of the connection, and calls them. A watch only means that its node must be read again,
+  so that is passed on: a caller that reads the node again arms the watch again.
+- A request that waits while the connection is lost would wait without limit. Each call therefore waits at most for the session
+  timeout and then raises StoreUnavailable; its change may have happened.
+- After a session has expired, kazoo begins a new one by itself. `session` then has another id, and the ephemeral nodes are
+  deleted.
 """
 
 import logging
@@ -181,7 +182,7 @@ class ZookeeperStore:
         """See `Store`. The session stays until a successor resumes it or it expires."""
         if self._client is not None:
             client, self._client = self._client, None
-            # kazoo has no call that ends a client and leaves its session: without a queued CloseInstance, it closes the connection.
+            # kazoo has no call that leaves the session: without a queued CloseInstance, it closes only the connection.
             client._stopped.set()
             client._connection._write_sock.send(b"\0")
             client._safe_close()
@@ -328,6 +329,13 @@ class ZookeeperTransaction:
             stat_of(result) if isinstance(result, ZnodeStat) else result if isinstance(result, str) else None
             for result in results
         ]
+
+
+def _result_of(result: object) -> str | Stat | None:
+    """The result of one operation of a transaction."""
+    if isinstance(result, ZnodeStat):
+        return stat_of(result)
+    return result if isinstance(result, str) else None
 
 
 def open_zookeeper(config: BrokerConfig, on_state: Callable[[str], None] | None = None) -> ZookeeperStore:

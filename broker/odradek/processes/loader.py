@@ -210,8 +210,8 @@ def prepare_in_cluster(context: ProcessContext, table: PartitionTable) -> None:
     """Give a slot to every partition directory; the topic ids are those in the directories.
 
     The metadata store is not read: a broker opens its logs also while ZooKeeper does not answer. It registers later, and leads
-    no partition before the controller requests that. Until the coordinator has read the settings of the topics, nothing is removed
-    from their logs.
+    no partition before the controller requests that. Until the coordinator has read the settings of the topics, nothing is
+    removed from their logs.
     """
     began = time.monotonic()
     settings = topic_settings(context.config.topic_defaults) | KEEP_ALL
