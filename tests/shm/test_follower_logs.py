@@ -45,7 +45,9 @@ def refusal(slot: int, data: bytes) -> AppendResult | None:
     return raised.value.result
 
 
-def test_the_leaders_log_start_comes_with_a_new_generation_and_settles_the_last_stable_offset(broker: OneBroker) -> None:
+def test_the_leaders_log_start_comes_with_a_new_generation_and_settles_the_last_stable_offset(
+    broker: OneBroker,
+) -> None:
     slot = follower(broker)
     identity = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
     slots.follow(slot, sent(0, **identity) + sent(10), 20)
@@ -155,7 +157,9 @@ def test_a_recovery_point_read_before_a_truncation_is_not_written_after_it(broke
     slots.follow(slot, sent(10), 10)
 
 
-def test_a_flush_of_the_records_after_a_gap_covers_the_gap_limit(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_of_the_records_after_a_gap_covers_the_gap_limit(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise a recovery after a power loss would cut a log there although its recovery point is beyond."""
     slot = follower(broker)
     slots.follow(slot, sent(0), 10)

@@ -1,5 +1,5 @@
-"""Keeps the in-sync replicas of the partitions that this broker leads: wires `InSyncKeeper` to the slots, the replicas thread and
-the connection to the controller.
+"""Keeps the in-sync replicas of the partitions that this broker leads: connects `InSyncKeeper` with the slots, the replicas
+thread and the connection to the controller.
 
 `start`, `wake` and `request_executed` may be called in the coordinator's event loop; everything else happens in the replicas
 thread, which owns the keeper.
@@ -60,9 +60,7 @@ class SlotVerbs:
         """See `Verbs`."""
         return int(native.propose_in_sync(slot, proposal.incarnation, proposal.leader_epoch, proposal.in_sync))
 
-    def commit(
-        self, slot: int, serial: int, proposal: Proposal, in_sync: Sequence[int], partition_epoch: int
-    ) -> bool:
+    def commit(self, slot: int, serial: int, proposal: Proposal, in_sync: Sequence[int], partition_epoch: int) -> bool:
         """See `Verbs`."""
         place = (slot, proposal.incarnation, proposal.leader_epoch, serial)
         return bool(native.commit_in_sync(*place, list(in_sync), partition_epoch))
