@@ -168,16 +168,15 @@ def test_a_proposal_is_under_way_or_can_be_made_again(broker: OneBroker, slot: i
     assert check_sets(slot) == ({1, 2, 3}, {1, 2, 3})
 
 
+COMMIT = [(point, 1) for point in points("IN_SYNC_MAXIMAL", "IN_SYNC_PARTLY", "IN_SYNC_COMMIT", "IN_SYNC_STATE")]
+COMMIT += [(FaultPoint.IN_SYNC_PARTLY_STORED, 2)]
+
+
 @pytest.mark.parametrize("members", [(1, 2, 3), (1, 3), (1,)], ids=str)
-@pytest.mark.parametrize("countdown", [1, 2, 3])
-@pytest.mark.parametrize(
-    "point", points("IN_SYNC_MAXIMAL", "IN_SYNC_PARTLY", "IN_SYNC_COMMIT", "IN_SYNC_STATE"), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("point, countdown", COMMIT, ids=lambda value: getattr(value, "name", str(value)))
 def test_a_commit_is_complete_or_is_repeated(
     broker: OneBroker, slot: int, point: FaultPoint, countdown: int, members: tuple[int, ...]
 ) -> None:
-    if countdown > 1 and point != FaultPoint.IN_SYNC_PARTLY_STORED or countdown > len(members):
-        countdown = 1
     assign(slot, AFTER, leader=True)
     serial = propose(slot, *members)
     broker.die(lambda: commit(slot, serial, *members), point, countdown=countdown)
