@@ -334,7 +334,7 @@ class ReplicaControl:
             changed.append(slot)
             if entry.delete:
                 deleted = (
-                    LEADER_DURING_DELETE == views.view_of(slot).leader_id or entry.leader_epoch == EPOCH_DURING_DELETE
+                    views.view_of(slot).leader_id == LEADER_DURING_DELETE or entry.leader_epoch == EPOCH_DURING_DELETE
                 )
                 self._logs.delete(slot)
                 if deleted:  # the topic, not only the replica here
