@@ -1,5 +1,7 @@
 """Odradek brokers that form a cluster of their own, with a real ZooKeeper."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -54,6 +56,17 @@ class Cluster:
         )
         return self.describe(min(live))[0]
 
+    def in_sync(self, topic: str) -> dict[int, set[int]]:
+        """The in-sync replicas of a topic's partitions."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.servers())) as admin:
+            rows = admin.describe_topics([topic])[0]["partitions"]
+        return {row["partition_index"]: set(row["isr_nodes"]) for row in rows}
+
+    def logs(self, topic: str, partition: int) -> list[bytes]:
+        """The first segment of a partition at every broker."""
+        name = f"{topic}-{partition}/{0:020}.log"
+        return [(broker.data_dir / name).read_bytes() for broker in self.brokers.values()]
+
     def wait_for_leaders(self, topic: str, expected: dict[int, int], *ids: int) -> None:
         """Wait until the brokers show these leaders."""
         for broker_id in ids or self.brokers:
@@ -95,6 +108,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
                 "metadata.store": "zookeeper",
                 "zookeeper.connect": peers.connect,
                 "zookeeper.session.timeout.ms": 3000,
+                "replica.lag.time.max.ms": 5000,
                 "num.network.threads": 1,
                 "offsets.topic.num.partitions": 3,
                 "offsets.topic.replication.factor": 1,
@@ -136,3 +150,44 @@ def test_another_broker_becomes_the_controller(cluster: Cluster) -> None:
     cluster.brokers[controller].start()
     assert cluster.wait_for_brokers(set(IDS)) == successor
     assert consume(cluster.servers(controller), "after", 1, RECORDS) == list(range(RECORDS))
+
+
+def test_acknowledged_records_survive_a_kill_of_their_leader(cluster: Cluster) -> None:
+    assignment = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers())) as admin:
+        admin.create_topics(
+            [NewTopic("kept", replica_assignments=assignment, topic_configs={"min.insync.replicas": "2"})]
+        )
+    cluster.wait_for_leaders("kept", {0: 1, 1: 2, 2: 3})
+    for partition in assignment:
+        produce(cluster.servers(), "kept", partition)
+    cluster.brokers[1].kill_group()
+    for partition in assignment:
+        produce(cluster.servers(2, 3), "kept", partition, first=RECORDS)
+        assert consume(cluster.servers(2, 3), "kept", partition, 2 * RECORDS) == list(range(2 * RECORDS))
+    cluster.brokers[1].start()
+    cluster.wait_for_brokers(set(IDS))
+    until(
+        lambda: cluster.in_sync("kept") == {partition: set(IDS) for partition in assignment},
+        lambda: f"all in sync: {cluster.in_sync('kept')}",
+    )
+    for partition in assignment:
+        until(
+            lambda partition=partition: len(set(cluster.logs("kept", partition))) == 1, "all logs have the same bytes"
+        )
+
+
+@pytest.mark.parametrize("kind", ["coordinator", "replicator", "worker", "cleaner"])
+def test_the_death_of_one_process_changes_no_leader(cluster: Cluster, kind: str) -> None:
+    assignment = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers())) as admin:
+        admin.create_topics(
+            [NewTopic("steady", replica_assignments=assignment, topic_configs={"min.insync.replicas": "3"})]
+        )
+    cluster.wait_for_leaders("steady", {0: 1, 1: 2, 2: 3})
+    (process,) = [process for process in cluster.brokers[1].processes() if process["kind"] == kind]
+    os.kill(process["pid"], signal.SIGKILL)
+    for partition in assignment:
+        produce(cluster.servers(), "steady", partition)
+    epochs = [path.read_text().split() for path in cluster.brokers[1].data_dir.glob("steady-?/leader-epoch-checkpoint")]
+    assert epochs == [["0", "1", "0", "0"]] * 3, "no leader epoch has begun"
