@@ -75,6 +75,8 @@ KEYS = (
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,
         "When the broker stops, the time in ms that each kind of process has to end before the supervisor kills it. "
         "Odradek's own key."),
+    ConfigKey("odradek.controller.eligible", BOOLEAN, True, None, LOW, READ_ONLY, NOW,
+        "Whether this broker can become the controller of a cluster with ZooKeeper."),
     ConfigKey("odradek.stuck.lock.ms", INT, 10000, Range(100), LOW, READ_ONLY, NOW,
         "The time in ms that a process may hold the lock of one partition before the supervisor kills and replaces it. "
         "Processes that wait for a device are not killed. Odradek's own key."),

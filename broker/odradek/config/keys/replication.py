@@ -12,6 +12,7 @@ from odradek.config.key import (
     MEDIUM,
     NONE,
     NONE_YET,
+    NOW,
     READ_ONLY,
     STRING,
     ConfigKey,
@@ -23,17 +24,17 @@ TITLE = "Replication from other brokers, and the in-sync replicas."
 
 # fmt: off
 KEYS = (
-    ConfigKey("num.replica.fetchers", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NONE_YET,
+    ConfigKey("num.replica.fetchers", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NOW,
         "The number of connections that this broker uses to replicate from each other broker."),
-    ConfigKey("replica.fetch.backoff.ms", INT, 1000, Range(0), MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("replica.fetch.backoff.ms", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
         "The time in ms that a follower waits after a failed fetch."),
-    ConfigKey("replica.fetch.max.bytes", INT, 1_048_576, Range(0), MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("replica.fetch.max.bytes", INT, 1_048_576, Range(0), MEDIUM, READ_ONLY, NOW,
         "The maximum number of bytes per partition that a follower requests."),
-    ConfigKey("replica.fetch.min.bytes", INT, 1, Range(0), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("replica.fetch.min.bytes", INT, 1, Range(0), HIGH, READ_ONLY, NOW,
         "The number of bytes that the leader waits for before it responds to a follower's fetch."),
-    ConfigKey("replica.fetch.response.max.bytes", INT, 10_485_760, Range(0), MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("replica.fetch.response.max.bytes", INT, 10_485_760, Range(0), MEDIUM, READ_ONLY, NOW,
         "The maximum number of bytes that a follower requests in one fetch, all partitions together."),
-    ConfigKey("replica.fetch.wait.max.ms", INT, 500, Range(0), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("replica.fetch.wait.max.ms", INT, 500, Range(0), HIGH, READ_ONLY, NOW,
         "The maximum time in ms that a follower's fetch waits for records."),
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, Range(1), HIGH, READ_ONLY, NONE_YET,
         "The time in ms between two writes of the high watermarks to their checkpoint file. Not used yet: the broker "
@@ -43,9 +44,9 @@ KEYS = (
     ConfigKey("replica.selector.class", STRING, None, OnlyDefault(None), MEDIUM, READ_ONLY, NONE_YET,
         "A Java class that chooses the replica from which a consumer reads. Not supported: the broker cannot load Java "
         "classes."),
-    ConfigKey("replica.socket.receive.buffer.bytes", INT, 65536, Range(1, None, -1), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("replica.socket.receive.buffer.bytes", INT, 65536, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "The receive buffer (SO_RCVBUF) of a follower's connections, in bytes. -1: the operating system decides."),
-    ConfigKey("replica.socket.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("replica.socket.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY, NOW,
         "The time in ms that a follower waits for a response."),
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
         "Whether a new follower starts at the end of the data in remote storage."),
