@@ -23,6 +23,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from odradek.config import zookeeper_client
 from odradek.config.broker_config import BrokerConfig
 from odradek.metadata import znodes
 from odradek.metadata.session import SessionEvent
@@ -543,7 +544,8 @@ def _check_size(path: str, size: int) -> None:
 
 
 def open_zookeeper(config: BrokerConfig) -> ZookeeperStore:
-    """A store on the ZooKeeper of the configuration, without a session yet."""
+    """A store on the ZooKeeper of the configuration, without a session yet. Raises ConfigError if a key store was changed since
+    the start and cannot be used."""
     session_ms = config.integer("zookeeper.session.timeout.ms")
     connection_ms = config["zookeeper.connection.timeout.ms"]
     return ZookeeperStore(
@@ -552,5 +554,9 @@ def open_zookeeper(config: BrokerConfig) -> ZookeeperStore:
             session_ms / 1000,
             (connection_ms if isinstance(connection_ms, int) else session_ms) / 1000,
             config.integer("zookeeper.max.in.flight.requests"),
+            bool(config["zookeeper.set.acl"]),
+            zookeeper_client.digest_credentials(config),
+            zookeeper_client.sasl_options(config),
+            zookeeper_client.tls_context(config),
         )
     )
