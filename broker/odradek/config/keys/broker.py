@@ -131,8 +131,8 @@ KEYS = (
     ConfigKey("config.providers", LIST, (), OnlyDefault(()), LOW, CLUSTER_WIDE, NONE_YET,
         "Java classes that replace ${...} in values. Not supported: the broker cannot load Java classes."),
     ConfigKey("inter.broker.protocol.version", STRING, None, VERSION, MEDIUM, READ_ONLY, NONE,
-        "The protocol version that Kafka brokers use among themselves. Not needed here: brokers agree on versions with "
-        "ApiVersions requests. Removed in Kafka 4.0."),
+        "The protocol version that Kafka brokers use among themselves. This broker uses the versions of 3.9; in a cluster, it "
+        "refuses to start if the value is below 3.9. Removed in Kafka 4.0."),
     ConfigKey("unstable.api.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
         "Whether Kafka advertises API versions that are not released yet."),
     ConfigKey("unstable.feature.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
@@ -150,8 +150,9 @@ KEYS = (
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, Range(1), LOW, READ_ONLY, NONE_YET,
         "The maximum size in bytes of client metrics in one PushTelemetry request (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
-        "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: not "
-        "supported yet, the broker refuses to start. Default: zookeeper if zookeeper.connect is set, else embedded. "
+        "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: in "
+        "ZooKeeper, see docs/cluster.md; a preview, the broker refuses to start without the environment variable "
+        "ODRADEK_CLUSTER_PREVIEW=1. Default: zookeeper if zookeeper.connect is set, else embedded. "
         "Without this key, the broker also refuses to start with process.roles=broker, because the controllers of such "
         "a cluster keep its metadata. Odradek's own key."),
 )
