@@ -36,6 +36,7 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.page_cache import ColdReader
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.call import WorkerView
+from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.dispatch import Dispatcher
 from odradek.api.routes import routes_of
 from odradek.api.stepwise import Stepwise
@@ -150,6 +151,9 @@ class Worker:
             advertised=self.context.advertised,
             log_dirs=[str(path) for path in self.context.log_dirs],
             segments=SegmentCache(64),
+            brokers=ClusterBrokers([listener.name for listener in self.context.advertised])
+            if in_cluster(config)
+            else None,
         )
         dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
         return RequestHandler(
