@@ -1,7 +1,7 @@
 """FindCoordinator (10): returns the broker that coordinates a group or a transactional id. Executed by workers.
 
 The coordinator of a group is the leader of the group's partition of `__consumer_offsets`. The first request for a group creates
-this topic. In a cluster it has no leaders yet when it was created, so the client receives COORDINATOR_NOT_AVAILABLE and retries.
+this topic. In a cluster it has no leaders at that time, so the client receives COORDINATOR_NOT_AVAILABLE and retries.
 
 Transactions are not supported yet. The response for a transactional id must end the client's attempts: after a retriable
 error, clients retry forever, some of them thousands of times a second. The error code that ends the attempts depends on the
