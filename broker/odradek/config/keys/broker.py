@@ -50,7 +50,7 @@ KEYS = (
         "Whether ZooKeeper generates an id for a broker that has none. Removed in Kafka 4.0."),
     ConfigKey("reserved.broker.max.id", INT, 1000, Range(0), MEDIUM, READ_ONLY, NONE,
         "The largest broker id that an operator may set if ZooKeeper also generates ids. Removed in Kafka 4.0."),
-    ConfigKey("broker.rack", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("broker.rack", STRING, None, None, MEDIUM, READ_ONLY, NOW,
         "The rack or zone of this broker. It decides where replicas are placed and which replica a consumer reads "
         "from."),
     ConfigKey("process.roles", LIST, (), OneOf(("broker", "controller")), HIGH, READ_ONLY, NONE,
