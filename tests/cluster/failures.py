@@ -250,7 +250,9 @@ def logs(cluster: FailingCluster, partition: int) -> list[bytes]:
 def explained(cluster: FailingCluster) -> str:
     """What each broker knows of each partition, and how far the producers are."""
     command = [sys.executable, "-m", "odradek.cli.main", "partition", "explain", "-b", cluster.servers]
-    texts = [subprocess.run([*command, f"{TOPIC}-{n}"], capture_output=True, text=True).stdout for n in range(PARTITIONS)]
+    texts = [
+        subprocess.run([*command, f"{TOPIC}-{n}"], capture_output=True, text=True).stdout for n in range(PARTITIONS)
+    ]
     producers = [f"{one.name}: {one.sent} sent, {len(one.acknowledged)} acknowledged" for one in cluster.load.producers]
     return "\n".join(texts + producers)
 

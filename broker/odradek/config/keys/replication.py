@@ -43,7 +43,7 @@ KEYS = (
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, Range(1), HIGH, READ_ONLY, NONE_YET,
         "The time in ms between two writes of the high watermarks to their checkpoint file. Not used yet: the broker "
         "writes them together with the recovery points."),
-    ConfigKey("replica.lag.time.max.ms", LONG, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("replica.lag.time.max.ms", LONG, 30000, Range(1), HIGH, READ_ONLY, NOW,
         "The time in ms without catching up with the leader after which a follower leaves the in-sync replicas."),
     ConfigKey("replica.selector.class", STRING, None, OneOf(SELECTORS), MEDIUM, READ_ONLY, NOW,
         "Chooses the replica from which a consumer reads. Unset or LeaderSelector: the leader. RackAwareReplicaSelector: an "
