@@ -57,6 +57,10 @@ class JavaProcess:
         ]
         return "\n".join(texts)
 
+    def send_signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)

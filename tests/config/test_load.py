@@ -80,16 +80,38 @@ def test_a_kraft_file_is_accepted_and_its_controller_listener_left_out(tmp_path)
 def test_a_broker_of_a_cluster_whose_metadata_is_elsewhere_does_not_start(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text(ZOOKEEPER_FILE)
-    load(path).check_metadata_store()
+    with pytest.raises(
+        ConfigError, match=rf"^zookeeper.connect=zk1.*Set metadata.store=embedded .*adopt.*\({path}:10\)$"
+    ):
+        load(path).check_metadata_store()
     with pytest.raises(ConfigError, match=r"^process\.roles=broker: .*Set metadata.store=embedded .*adopt"):
         load(None, ["process.roles=broker"]).check_metadata_store()
-    with pytest.raises(ConfigError, match=r"^metadata\.store=zookeeper"):
-        load(None, ["metadata.store=zookeeper"])
-    load(None, ["metadata.store=zookeeper", "zookeeper.connect=zk1"]).check_metadata_store()
+    for overrides in (["metadata.store=zookeeper", "zookeeper.connect=zk1"], ["metadata.store=zookeeper"]):
+        with pytest.raises(ConfigError, match=r"^metadata\.store=zookeeper"):
+            load(None, overrides).check_metadata_store()
     load(path, ["metadata.store=embedded"]).check_metadata_store()
     load(None, ["process.roles=broker", "metadata.store=embedded"]).check_metadata_store()
     path.write_text(KRAFT_FILE)
     load(path).check_metadata_store()
+
+
+@pytest.mark.parametrize(("value", "starts"), [(None, False), ("", False), ("0", False), ("true", False), ("1", True)])
+@pytest.mark.parametrize("overrides", [["metadata.store=zookeeper"], []])
+def test_a_broker_joins_a_cluster_only_if_the_preview_is_enabled(monkeypatch, overrides, value, starts):
+    settings = [*overrides, "zookeeper.connect=zk1"]
+    monkeypatch.delenv("ODRADEK_CLUSTER_PREVIEW", raising=False)
+    if value is not None:
+        monkeypatch.setenv("ODRADEK_CLUSTER_PREVIEW", value)
+    assert load(None, settings).clustered, "other commands read such files"
+    if starts:
+        load(None, settings, to_start=True).check_metadata_store()
+        return
+    for check in (lambda: load(None, settings, to_start=True), lambda: load(None, settings).check_metadata_store()):
+        with pytest.raises(
+            ConfigError, match=r"^(metadata\.store|zookeeper\.connect)=.*metadata\.store=embedded"
+        ) as caught:
+            check()
+        assert len(caught.value.errors) == 1 and "\n" not in str(caught.value)
 
 
 def test_overrides_win_over_the_file_and_the_last_setting_over_earlier_ones(tmp_path):
@@ -174,6 +196,7 @@ def test_all_errors_of_the_file_of_a_secured_kafka_broker_are_reported_at_once(t
         ("ssl.client.auth", "yes"),
         ("replica.fetch.wait.max.ms", "40000"),  # of replica.socket.timeout.ms,
         ("replica.fetch.wait.max.ms", "40000"),  # and of replica.lag.time.max.ms
+        ("zookeeper.connect", "localhost:2181"),
     ]
     for line in lines:
         place = SECURED_FILE.splitlines().index(

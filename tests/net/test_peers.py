@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from odradek.net import peers
 from odradek.net.peers import Peer, PeerClosed, PeerError, UnsupportedRequest
@@ -80,7 +81,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
         async with asyncio.timeout(60):
             await test()
 
-    asyncio.run(limited())
+    uvloop.run(limited())  # as in the coordinator
 
 
 def peer_of(broker: FakeBroker, timeout_s: float = 30.0) -> Peer:

@@ -356,7 +356,7 @@ def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_i
     flushing.flush(slot)
     write_checkpoints(broker.shm, [broker.path])
     before = read_checkpoints(broker.path)
-    assert before == ({("t", 0): 8}, {("t", 0): 3}, {})
+    assert before == ({("t", 0): 8}, {("t", 0): 3}, {}, {})
     checkpoint_offsets = slot_upkeep.checkpoint_offsets
 
     def failing():

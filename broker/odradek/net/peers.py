@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from odradek import __version__
 from odradek.protocol import ProtocolError, decode, encode_frame
@@ -183,7 +183,7 @@ class Peer:
         try:
             async with asyncio.timeout(self._timeout_s):
                 _, stream = await self._loop.create_connection(lambda: _Stream(self), host, port)
-        except OSError as error:  # TimeoutError is an OSError
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; UnicodeError: the host name is malformed
             self._connecting = None
             reason = str(error) or f"no connection within {self._timeout_s:g} s"
             if not self._unreachable:
@@ -352,8 +352,7 @@ class _Stream(asyncio.Protocol):
         self._reason = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
 
     def write(self, data: bytes) -> None:
         """Send a request."""

@@ -1,4 +1,5 @@
-"""The coordinator's part in a cluster: it joins the cluster, and hands the controller's requests to the replicas thread.
+"""The coordinator's part in a cluster: it joins the cluster, hands the controller's requests to the replicas thread, keeps the
+in-sync replicas of the partitions that this broker leads, and moves the leaderships to other brokers before the broker stops.
 
 Used only in the coordinator's event loop. The store thread owns the membership, and the replicas thread the partition table.
 Neither waits for the other, except that the replicas thread waits for the settings of topics that it creates.
@@ -14,12 +15,16 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
-from odradek.metadata.store import StoreError, StoreUnavailable
+from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import ForwardReply
 from odradek.processes.cluster_membership import ClusterMembership
 from odradek.processes.context import ProcessContext
+from odradek.processes.controller_channel import ControllerChannel
+from odradek.processes.controller_service import ControllerService
+from odradek.processes.in_sync_service import InSyncService
 from odradek.processes.metering import UncountedErrors, count_errors_of_response
 from odradek.processes.replica_service import ReplicaService
+from odradek.replication import controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
 
@@ -42,11 +47,14 @@ class ClusterService:
         self._loop = asyncio.get_running_loop()
         self._store_thread = store_thread
         self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
-        self.membership = ClusterMembership(context, self._apply, self._apply_all)
+        self.membership = ClusterMembership(context, self._apply, self._apply_all, self._make_controller)
         self.replicas = ReplicaService(context, self._read_settings)
+        self._channel = ControllerChannel(self._loop, context.config)
+        self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
         self._offline_dirs = self._count_offline_dirs()
         self._opening: asyncio.Future[bool] | None = None
         self._reporting: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self.joined = False
 
     # -- joining --------------------------------------------------------------------------------------------------
@@ -59,6 +67,7 @@ class ClusterService:
     async def start(self) -> None:
         """Begin to execute the controller's requests."""
         await self._in_replicas(self.replicas.open)
+        self._in_sync.start()
 
     async def join(self, open_store: Callable[[], None]) -> None:
         """Join the cluster; repeated until ZooKeeper answers. Raises WrongCluster, BrokerIdTaken.
@@ -79,16 +88,28 @@ class ClusterService:
                 await asyncio.sleep(RETRY_S)
             else:
                 self.joined = True
+                if self.membership.controller is not None and self._context.config["odradek.controller.eligible"]:
+                    self.membership.controller.start()
                 return
+
+    def _make_controller(self, store: Store) -> ControllerService:
+        """Called in the store thread."""
+        return ControllerService(self._loop, self._context.config, store, self._store_thread)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     async def execute(self, request: Arrival) -> ForwardReply:
         """Execute a request of the controller, after all requests that arrived before it."""
         errors: list[UncountedErrors | None] = []
-        reply = await self._in_replicas(self.replicas.execute, request, errors.append)
+        reply = await self._in_replicas(self._execute, request, errors.append)
         for uncounted in errors:
             count_errors_of_response(uncounted, request.context)
+        return reply
+
+    def _execute(self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]) -> ForwardReply:
+        """Called in the replicas thread."""
+        reply = self.replicas.execute(request, report_errors)
+        self._in_sync.request_executed()
         return reply
 
     def _read_settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
@@ -156,23 +177,55 @@ class ClusterService:
                 log.error("cannot report the state of the log directories to the controller: %s; retrying", error)
                 await asyncio.sleep(RETRY_S)
 
-    def look_at_leaving(self) -> None:
-        """The supervisor may have requested that this broker leaves: let it stop."""
-        if self._context.shm.leave_state == LeaveState.LEAVE_REQUESTED:
+    def look(self, changed_slots: Collection[int], process_died: bool) -> None:
+        """Something changed: look at the slots whose followers may join the in-sync replicas, and at a request to leave.
+
+        :param changed_slots: see `SharedMemory.take_ready`.
+        """
+        if process_died:
+            self._in_sync.look_at_all()
+        else:
+            self._in_sync.wake(changed_slots)
+        if self._context.shm.leave_state == LeaveState.LEAVE_REQUESTED and self._leaving is None:
+            self._leaving = self._loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        """Let the controller move the leaderships of this broker to other brokers, then let the supervisor stop it."""
+        config = self._context.config
+        try:
+            await controlled_shutdown.shut_down(
+                self._channel.shut_down,
+                config.node_id,
+                brokers.broker_epoch,
+                config.integer("controlled.shutdown.max.retries"),
+                config.integer("controlled.shutdown.retry.backoff.ms") / 1000,
+            )
+        finally:
             self._context.shm.leave_state = LeaveState.LEAVE_DONE
             self._context.shm.wake(0)
 
     async def close(self) -> None:
         """Wait for the request under way; those that wait are not executed."""
-        for task in (self._opening, self._reporting):
+        for task in (self._opening, self._reporting, self._leaving):
             if task is not None:
                 task.cancel()
+        if self.membership.controller is not None:
+            self.membership.controller.close()
+        self._in_sync.close()
+        self._channel.close()
         await self._loop.run_in_executor(None, lambda: self._replicas_thread.shutdown(cancel_futures=True))
 
     # -- threads --------------------------------------------------------------------------------------------------
 
     async def _in_store(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await self._loop.run_in_executor(self._store_thread, work, *arguments)
+
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function in the replicas thread. May be called in any thread; after `close` it does nothing."""
+        try:
+            self._replicas_thread.submit(work, *arguments).add_done_callback(_report_in_sync)
+        except RuntimeError:  # the thread is shut down
+            log.debug("the broker stops: %s is not executed", work)
 
     async def _in_replicas(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await self._loop.run_in_executor(self._replicas_thread, work, *arguments)
@@ -182,3 +235,9 @@ def _report_applying(applying: "Future[Any]") -> None:
     """Log a failure to apply settings of topics."""
     if not applying.cancelled() and (error := applying.exception()) is not None:
         log.error("cannot apply changed settings of topics: %r; they apply after the next change", error)
+
+
+def _report_in_sync(work: "Future[Any]") -> None:
+    """Log a failure of the work for in-sync replicas; the next look at the slots repeats it."""
+    if not work.cancelled() and (error := work.exception()) is not None:
+        log.error("the work for in-sync replicas failed; it is repeated", exc_info=error)

@@ -22,7 +22,7 @@ class ControllerChannel:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: BrokerConfig) -> None:
         self._loop = loop
-        self._listener = config.inter_broker_listener
+        self._listener = config.inter_broker_listener.name
         timeout_s = config.integer("controller.socket.timeout.ms") / 1000
         self._peer = Peer(loop, "the controller", self._address, str(config.node_id), timeout_s)
 

@@ -177,13 +177,13 @@ class Coordinator:
     def _on_wake(self) -> None:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
         self._shm.drain_event()
-        if self._cluster is not None:
-            self._cluster.look_at_leaving()
         self._removed_files.look()
         process_died = self._shm.take_full_look()
         if process_died:
             slot_upkeep.recover_dead()
         version, changed_slots = self._shm.metadata_version, self._shm.take_ready()
+        if self._cluster is not None:
+            self._cluster.look(changed_slots, process_died)
         # Not before `open`: groups that are loaded earlier would keep the offsets of deleted topics.
         if self._cluster is not None or self._store_service.is_open:
             if process_died or version != self._followed_version:
