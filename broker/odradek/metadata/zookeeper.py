@@ -295,6 +295,10 @@ class ZookeeperStore:
         except NoNode:
             return None
 
+    def sync(self) -> None:
+        """Let later reads see all changes that have happened before this call. Raises StoreError."""
+        self._read(lambda client: client.sync_async("/"), "/")
+
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
