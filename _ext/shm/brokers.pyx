@@ -173,7 +173,7 @@ def broker_epoch():
 
 # -- the session in the metadata store --------------------------------------------------------------------------------
 
-def note_session(int64_t session_id, const uint8_t[::1] password, int64_t zxid):
+def note_session(int64_t session_id, bytes password not None, int64_t zxid):
     """Note the session of the coordinator for its successor. Only the coordinator's store thread calls this.
 
     The id is written last: after a death in between there is no session, and the successor begins a new one.
@@ -182,13 +182,14 @@ def note_session(int64_t session_id, const uint8_t[::1] password, int64_t zxid):
     :raises ValueError: the password is longer than the header can hold.
     """
     cdef Header* header = region().header
-    if <size_t>password.shape[0] > sizeof(header.session_password):
-        raise ValueError(f"the password of the session has {password.shape[0]} bytes")
+    cdef const uint8_t* text = <const uint8_t*>password
+    cdef size_t length = <size_t>len(password)
+    if length > sizeof(header.session_password):
+        raise ValueError(f"the password of the session has {length} bytes")
     store_release_64(<uint64_t*>&header.session_id, 0)
     fence()
-    if password.shape[0]:
-        memcpy(header.session_password, &password[0], <size_t>password.shape[0])
-    header.session_password_bytes = <uint64_t>password.shape[0]
+    memcpy(header.session_password, text, length)
+    header.session_password_bytes = length
     header.session_zxid = zxid
     store_release_64(<uint64_t*>&header.session_id, <uint64_t>session_id)
 

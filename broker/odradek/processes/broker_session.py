@@ -4,8 +4,9 @@
   anything, and this broker stays the controller's broker of the same epoch.
 - The first coordinator after a start ends the session of the previous start, if that start could not: its processes are dead,
   because this start holds the locks of the log directories. So a broker that was killed can register again at once, with a new
-  broker epoch, where it would otherwise wait for the session timeout. The session is noted in a file of the first log directory,
-  together with the machine and the lock file, so that a copy of the directory does not end the session of a living broker.
+  broker epoch, where it would otherwise wait for the session timeout. The session is noted in a file of the first log
+  directory, together with the machine and the lock file, so that a copy of the directory does not end the session of a living
+  broker.
 """
 
 import json
