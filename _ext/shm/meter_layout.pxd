@@ -75,7 +75,8 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     FETCH_SESSIONS_EVICTED = 51
     LATE_REQUESTS = 52            # not executed: their clients had closed the connection long before the broker read them
     FORGOTTEN_BYTES = 53          # kept for connections, then freed because too much was kept
-    PROBES = 54
+    REPLICATION_BYTES_IN = 54     # of records that were appended to logs of followers
+    PROBES = 55
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

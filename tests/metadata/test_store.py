@@ -30,15 +30,22 @@ from odradek.metadata.store import (
     ensure_path,
     lowest_nodes,
 )
+from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
+from tests.waiting import until
+from tests.zookeeper import chroot
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.peer)])
 def opener(request, tmp_path):
     """A function that opens another handle on the same tree."""
     stores = []
+    servers = chroot() if request.param == "zookeeper" else ""
 
     def open_store():
-        stores.append({"sqlite": lambda: SqliteStore(tmp_path / "tree.db")}[request.param]())
+        if servers:
+            stores.append(ZookeeperStore(ZookeeperOptions(servers, session_timeout_s=10)))
+        else:
+            stores.append(SqliteStore(tmp_path / "tree.db"))
         return stores[-1]
 
     yield open_store
@@ -49,6 +56,13 @@ def opener(request, tmp_path):
 @pytest.fixture
 def store(opener):
     return opener()
+
+
+def events_are(seen, expected):
+    """Wait until the watches were called with these events. ZooKeeper's watches are called in another thread; each was called
+    before the response to a later request, but not later than that by more than it takes a thread to run."""
+    until(lambda: len(seen) >= len(expected), lambda: f"the events {expected}: {seen}")
+    assert seen == expected
 
 
 def test_a_created_node_is_read_back_with_its_stat(store):
@@ -76,7 +90,7 @@ def test_many_nodes_are_set_together_or_none_of_them(store):
     events = []
     store.get("/a", events.append)
     store.set_many([("/a", b"newer", 1)])
-    assert events == [Event(CHANGED, "/a")]
+    events_are(events, [Event(CHANGED, "/a")])
 
 
 def test_set_counts_versions_and_refuses_an_old_one(store):
@@ -164,6 +178,25 @@ def test_get_many_keeps_the_order_and_marks_what_is_missing(store):
     assert [node and node[0] for node in nodes] == [b"2", None, b"1"]
 
 
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 300])
+def test_bulks_of_every_size_are_read_and_watched(store, count):
+    names = [f"{number:03}" for number in range(count)]
+    store.create("/all")
+    for name in names:
+        store.create(f"/all/{name}/child-of-{name}", make_parents=True)
+        store.set(f"/all/{name}", name.encode())
+    paths = [path for name in names for path in (f"/all/{name}", f"/none/{name}")]
+    seen = []
+    found = store.get_many(paths, seen.append)
+    assert [node and node[0] for node in found] == [data for name in names for data in (name.encode(), None)]
+    children = store.children_many(paths, seen.append)
+    assert children == [below for name in names for below in ([f"child-of-{name}"], None)]
+    for name in names:
+        store.delete(f"/all/{name}/child-of-{name}")
+        store.set(f"/all/{name}", b"changed")
+    events_are(seen, [Event(kind, f"/all/{name}") for name in names for kind in (CHILDREN, CHANGED)])
+
+
 def test_sequential_names_grow_and_are_never_used_again(store):
     store.create("/q")
     assert store.create("/q/n-", sequential=True) == "/q/n-0000000000"
@@ -205,12 +238,15 @@ def test_a_transaction_that_fails_changes_nothing(store, spoil, error):
     store.create("/there", b"old")
     seen = []
     store.get("/there", watch=seen.append)
+    store.create("/unchanged", b"")
+    store.get("/unchanged", watch=seen.append)
     transaction = store.transaction().create("/a", b"1").set("/there", b"new")
     with pytest.raises(error):
         spoil(transaction).commit()
     assert store.exists("/a") is None
     assert store.get("/there")[0] == b"old"
-    assert seen == []
+    store.set("/unchanged", b"x")
+    events_are(seen, [Event(CHANGED, "/unchanged")])
 
 
 def test_watches_fire_once_after_the_change(store):
@@ -220,14 +256,16 @@ def test_watches_fire_once_after_the_change(store):
     store.get("/a", watch=seen.append)
     store.children("/", watch=seen.append)
     store.create("/b")
-    assert seen == [Event(CREATED, "/b"), Event(CHILDREN, "/")]
+    expected = [Event(CREATED, "/b"), Event(CHILDREN, "/")]
+    events_are(seen, expected)
     store.set("/a", b"x")
     store.set("/a", b"y")
-    assert seen[2:] == [Event(CHANGED, "/a")]
+    expected += [Event(CHANGED, "/a")]
+    events_are(seen, expected)
     store.get("/a", watch=seen.append)
     store.children("/a", watch=seen.append)
     store.delete("/a")
-    assert seen[3:] == [Event(DELETED, "/a"), Event(DELETED, "/a")]
+    events_are(seen, expected + [Event(DELETED, "/a")] * 2)
 
 
 def test_only_exists_sets_a_watch_on_a_missing_node(store):
@@ -235,7 +273,9 @@ def test_only_exists_sets_a_watch_on_a_missing_node(store):
     with pytest.raises(NoNode):
         store.get("/a", watch=seen.append)
     store.create("/a")
-    assert seen == []
+    store.exists("/a", watch=seen.append)
+    store.set("/a", b"x")
+    events_are(seen, [Event(CHANGED, "/a")])
 
 
 def test_an_ephemeral_node_lives_as_long_as_its_session(opener):
@@ -251,11 +291,12 @@ def test_an_ephemeral_node_lives_as_long_as_its_session(opener):
     two.start_session()
     two.create("/f", ephemeral=True)
     seen = []
-    one.get("/e", watch=seen.append)
+    watching = one if isinstance(one, SqliteStore) else two  # SQLite's watches see the changes of the same object
+    watching.get("/e", watch=seen.append)
     one.end_session()
     assert one.session is None
     assert (two.exists("/e"), two.exists("/f").owner) == (None, two.session.id)
-    assert seen == [Event(DELETED, "/e")]
+    events_are(seen, [Event(DELETED, "/e")])
 
 
 def test_a_successor_resumes_the_session(opener):

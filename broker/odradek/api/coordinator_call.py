@@ -1,34 +1,23 @@
 """The context of a request that the coordinator executes: the client, and the objects that the coordinator owns."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from odradek._ext.net.connection import client_name
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.broker_settings import BrokerSettings
-from odradek.controller.cluster.admin import ClusterAdmin
+from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.metadata.store import Store
 from odradek.shm.partition_table import PartitionTable
 
 
-class Reassignment(NamedTuple):
-    """A reassignment under way; `replicas` are the present ones, with those that it adds and removes."""
-
-    topic: str
-    partition: int
-    replicas: Sequence[int]
-    adding: Sequence[int]
-    removing: Sequence[int]
-
-
 def _always() -> bool:
     return True
 
 
-def _no_reassignments() -> Iterable[Reassignment]:
+def _no_reassignments() -> Iterable[OngoingReassignment]:
     return ()
 
 
@@ -48,7 +37,7 @@ class CoordinatorView:
     table: PartitionTable
     settings: BrokerSettings
     is_controller: Callable[[], bool] = _always
-    reassignments: Callable[[], Iterable[Reassignment]] = _no_reassignments
+    reassignments: Callable[[], Iterable[OngoingReassignment]] = _no_reassignments
     cluster: ClusterAdmin | None = None
 
 

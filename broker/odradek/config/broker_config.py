@@ -217,6 +217,10 @@ class BrokerConfig:
                 yield self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
             else:
                 yield self._error("zookeeper.connect", f"this broker cannot join a ZooKeeper cluster yet: {remedy}")
+        elif self.clustered:
+            from odradek.config import zookeeper_client  # here: only few configurations need OpenSSL
+
+            yield from zookeeper_client.wrong_settings(self)
         roles = _items(self._values["process.roles"])
         if roles and "controller" not in roles and not self.is_set("metadata.store"):
             yield self._error("process.roles", f"this broker cannot join the controllers of a KRaft cluster: {remedy}")

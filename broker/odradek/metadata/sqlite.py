@@ -250,6 +250,16 @@ class SqliteStore:
             self._child_watches.setdefault(path, []).append(watch)
         return names
 
+    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | None]:
+        """See `Store`."""
+        names: list[list[str] | None] = []
+        for path in paths:
+            try:
+                names.append(self.children(path, watch))
+            except NoNode:
+                names.append(None)
+        return names
+
     def some_children(self, path: str, after: str, limit: int) -> list[str]:
         """See `Store`."""
         check_path(path)

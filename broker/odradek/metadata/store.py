@@ -2,7 +2,7 @@
 
 The semantics are ZooKeeper's, so that ZooKeeper and the embedded store are interchangeable; one test suite checks both. Only
 the coordinator writes, and before its start the first loader. Calls block until the change is durable: call them in the
-controller thread, never in an event loop. Only the thread that opened a store object may use it.
+store thread, never in an event loop. Only the thread that opened a store object may use it.
 
 Paths begin with a slash, do not end with one, and have no empty, ``.`` or ``..`` component and no NUL; ``/`` is the
 root.
@@ -69,8 +69,19 @@ class SessionExpired(StoreError):
 class StoreUnavailable(StoreError):
     """The store cannot be reached, read or written now (disk full, connection lost); the call can be retried.
 
-    With a store over a network, the change may have happened.
+    With a store over a network, the change may have happened; `OutcomeUnknown` says so.
     """
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection was lost before the response to a change: the change may have happened, completely or not at all.
+
+    The caller reads the nodes before it repeats the change.
+    """
+
+
+class TooLarge(StoreError):
+    """A change is larger than the store accepts in one request."""
 
 
 class Stat(NamedTuple):
@@ -104,7 +115,11 @@ class Event(NamedTuple):
 CREATED, DELETED, CHANGED, CHILDREN = "created", "deleted", "changed", "children"
 
 Watch = Callable[[Event], None]
-"""Called once, after the change is durable, perhaps in another thread; must not call the store and must not raise."""
+"""Called once, after the change is durable, perhaps in another thread; must not call the store and must not raise.
+
+A store over a network also calls it, with the kind CHANGED or CHILDREN, when it is connected again after a loss of the
+connection: the node may have changed meanwhile. After `end_session` or `close`, the watches of that store are not called any
+more."""
 
 
 class Transaction(Protocol):
@@ -161,6 +176,10 @@ class Store(Protocol):
 
         Raises NoNode.
         """
+        ...
+
+    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | None]:
+        """The result of ``children`` for each path, None if the node does not exist; see `get_many`."""
         ...
 
     def some_children(self, path: str, after: str, limit: int) -> list[str]:

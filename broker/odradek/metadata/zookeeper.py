@@ -1,60 +1,62 @@
-"""The metadata store in ZooKeeper: see `Store`. Only this module uses kazoo.
+"""The metadata store in ZooKeeper: see `Store`. Only this module and `zookeeper_connection` use kazoo.
 
-One thread uses a store object. kazoo's own threads receive responses and events, and call watches and `on_state`. The rules by
-which this module uses kazoo:
+One thread uses a store object, except where noted; kazoo's threads receive responses and events, and call watches and the
+listener. What a network adds to the semantics of `Store`:
 
-- kazoo drops all watches at every loss of the connection, and calls them. A watch only means that its node must be read again,
-  so that is passed on: a caller that reads the node again arms the watch again.
-- A request that waits while the connection is lost would wait without limit. Each call therefore waits at most for the session
-  timeout and then raises StoreUnavailable; its change may have happened.
-- After a session has expired, kazoo begins a new one by itself. `session` then has another id, and the ephemeral nodes are
-  deleted.
+- Each call waits at most for the session timeout, for a connection and then for the response. kazoo repeats nothing.
+- Reads whose response was lost are repeated. Changes are not, unless the tree shows whether they happened: `create` recognises
+  the own node, `set` with a version the own data. Everything else raises `OutcomeUnknown`.
+- Watches are called when the connection is restored, because a change may have been missed.
+- After a session has expired, there is a new one, and the ephemeral nodes of the old one are deleted. `on_session` reports it.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
-from kazoo.retry import KazooRetry
+from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from odradek.config import zookeeper_client
 from odradek.config.broker_config import BrokerConfig
+from odradek.metadata import znodes
+from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import (
     ANY_VERSION,
     CHANGED,
     CHILDREN,
-    CREATED,
-    DELETED,
     BadVersion,
-    Event,
     NoChildrenForEphemerals,
     NodeError,
     NodeExists,
     NoNode,
+    NoSession,
     NotEmpty,
+    OutcomeUnknown,
     Session,
     SessionExpired,
     Stat,
     StoreError,
     StoreUnavailable,
+    TooLarge,
     Watch,
     check_path,
     parent_of,
 )
+from odradek.metadata.zookeeper_connection import ZookeeperConnection, ZookeeperOptions
 
-log = logging.getLogger("odradek.metadata")
-
-IN_FLIGHT = 200
-"""The number of reads of a bulk that wait for responses."""
-TRANSACTION_BYTES = 512 << 10
-"""The size of a transaction of `set_many`, below ZooKeeper's limit of 1 MiB for a request."""
+REQUEST_BYTES = 1_000_000
+"""The maximum size of a request. ZooKeeper closes the connection on a request of more than 1 MiB (jute.maxbuffer)."""
+PORTION_BYTES = 512 << 10
+"""The size of a transaction of `set_many`."""
 OPERATION_BYTES = 128
-LONGEST_RETRY_S = 1.0
+"""More than an operation needs in a request in addition to its path and its data."""
 
 OF_KAZOO: dict[type[KazooException], type[NodeError]] = {
     exceptions.NoNodeError: NoNode,
@@ -63,13 +65,15 @@ OF_KAZOO: dict[type[KazooException], type[NodeError]] = {
     exceptions.NotEmptyError: NotEmpty,
     exceptions.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
 }
-KINDS = {
-    EventType.CREATED: CREATED,
-    EventType.DELETED: DELETED,
-    EventType.CHANGED: CHANGED,
-    EventType.CHILD: CHILDREN,
-    EventType.NONE: CHANGED,  # the connection was lost
-}
+UNANSWERED = (exceptions.ConnectionLoss, exceptions.ConnectionClosedError, KazooTimeoutError)
+NOT_TRIED = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+"""The results of the operations of a refused transaction, except the operation that was refused."""
+SECRET = (znodes.USER_CONFIGS, znodes.BROKER_CONFIGS, "/delegation_token/tokens")
+"""With `zookeeper.set.acl`, only brokers may read these nodes and the nodes below them."""
+
+Result = TypeVar("Result")
+Request = Callable[[KazooClient], Any]
+"""Makes a request; returns kazoo's object for the response."""
 
 
 def stat_of(stat: ZnodeStat) -> Stat:
@@ -77,141 +81,239 @@ def stat_of(stat: ZnodeStat) -> Stat:
     return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.numChildren)
 
 
-def _error_of(error: Exception, path: str) -> StoreError:
-    """The error of this project for an error of kazoo."""
+def _node_of(response: tuple[bytes | None, ZnodeStat]) -> tuple[bytes, Stat]:
+    return response[0] or b"", stat_of(response[1])
+
+
+def _error_of(error: Exception, path: str, creates: bool = False) -> StoreError:
+    """The error of this project for an error of kazoo. :param creates: the request creates the node."""
     for kind, meaning in OF_KAZOO.items():
         if isinstance(error, kind):
-            return meaning(path)
+            return meaning(parent_of(path) if creates and meaning is NoNode else path)
+    if isinstance(error, exceptions.AuthFailedError):
+        return StoreUnavailable("ZooKeeper refuses the credentials of this broker")
+    if isinstance(error, exceptions.NoAuthError):
+        return StoreError(
+            f"ZooKeeper does not permit this broker to use {path}: check its credentials and the ACL of the node"
+        )
+    if isinstance(error, exceptions.InvalidACLError):
+        return StoreError(
+            f"{path} cannot get an ACL (zookeeper.set.acl=true): ZooKeeper does not know who this broker is"
+        )
     if isinstance(error, KazooTimeoutError):
         return StoreUnavailable(f"no response from ZooKeeper for {path}")
     return StoreUnavailable(f"{path}: {type(error).__name__} {error}".rstrip())
 
 
-@contextmanager
-def _errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (KazooException, KazooTimeoutError) as error:
-        raise _error_of(error, path) from error
-
-
-def _told(watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
-    """The form in which kazoo calls a watch."""
-    if watch is None:
-        return None
-
-    def called(event: WatchedEvent) -> None:
-        watch(Event(KINDS.get(event.type, CHANGED), event.path or ""))
-
-    return called
-
-
 class ZookeeperStore:
-    """See the module and `Store`.
+    """See the module and `Store`. Connects at its first use or by `start_session`; creates the chroot if it does not exist."""
 
-    :param servers: as in ``zookeeper.connect``: host:port, comma-separated, with an optional /chroot, which is created.
-    :param on_state: called with the new state of the connection: "CONNECTED", "SUSPENDED" or "LOST".
-    """
-
-    def __init__(self, servers: str, session_timeout_ms: int, on_state: Callable[[str], None] | None = None) -> None:
-        self._hosts, slash, chroot = servers.partition("/")
-        self._chroot = slash + chroot.rstrip("/") if chroot else ""
-        self._timeout_s = session_timeout_ms / 1000
-        self._on_state = on_state
-        self._client: KazooClient | None = None
+    def __init__(self, options: ZookeeperOptions) -> None:
+        self.options = options
+        self._connection: ZookeeperConnection | None = None
+        self._lock = threading.Lock()  # of the two attributes around it, for `stop_waiting`
+        self._stopped = False
+        self._has_session = False
+        self._has_chroot = not options.chroot
+        self._listener: Callable[[SessionEvent], None] | None = None
 
     # -- session --------------------------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session | None:
-        """See `Store`."""
-        identity = None if self._client is None else self._client.client_id
-        return None if identity is None or not identity[0] else Session(identity[0], identity[1])
+        """See `Store`. After a session has expired, the id of its successor. May be called in any thread."""
+        connection = self._connection
+        return connection.session if self._has_session and connection is not None else None
 
-    def start_session(self, resume: Session | None = None) -> Session:
-        """See `Store`. Connects; raises StoreUnavailable if no server answers within the session timeout."""
-        self._make_chroot()
-        client = self._connected(self._chroot, resume)
-        session = Session(*client.client_id)
-        if resume is not None and session.id != resume.id:
-            self._end(client)
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now. May be called in any thread."""
+        connection = self._connection
+        return connection is not None and bool(connection.client.connected)
+
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that this client has seen; 0 if none."""
+        return 0 if self._connection is None else int(self._connection.client.last_zxid)
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The session timeout in seconds, as granted by ZooKeeper, which has a lower and an upper limit."""
+        return self.options.session_timeout_s if self._connection is None else self._connection.timeout_s
+
+    def on_session(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Call `listener` for every later event of the connection, in kazoo's thread; it must return at once."""
+        self._listener = listener
+
+    def _on_event(self, event: SessionEvent) -> None:
+        if self._listener is not None:
+            self._listener(event)
+
+    def start_session(self, resume: Session | None = None, last_zxid: int = 0) -> Session:
+        """See `Store`. Raises StoreUnavailable if no server answers within the connection timeout.
+
+        :param last_zxid: of the predecessor, so that the session is not resumed at a server that has older nodes.
+        """
+        if resume is not None:
+            self._end(in_order=True)
+        connection = self._connect(resume, last_zxid)
+        assert connection.session is not None
+        if resume is not None and connection.session.id != resume.id:
+            self._end(in_order=True)
             raise SessionExpired(f"session {resume.id:#x} has ended")
-        self._client = client
-        if self._on_state is not None:
-            client.add_listener(self._on_state)
-        return session
+        self._has_session = True
+        return connection.session
 
-    def _connected(self, chroot: str, resume: Session | None) -> KazooClient:
-        client = KazooClient(
-            hosts=self._hosts + chroot,
-            timeout=self._timeout_s,
-            client_id=None if resume is None else (resume.id, resume.password),
-            connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=LONGEST_RETRY_S),
-            command_retry=KazooRetry(max_tries=0),
-            logger=log,
-        )
+    def _connect(self, resume: Session | None = None, last_zxid: int = 0) -> ZookeeperConnection:
+        """The connection; begun, if there is none or if kazoo has given it up. Raises StoreUnavailable."""
+        connection = self._connection
+        if self._stopped:
+            raise StoreUnavailable("the connection to ZooKeeper is closed")
+        if connection is not None:
+            if connection.alive:
+                return connection
+            resume = connection.session if self._has_session else None
+            last_zxid = self.last_zxid
+            self._set(None)
+            connection.end(in_order=False)
+        self._make_chroot()
+        return self._begin(resume, last_zxid, self.options.chroot)
+
+    def _begin(self, resume: Session | None, last_zxid: int, chroot: str) -> ZookeeperConnection:
+        connection = ZookeeperConnection(self.options, self._on_event)
+        with self._lock:
+            if self._stopped:
+                raise StoreUnavailable("the connection to ZooKeeper is closed")
+            connection.start(resume, last_zxid, chroot)
+            self._connection = connection
         try:
-            client.start(self._timeout_s)
-        except (KazooException, KazooTimeoutError) as error:
-            self._end(client)
-            raise StoreUnavailable(f"no server of {self._hosts} answers within {self._timeout_s:g} s") from error
-        return client
+            connection.wait_until_started()
+        except StoreUnavailable:
+            self._set(None)
+            raise
+        return connection
+
+    def _set(self, connection: ZookeeperConnection | None) -> None:
+        with self._lock:
+            self._connection = connection
 
     def _make_chroot(self) -> None:
-        if not self._chroot:
+        if self._has_chroot:
             return
-        client = self._connected("", None)
+        self._begin(None, 0, "")
         try:
-            with _errors(self._chroot):
-                client.ensure_path(self._chroot)
+            parts = self.options.chroot.split("/")
+            for count in range(2, len(parts) + 1):
+                path = "/".join(parts[:count])
+                if self.exists(path) is None:
+                    try:
+                        self.create(path)
+                    except NodeExists:
+                        pass  # another broker created it
+            self._has_chroot = True
         finally:
-            self._end(client)
+            self._end(in_order=True)
 
-    @staticmethod
-    def _end(client: KazooClient) -> None:
-        client.stop()
-        client.close()
+    def _end(self, in_order: bool) -> None:
+        connection = self._connection
+        if connection is not None:
+            self._set(None)
+            connection.end(in_order)
 
     def end_session(self) -> None:
-        """See `Store`."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            self._end(client)
+        """See `Store`. Ends the connection; later calls connect again, without a session."""
+        if self._has_session:
+            self._has_session = False
+            self._end(in_order=True)
 
     def close(self) -> None:
-        """See `Store`. The session stays until a successor resumes it or it expires."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            # kazoo has no call that leaves the session: without a queued CloseInstance, it closes only the connection.
-            client._stopped.set()
-            client._connection._write_sock.send(b"\0")
-            client._safe_close()
-            client.close()
+        """See `Store`. Returns within seconds, also if ZooKeeper does not respond."""
+        with self._lock:
+            self._stopped = True
+        self._end(in_order=not self._has_session)
+
+    def stop_waiting(self) -> None:
+        """Let the present and all later calls fail at once; may be called in any thread. `close` must follow."""
+        with self._lock:
+            self._stopped = True
+            connection = self._connection
+        if connection is not None:
+            connection.stop_waiting()
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def _ready(self, deadline: float) -> ZookeeperConnection:
+        """A connection on which a request can be made now. Raises StoreUnavailable after the deadline."""
+        connection = self._connect()
+        if not connection.wait_until_connected(deadline):
+            if connection.alive or self._stopped:
+                raise StoreUnavailable(f"no connection to ZooKeeper at {self.options.hosts}")
+            return self._connect()
+        return connection
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self.options.session_timeout_s
+
+    def _read(self, request: Request, path: str) -> Any:
+        """The response to a read, which is repeated if the connection is lost. Raises StoreError."""
+        deadline = self._deadline()
+        while True:
+            connection = self._ready(deadline)
+            pending = request(connection.client)
+            try:
+                return pending.get(timeout=max(deadline - time.monotonic(), 0))
+            except (*UNANSWERED, exceptions.SessionExpiredError) as error:
+                connection.withdraw(pending)
+                if time.monotonic() >= deadline or self._stopped:
+                    raise _error_of(error, path) from error
+            except KazooException as error:
+                raise _error_of(error, path) from error
+
+    def _change(self, request: Request, path: str, creates: bool = False) -> Any:
+        """The response to a change. Raises StoreError; OutcomeUnknown if the change may have happened."""
+        deadline = self._deadline()
+        connection = self._ready(deadline)
+        pending = request(connection.client)
+        try:
+            return pending.get(timeout=max(deadline - time.monotonic(), 0))
+        except UNANSWERED as error:
+            connection.withdraw(pending)
+            raise OutcomeUnknown(
+                f"the connection to ZooKeeper was lost; a change of {path} may have happened"
+            ) from error
+        except KazooException as error:
+            raise _error_of(error, path, creates) from error
+
+    def _after_loss(self, path: str) -> tuple[bytes, Stat] | None:
+        """The node after an unanswered change of it, when the change has happened or will never happen. Raises StoreError.
+
+        ZooKeeper refuses requests of the old connection after the session was moved, and `sync` waits for accepted ones.
+        """
+        self._read(lambda client: client.sync_async(path), path)
+        try:
+            return self.get(path)
+        except NoNode:
+            return None
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def _now(self) -> KazooClient:
-        if self._client is None:
-            raise StoreUnavailable("ZooKeeper is not connected yet")
-        return self._client
-
-    def _wait(self, pending: Any, path: str) -> Any:
-        with _errors(path):
-            return pending.get(timeout=self._timeout_s)
-
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         """See `Store`."""
-        data, stat = self._wait(self._now().get_async(check_path(path), _told(watch)), path)
-        return data or b"", stat_of(stat)
+        check_path(path)
+        return _node_of(self._read(lambda client: client.get_async(path, self._armed(watch, CHANGED, path)), path))
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """See `Store`."""
-        stat = self._wait(self._now().exists_async(check_path(path), _told(watch)), path)
+        check_path(path)
+        stat = self._read(lambda client: client.exists_async(path, self._armed(watch, CHANGED, path)), path)
         return None if stat is None else stat_of(stat)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """See `Store`."""
-        return sorted(self._wait(self._now().get_children_async(check_path(path), _told(watch)), path))
+        check_path(path)
+        return sorted(
+            self._read(lambda client: client.get_children_async(path, self._armed(watch, CHILDREN, path)), path)
+        )
 
     def some_children(self, path: str, after: str, limit: int) -> list[str]:
         """See `Store`. ZooKeeper always returns all children."""
@@ -219,21 +321,61 @@ class ZookeeperStore:
 
     def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[tuple[bytes, Stat] | None]:
         """See `Store`."""
-        client, told = self._now(), _told(watch)
-        nodes: list[tuple[bytes, Stat] | None] = []
-        for first in range(0, len(paths), IN_FLIGHT):
-            portion = paths[first : first + IN_FLIGHT]
-            pending = [client.get_async(check_path(path), told) for path in portion]
-            for path, response in zip(portion, pending, strict=True):
-                try:
-                    data, stat = self._wait(response, path)
-                except NoNode:
-                    nodes.append(None)
-                else:
-                    nodes.append((data or b"", stat_of(stat)))
-        return nodes
+        return self._read_many(
+            paths, lambda client, path: client.get_async(path, self._armed(watch, CHANGED, path)), _node_of
+        )
+
+    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | None]:
+        """See `Store`."""
+        return self._read_many(
+            paths, lambda client, path: client.get_children_async(path, self._armed(watch, CHILDREN, path)), sorted
+        )
+
+    def _armed(self, watch: Watch | None, kind: str, path: str) -> Any:
+        assert self._connection is not None
+        return self._connection.armed(watch, kind, path)
+
+    def _read_many(
+        self, paths: Sequence[str], request: Callable[[KazooClient, str], Any], convert: Callable[[Any], Result]
+    ) -> list[Result | None]:
+        """Read nodes, `in_flight` requests ahead of the responses; None for a node that does not exist. After a loss of the
+        connection, continues with the first node without a response. The time limit applies to each response."""
+        for path in paths:
+            check_path(path)
+        found: list[Result | None] = []
+        deadline = self._deadline()
+        while len(found) < len(paths):
+            client = self._ready(deadline).client
+            pending: deque[Any] = deque()
+            try:
+                while len(found) < len(paths):
+                    path = paths[len(found)]
+                    while len(pending) < self.options.in_flight and len(found) + len(pending) < len(paths):
+                        pending.append(request(client, paths[len(found) + len(pending)]))
+                    found.append(self._converted(pending.popleft(), convert, deadline))
+                    deadline = self._deadline()
+            except (*UNANSWERED, exceptions.SessionExpiredError) as error:
+                if time.monotonic() >= deadline or self._stopped:
+                    raise _error_of(error, path) from error
+            except KazooException as error:
+                raise _error_of(error, path) from error
+        return found
+
+    @staticmethod
+    def _converted(pending: Any, convert: Callable[[Any], Result], deadline: float) -> Result | None:
+        try:
+            return convert(pending.get(timeout=max(deadline - time.monotonic(), 0)))
+        except exceptions.NoNodeError:
+            return None
 
     # -- writing --------------------------------------------------------------------------------------------------
+
+    def acl(self, path: str) -> list[ACL]:
+        """The ACL of a node to create."""
+        if not self.options.set_acl:
+            return OPEN_ACL_UNSAFE
+        secret = any(path == root or path.startswith(f"{root}/") for root in SECRET)
+        return CREATOR_ALL_ACL if secret else CREATOR_ALL_ACL + READ_ACL_UNSAFE
 
     def create(
         self,
@@ -244,27 +386,74 @@ class ZookeeperStore:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """See `Store`."""
-        if make_parents and parent_of(path) != "/":
-            with _errors(path):
-                self._now().ensure_path(parent_of(path))
-        arguments = {"ephemeral": ephemeral, "sequence": sequential}
-        created: str = self._wait(self._now().create_async(check_path(path), data, **arguments), path)
-        return created
+        """See `Store`. Each missing parent is created by a request of its own. Raises TooLarge.
+
+        If the response is lost, a node with the same content that was created since then is the own node.
+        """
+        if check_path(path) == "/":
+            raise NodeExists(path)
+        if ephemeral and self.session is None:
+            raise NoSession(f"an ephemeral node needs a session: {path}")
+        _check_size(path, len(path) + len(data))
+        arguments: dict[str, Any] = {"acl": self.acl(path), "ephemeral": ephemeral, "sequence": sequential}
+        while True:
+            before = self.last_zxid
+            try:
+                return str(
+                    self._change(lambda client: client.create_async(path, data, **arguments), path, creates=True)
+                )
+            except NoNode:
+                if not make_parents:
+                    raise
+                try:
+                    self.create(parent_of(path), make_parents=True)
+                except NodeExists:
+                    pass  # another client created it
+            except OutcomeUnknown:
+                if sequential:
+                    raise
+                node = self._after_loss(path)
+                if node is None:
+                    continue
+                stat = node[1]
+                own = self.session is not None and stat.owner == self.session.id if ephemeral else stat.owner == 0
+                if node[0] == data and stat.created > before and own:
+                    return path
+                raise NodeExists(path) from None
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """See `Store`."""
-        return stat_of(self._wait(self._now().set_async(check_path(path), data, version), path))
+        """See `Store`. Raises TooLarge. If the response is lost, the data in the next version is the own change."""
+        _check_size(check_path(path), len(path) + len(data))
+        while True:
+            before = self.last_zxid
+            try:
+                return stat_of(self._change(lambda client: client.set_async(path, data, version), path))
+            except OutcomeUnknown:
+                if version == ANY_VERSION:
+                    continue
+                node = self._after_loss(path)
+                if node is None:
+                    raise NoNode(path) from None
+                found, stat = node
+                if stat.version == version + 1 and stat.modified > before and found == data:
+                    return stat
+                if stat.version != version:
+                    raise BadVersion(path) from None
 
     def set_many(self, changes: Sequence[tuple[str, bytes, int]]) -> None:
-        """See `Store`. Several transactions, if one would be too large."""
+        """See `Store`. Several transactions, if one would be too large; each of them is atomic."""
         transaction, size = self.transaction(), 0
         for path, data, version in changes:
-            size += len(path) + len(data) + OPERATION_BYTES
-            if size > TRANSACTION_BYTES:
-                transaction.commit()
+            needed = len(path) + len(data) + OPERATION_BYTES
+            if size and size + needed > PORTION_BYTES:
+                self._set_portion(transaction)
                 transaction, size = self.transaction(), 0
             transaction.set(path, data, version)
+            size += needed
+        self._set_portion(transaction)
+
+    @staticmethod
+    def _set_portion(transaction: "ZookeeperTransaction") -> None:
         try:
             transaction.commit()
         except NoNode as error:
@@ -272,63 +461,74 @@ class ZookeeperStore:
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """See `Store`."""
-        self._wait(self._now().delete_async(check_path(path), version), path)
+        if check_path(path) == "/":
+            raise NotEmpty(path)
+        self._change(lambda client: client.delete_async(path, version), path)
 
     def transaction(self) -> "ZookeeperTransaction":
         """See `Store`."""
-        return ZookeeperTransaction(self._now(), self._wait)
+        return ZookeeperTransaction(self, self._change)
 
 
 class ZookeeperTransaction:
     """See `Transaction`."""
 
-    def __init__(self, client: KazooClient, wait: Callable[[Any, str], Any]) -> None:
-        self._request = client.transaction()
-        self._paths: list[str] = []
-        self._wait = wait
+    def __init__(self, store: ZookeeperStore, change: Callable[[Request, str], Any]) -> None:
+        self._store = store
+        self._change = change
+        self._operations: list[tuple[str, str, dict[str, Any]]] = []
+        self._bytes = 0
+
+    def _add(self, verb: str, path: str, data: bytes = b"", **arguments: Any) -> "ZookeeperTransaction":
+        self._operations.append((verb, check_path(path), arguments))
+        self._bytes += len(path) + len(data) + OPERATION_BYTES
+        return self
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> "ZookeeperTransaction":
         """See `Transaction`."""
-        self._request.create(check_path(path), data, ephemeral=ephemeral, sequence=sequential)
-        self._paths.append(path)
-        return self
+        acl = self._store.acl(path)
+        return self._add("create", path, data, value=data, acl=acl, ephemeral=ephemeral, sequence=sequential)
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> "ZookeeperTransaction":
         """See `Transaction`."""
-        self._request.set_data(check_path(path), data, version)
-        self._paths.append(path)
-        return self
+        return self._add("set_data", path, data, value=data, version=version)
 
     def delete(self, path: str, version: int = ANY_VERSION) -> "ZookeeperTransaction":
         """See `Transaction`."""
-        self._request.delete(check_path(path), version)
-        self._paths.append(path)
-        return self
+        return self._add("delete", path, version=version)
 
     def check(self, path: str, version: int) -> "ZookeeperTransaction":
         """See `Transaction`."""
-        self._request.check(check_path(path), version)
-        self._paths.append(path)
-        return self
+        return self._add("check", path, version=version)
 
     def commit(self) -> list[str | Stat | None]:
-        """See `Transaction`. kazoo does not raise the error of a refused transaction: its results contain it."""
-        if not self._paths:
+        """See `Transaction`. Raises OutcomeUnknown if the transaction may have been executed; TooLarge.
+
+        kazoo does not raise the error of a refused transaction: its results contain it.
+        """
+        if not self._operations:
             return []
-        results = self._wait(self._request.commit_async(), self._paths[0])
-        for path, result in zip(self._paths, results, strict=True):
-            if isinstance(result, KazooException) and not isinstance(
-                result, exceptions.RolledBackError | exceptions.RuntimeInconsistency
-            ):
-                raise _error_of(result, path)
+        _check_size(self._operations[0][1], self._bytes)
+        for verb, path, arguments in self._operations:
+            if arguments.get("ephemeral") and self._store.session is None:
+                raise NoSession(f"an ephemeral node needs a session: {path}")
+            if path == "/" and verb == "delete":
+                raise NotEmpty(path)
+        results = self._change(self._request, self._operations[0][1])
+        for (verb, path, _), result in zip(self._operations, results, strict=True):
+            if isinstance(result, KazooException) and not isinstance(result, NOT_TRIED):
+                raise _error_of(result, path, verb == "create")
         if any(isinstance(result, KazooException) for result in results):
-            raise StoreUnavailable(f"{self._paths[0]}: ZooKeeper refused the transaction without a reason")
-        return [
-            stat_of(result) if isinstance(result, ZnodeStat) else result if isinstance(result, str) else None
-            for result in results
-        ]
+            raise StoreUnavailable(f"{self._operations[0][1]}: ZooKeeper refused the transaction without a reason")
+        return [_result_of(result) for result in results]
+
+    def _request(self, client: KazooClient) -> Any:
+        request = client.transaction()
+        for verb, path, arguments in self._operations:
+            getattr(request, verb)(path, **arguments)
+        return request.commit_async()
 
 
 def _result_of(result: object) -> str | Stat | None:
@@ -338,6 +538,25 @@ def _result_of(result: object) -> str | Stat | None:
     return result if isinstance(result, str) else None
 
 
-def open_zookeeper(config: BrokerConfig, on_state: Callable[[str], None] | None = None) -> ZookeeperStore:
-    """A store on the ZooKeeper of the configuration, without a session yet."""
-    return ZookeeperStore(str(config["zookeeper.connect"]), config.integer("zookeeper.session.timeout.ms"), on_state)
+def _check_size(path: str, size: int) -> None:
+    if size > REQUEST_BYTES:
+        raise TooLarge(f"a change of {path} needs {size} bytes; ZooKeeper accepts {REQUEST_BYTES} in one request")
+
+
+def open_zookeeper(config: BrokerConfig) -> ZookeeperStore:
+    """A store on the ZooKeeper of the configuration, without a session yet. Raises ConfigError if a key store was changed since
+    the start and cannot be used."""
+    session_ms = config.integer("zookeeper.session.timeout.ms")
+    connection_ms = config["zookeeper.connection.timeout.ms"]
+    return ZookeeperStore(
+        ZookeeperOptions(
+            config.text("zookeeper.connect"),
+            session_ms / 1000,
+            (connection_ms if isinstance(connection_ms, int) else session_ms) / 1000,
+            config.integer("zookeeper.max.in.flight.requests"),
+            bool(config["zookeeper.set.acl"]),
+            zookeeper_client.digest_credentials(config),
+            zookeeper_client.sasl_options(config),
+            zookeeper_client.tls_context(config),
+        )
+    )

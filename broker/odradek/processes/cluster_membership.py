@@ -15,6 +15,7 @@ import odradek._ext.shm.brokers as brokers
 from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
@@ -22,10 +23,11 @@ from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import znodes
 from odradek.metadata.cluster import ensure_cluster_id, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
-from odradek.metadata.store import StoreError, StoreUnavailable
+from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.processes.context import ProcessContext
+from odradek.processes.controller_service import ControllerService
 from odradek.shm.partition_table import PartitionTable
 
 log = logging.getLogger("odradek.controller")
@@ -38,12 +40,21 @@ class ClusterMembership:
 
     :param apply: applies changed settings of topics to slots, in the replicas thread.
     :param apply_all: reads the settings of all topics with a log on this broker, and applies them.
+    :param make_controller: makes the controller of this broker for a store, which takes part in no election yet.
     """
 
-    def __init__(self, context: ProcessContext, apply: ApplySettings, apply_all: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        context: ProcessContext,
+        apply: ApplySettings,
+        apply_all: Callable[[], None],
+        make_controller: Callable[[Store], ControllerService],
+    ) -> None:
         self._context = context
         self._apply = apply
         self._apply_all = apply_all
+        self._make_controller = make_controller
+        self.controller: ControllerService | None = None
         self._member: ClusterMember | None = None
         self._settings: BrokerSettings | None = None
         self.store: ZookeeperStore | None = None
@@ -65,13 +76,18 @@ class ClusterMembership:
         if not shm.cluster_id:
             self._context.note_cluster(cluster_id)
         member = self._member = ClusterMember(store, config, self._apply, self._apply_all)
-        # ClusterMember has what the APIs use that any broker executes; the others are refused before they use it.
-        controller = cast(Controller, member)
-        settings = self._settings = BrokerSettings(store, controller, config, self._context.running, shm)
+        if self.controller is None:
+            self.controller = self._make_controller(store)
+        admin = self.controller.admin
+        # ClientRequests has what the handlers of APIs use of the embedded store's Controller.
+        controller = cast(Controller, ClientRequests(member, admin))
+        settings = self._settings = BrokerSettings(store, cast(Controller, member), config, self._context.running, shm)
         settings.load()
         table = PartitionTable(shm, self._context.log_dirs)
         producer_ids = ProducerIds(store, config.node_id)
-        return CoordinatorView(config, store, controller, producer_ids, table, settings, is_controller=lambda: False)
+        return CoordinatorView(
+            config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin
+        )
 
     def register(self) -> None:
         """Register the broker. From then on the controller sends requests, which are judged by the new broker epoch.

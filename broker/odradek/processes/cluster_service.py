@@ -15,11 +15,12 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
-from odradek.metadata.store import StoreError, StoreUnavailable
+from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import ForwardReply
 from odradek.processes.cluster_membership import ClusterMembership
 from odradek.processes.context import ProcessContext
 from odradek.processes.controller_channel import ControllerChannel
+from odradek.processes.controller_service import ControllerService
 from odradek.processes.in_sync_service import InSyncService
 from odradek.processes.metering import UncountedErrors, count_errors_of_response
 from odradek.processes.replica_service import ReplicaService
@@ -46,7 +47,7 @@ class ClusterService:
         self._loop = asyncio.get_running_loop()
         self._store_thread = store_thread
         self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
-        self.membership = ClusterMembership(context, self._apply, self._apply_all)
+        self.membership = ClusterMembership(context, self._apply, self._apply_all, self._make_controller)
         self.replicas = ReplicaService(context, self._read_settings)
         self._channel = ControllerChannel(self._loop, context.config)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
@@ -87,7 +88,13 @@ class ClusterService:
                 await asyncio.sleep(RETRY_S)
             else:
                 self.joined = True
+                if self.membership.controller is not None and self._context.config["odradek.controller.eligible"]:
+                    self.membership.controller.start()
                 return
+
+    def _make_controller(self, store: Store) -> ControllerService:
+        """Called in the store thread."""
+        return ControllerService(self._loop, self._context.config, store, self._store_thread)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -202,6 +209,8 @@ class ClusterService:
         for task in (self._opening, self._reporting, self._leaving):
             if task is not None:
                 task.cancel()
+        if self.membership.controller is not None:
+            self.membership.controller.close()
         self._in_sync.close()
         self._channel.close()
         await self._loop.run_in_executor(None, lambda: self._replicas_thread.shutdown(cancel_futures=True))

@@ -43,6 +43,11 @@ def _single(_: BrokerConfig) -> int:
     return 1
 
 
+def _replicators(config: BrokerConfig) -> int:
+    """1 in a cluster, else 0."""
+    return int(config.clustered)
+
+
 def _reporters(config: BrokerConfig) -> int:
     """0 if neither HTTP nor the usage spool is configured, else 1."""
     return int(bool(config["metrics.listener"]) or config.integer("usage.spool.max.bytes") > 0)
@@ -53,5 +58,6 @@ PROCESSES = (
     ProcessRow(ProcessKind.COORDINATOR, "coordinator", "odradek.processes.coordinator:main", 1, _single, 1),
     ProcessRow(ProcessKind.WORKER, "worker", "odradek.processes.worker:main", 2, _workers, 0),
     ProcessRow(ProcessKind.CLEANER, "cleaner", "odradek.processes.cleaner:main", 2, _single, 3),
+    ProcessRow(ProcessKind.REPLICATOR, "replicator", "odradek.processes.replicator:main", LAST_STAGE, _replicators, 0),
     ProcessRow(ProcessKind.METRICS, "reporter", "odradek.processes.reporter:main", LAST_STAGE, _reporters, 2),
 )

@@ -333,7 +333,12 @@ class ReplicaControl:
                 return ErrorCode.FENCED_LEADER_EPOCH
             changed.append(slot)
             if entry.delete:
+                deleted = (
+                    views.view_of(slot).leader_id == LEADER_DURING_DELETE or entry.leader_epoch == EPOCH_DURING_DELETE
+                )
                 self._logs.delete(slot)
+                if deleted:  # the topic, not only the replica here
+                    self._table.drop_remote(slot)
             else:
                 roles.leave_role(slot, slot_facts.describe(slot).incarnation, entry.leader_epoch)
         except (OSError, SlotChanged) as error:

@@ -75,6 +75,8 @@ KEYS = (
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,
         "When the broker stops, the time in ms that each kind of process has to end before the supervisor kills it. "
         "Odradek's own key."),
+    ConfigKey("odradek.controller.eligible", BOOLEAN, True, None, LOW, READ_ONLY, NOW,
+        "Whether this broker can become the controller of a cluster with ZooKeeper."),
     ConfigKey("odradek.stuck.lock.ms", INT, 10000, Range(100), LOW, READ_ONLY, NOW,
         "The time in ms that a process may hold the lock of one partition before the supervisor kills and replaces it. "
         "Processes that wait for a device are not killed. Odradek's own key."),
@@ -102,25 +104,25 @@ KEYS = (
         "The number of in-sync replicas, including the leader, that a write with acks=all requires. With fewer, the "
         "broker refuses the write with NOT_ENOUGH_REPLICAS. A partition that has fewer replicas than this number "
         "requires all of them, as in Kafka since 3.7: with one replica, acks=all waits for the leader only."),
-    ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, HIGH, CLUSTER_WIDE, NONE_YET,
+    ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, HIGH, CLUSTER_WIDE, NOW,
         "Whether a replica that is not in sync can become the leader if no in-sync replica is alive. Records may be "
         "lost."),
     ConfigKey("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NONE_YET,
         "The time in ms between two checks for partitions without a leader that an unclean election can bring back."),
-    ConfigKey("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether the preferred replicas automatically become leaders again."),
-    ConfigKey("leader.imbalance.check.interval.seconds", LONG, 300, Range(1), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("leader.imbalance.check.interval.seconds", LONG, 300, Range(1), HIGH, READ_ONLY, NOW,
         "The time in seconds between two checks for partitions whose leader is not the preferred replica."),
-    ConfigKey("leader.imbalance.per.broker.percentage", INT, 10, Range(0), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("leader.imbalance.per.broker.percentage", INT, 10, Range(0), HIGH, READ_ONLY, NOW,
         "The percentage of a broker's partitions whose leader is not the preferred replica at which leaders are moved "
         "back. Removed in Kafka 4.0."),
-    ConfigKey("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY, NOW,
         "Whether a broker that stops first moves the leadership of its partitions to other brokers."),
-    ConfigKey("controlled.shutdown.max.retries", INT, 3, None, MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("controlled.shutdown.max.retries", INT, 3, None, MEDIUM, READ_ONLY, NOW,
         "How many times a broker that stops tries to move its leaderships. Removed in Kafka 4.0."),
-    ConfigKey("controlled.shutdown.retry.backoff.ms", LONG, 5000, None, MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("controlled.shutdown.retry.backoff.ms", LONG, 5000, None, MEDIUM, READ_ONLY, NOW,
         "The time in ms between two attempts of a stopping broker to move its leaderships. Removed in Kafka 4.0."),
-    ConfigKey("controller.socket.timeout.ms", INT, 30000, Range(1), MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("controller.socket.timeout.ms", INT, 30000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The time in ms that the controller waits for a response of a broker."),
     ConfigKey("create.topic.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
         "A Python class, as package.module:Class, that can refuse new topics. See docs/policies.md."),
@@ -129,8 +131,8 @@ KEYS = (
     ConfigKey("config.providers", LIST, (), OnlyDefault(()), LOW, CLUSTER_WIDE, NONE_YET,
         "Java classes that replace ${...} in values. Not supported: the broker cannot load Java classes."),
     ConfigKey("inter.broker.protocol.version", STRING, None, VERSION, MEDIUM, READ_ONLY, NONE,
-        "The protocol version that Kafka brokers use among themselves. Not needed here: brokers agree on versions with "
-        "ApiVersions requests. Removed in Kafka 4.0."),
+        "The protocol version that Kafka brokers use among themselves. This broker uses the versions of 3.9; in a cluster, it "
+        "refuses to start if the value is below 3.9. Removed in Kafka 4.0."),
     ConfigKey("unstable.api.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
         "Whether Kafka advertises API versions that are not released yet."),
     ConfigKey("unstable.feature.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
@@ -148,8 +150,9 @@ KEYS = (
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, Range(1), LOW, READ_ONLY, NONE_YET,
         "The maximum size in bytes of client metrics in one PushTelemetry request (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
-        "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: not "
-        "supported yet, the broker refuses to start. Default: zookeeper if zookeeper.connect is set, else embedded. "
+        "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: in "
+        "ZooKeeper, see docs/cluster.md; a preview, the broker refuses to start without the environment variable "
+        "ODRADEK_CLUSTER_PREVIEW=1. Default: zookeeper if zookeeper.connect is set, else embedded. "
         "Without this key, the broker also refuses to start with process.roles=broker, because the controllers of such "
         "a cluster keep its metadata. Odradek's own key."),
 )

@@ -1,0 +1,31 @@
+from typing import Final, NamedTuple, TypedDict
+
+
+class Followed(NamedTuple):
+    topic: str
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    leader_id: int
+    leader_epoch: int
+
+class LogPosition(NamedTuple):
+    log_start: int
+    log_end: int
+    high_watermark: int
+    last_epoch: int
+
+class FollowedSlots:
+    version: Final[int]
+
+    def __dealloc__(self): ...
+    def look(self, at_all: bool=False): ...
+
+class Seen(TypedDict):
+    incarnation: int
+    leader_id: int
+    leader_epoch: int
+    followed: int
+
+def position_of(index: int, incarnation: int, leader_epoch: int): ...
+def note_fetch_error(index: int, incarnation: int, leader_epoch: int, error: int): ...

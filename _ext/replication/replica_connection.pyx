@@ -1,0 +1,321 @@
+"""One replica fetcher: its partitions, its connection to the leader, and the loop that fetches; see replica_connection.pxd.
+
+A fetcher belongs to one thread of the replicator. Only `wake` and the counters may be used by other threads. The thread calls `run`,
+which works without the GIL until the thread must decide something. A request that is under way stays under way meanwhile: its
+response is received by a later call, and ignored for partitions that changed since.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from posix.time cimport nanosleep, timespec
+from posix.unistd cimport close, read, write
+
+from odradek._ext.protocol.byte_order cimport load32
+from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
+from odradek._ext.replication.fetched_partitions cimport FetchedPartitions
+from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, build_fetch
+from odradek._ext.replication.replica_responses cimport FetchResponse, take_response
+from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.layout cimport monotonic_ms, region
+
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int POLLIN
+    int POLLOUT
+    int poll(pollfd* fds, unsigned long count, int timeout)
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+    ssize_t recv(int fd, void* data, size_t size, int flags)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int EFD_CLOEXEC
+    int EFD_NONBLOCK
+    int eventfd(unsigned int initial, int flags)
+
+
+cdef enum:
+    CONTINUE = -1                 # in addition to FetchOutcome
+    FIRST_RESPONSE_ROOM = 1 << 16
+    KEPT_ROOM = 1 << 20           # of the receive buffer after many small responses
+    SMALL_RESPONSES = 20
+    LOOK_EVERY_MS = 1000
+    BUSY_PAUSE_NS = 500000
+    LONGEST_WAIT_MS = 60000
+    SMALLEST_RESPONSE = 17
+
+
+cdef class ReplicaConnection(FetchedPartitions):
+    """Fetches its partitions from one leader.
+
+    :param client_id: of the requests. :param replica_id: the id of this broker. The other parameters are those of the keys
+    `replica.fetch.*` and `replica.socket.timeout.ms`. :raises OSError: no descriptor is left.
+    """
+
+    def __cinit__(self, client_id, int replica_id, *, int max_wait_ms, int min_bytes, int max_bytes, int partition_max_bytes,
+                  int timeout_ms):
+        buffer_init(&self.request)
+        self.fd = -1
+        self.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.wake_fd < 0:
+            raise OSError(errno, "cannot create an event descriptor for a replica fetcher")
+        self.client_id = client_id.encode()
+        self.client_id_data = <const uint8_t*>PyBytes_AS_STRING(self.client_id)
+        self.client_id_bytes = <int16_t>len(self.client_id)
+        self.settings.replica_id = replica_id
+        self.settings.max_wait_ms = max_wait_ms
+        self.settings.min_bytes = min_bytes
+        self.settings.max_bytes = max_bytes
+        self.settings.partition_max_bytes = partition_max_bytes
+        self.timeout_ms = max(timeout_ms, max_wait_ms)
+
+    def __dealloc__(self):
+        buffer_free(&self.request)
+        free(self.response)
+        if self.wake_fd >= 0:
+            close(self.wake_fd)
+
+    def wake(self):
+        """Make `run` return FETCH_WOKEN. May be called by any thread."""
+        cdef uint64_t increment = 1
+        write(self.wake_fd, &increment, 8)
+
+    def connected(self, int fd, int newest_version):
+        """Use a connection to the leader, which stays the caller's. The next request begins a new fetch session.
+
+        :param newest_version: of Fetch, which the leader serves; versions above the newest one of this fetcher are not used.
+        :raises ValueError: the version is too old.
+        """
+        if newest_version < FETCH_OLDEST:
+            raise ValueError(f"Fetch version {newest_version} is too old: replication needs version {FETCH_OLDEST} or newer")
+        self.disconnected()
+        self.fd = fd
+        self.version = <int16_t>min(newest_version, <int>FETCH_OF_REPLICA)
+
+    def disconnected(self):
+        """Forget the connection, and the response that is under way."""
+        self.fd = -1
+        self.version = 0
+        self.deadline_ms = 0
+        self.request_sent = 0
+        self.response_bytes = 0
+        self.session.epoch = 0
+        self.forget_session()
+
+    def run(self, int64_t until_ms):
+        """Fetch until something is to be decided, or until a monotonic time in ms. Returns a FetchOutcome.
+
+        Call `connected` first. After FETCH_LOST, FETCH_TIMED_OUT, FETCH_MALFORMED and FETCH_NO_MEMORY the connection is useless.
+        """
+        cdef int outcome
+        with nogil:
+            outcome = self.run_loop(until_ms)
+        return outcome
+
+    def rest(self, int64_t until_ms):
+        """Wait for `wake` until a monotonic time in ms, without a connection. Returns FETCH_WOKEN or FETCH_TIME."""
+        cdef int outcome = CONTINUE
+        with nogil:
+            while outcome == CONTINUE:
+                outcome = self.wait(0, monotonic_ms(), until_ms)
+        return outcome
+
+    @property
+    def responses(self):
+        return self.totals.responses
+
+    @property
+    def records_bytes(self):
+        """Bytes of records that were appended."""
+        return self.totals.records_bytes
+
+    @property
+    def unknown(self):
+        """Parts of responses for partitions that this fetcher does not fetch."""
+        return self.totals.unknown
+
+    @property
+    def under_way(self):
+        """Whether a response is under way."""
+        return self.deadline_ms != 0
+
+    @property
+    def active(self):
+        """The number of partitions that are fetched."""
+        return self.active_count
+
+    # -- without the GIL --------------------------------------------------------------------------------------------
+
+    cdef int run_loop(self, int64_t until_ms) noexcept nogil:
+        cdef int outcome = CONTINUE
+        cdef int64_t now
+        while outcome == CONTINUE:
+            now = monotonic_ms()
+            if self.event_count:
+                return FETCH_EVENTS
+            if now >= self.look_ms:
+                self.look_ms = now + LOOK_EVERY_MS
+                self.refresh_all()
+                continue
+            if self.deadline_ms == 0:
+                if self.active_count == 0:
+                    return FETCH_IDLE
+                outcome = self.send_request(now)
+            elif self.request_sent < self.request.size:
+                outcome = self.send_rest(now, until_ms)
+            else:
+                outcome = self.wait(<int16_t>POLLIN, now, min(until_ms, self.look_ms))
+                if outcome == FETCH_TIME and now < until_ms:
+                    outcome = CONTINUE          # only to look
+                elif outcome == CONTINUE:
+                    outcome = self.receive()
+        return outcome
+
+    cdef int send_request(self, int64_t now) noexcept nogil:
+        """Build the next request. It is sent by `send_rest`."""
+        self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
+        self.sent_version = self.version if self.nameless == 0 else FETCH_OLDEST
+        build_fetch(&self.request, self, &self.settings, &self.session, self.sent_version, self.correlation_id,
+                    self.client_id_data, self.client_id_bytes, <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch))
+        if self.request.error:
+            buffer_free(&self.request)
+            return FETCH_NO_MEMORY
+        self.request_sent = 0
+        self.response_bytes = 0
+        self.deadline_ms = now + self.timeout_ms
+        return CONTINUE
+
+    cdef int send_rest(self, int64_t now, int64_t until_ms) noexcept nogil:
+        cdef ssize_t n = send(self.fd, self.request.data + self.request_sent, self.request.size - self.request_sent,
+                              MSG_DONTWAIT | MSG_NOSIGNAL)
+        if n >= 0:
+            self.request_sent += n
+            return CONTINUE
+        if errno == EINTR:
+            return CONTINUE
+        if errno == EAGAIN:
+            return self.wait(<int16_t>POLLOUT, now, until_ms)
+        return self.lost(errno)
+
+    cdef int lost(self, int error) noexcept nogil:
+        self.error = error
+        return FETCH_LOST
+
+    cdef int wait(self, int16_t wanted, int64_t now, int64_t until_ms) noexcept nogil:
+        """Wait for the connection, until a time. CONTINUE: it is ready, or nothing has happened. `wanted` 0: without a connection."""
+        cdef pollfd[2] fds
+        cdef int64_t end = until_ms
+        cdef int ready
+        cdef uint64_t counter
+        if wanted and self.deadline_ms < end:
+            end = self.deadline_ms
+        fds[0].fd = self.wake_fd
+        fds[0].events = <short>POLLIN
+        fds[0].revents = 0
+        fds[1].fd = self.fd
+        fds[1].events = wanted
+        fds[1].revents = 0
+        ready = poll(fds, 2 if wanted else 1, <int>max(<int64_t>0, min(end - now, <int64_t>LONGEST_WAIT_MS)))
+        if ready > 0:
+            if fds[0].revents:
+                read(self.wake_fd, &counter, 8)
+                return FETCH_WOKEN
+            return CONTINUE
+        now = monotonic_ms()
+        if ready == 0 and wanted and self.deadline_ms <= now:
+            return FETCH_TIMED_OUT
+        return FETCH_TIME if now >= until_ms else CONTINUE
+
+    cdef int receive(self) noexcept nogil:
+        """Receive what has arrived; take the response if it is complete."""
+        cdef int64_t size = 4
+        cdef ssize_t n
+        if self.response_bytes >= 4:
+            size = 4 + <int64_t><int32_t>load32(self.response)
+        if self.make_room(size) != 0:
+            self.error = ENOMEM
+            return FETCH_NO_MEMORY
+        if self.response_bytes < 4:
+            size = self.response_room       # one call receives the length and the beginning, or a whole small response
+        n = recv(self.fd, self.response + self.response_bytes, min(size, self.response_room) - self.response_bytes, MSG_DONTWAIT)
+        if n < 0:
+            return CONTINUE if errno == EINTR or errno == EAGAIN else self.lost(errno)
+        if n == 0:
+            return self.lost(0)
+        self.response_bytes += n
+        if self.response_bytes < 4:
+            return CONTINUE
+        size = <int64_t><int32_t>load32(self.response)
+        if size < SMALLEST_RESPONSE or self.response_bytes > 4 + size:
+            return FETCH_MALFORMED
+        return self.take() if self.response_bytes == 4 + size else CONTINUE
+
+    cdef int make_room(self, int64_t size) noexcept nogil:
+        """Enlarge the buffer if it is full: so a wrong length does not allocate more than twice of what has arrived."""
+        cdef int64_t room = max(self.response_room, <int64_t>FIRST_RESPONSE_ROOM)
+        cdef void* memory
+        if self.response_bytes < self.response_room or self.response_room >= size:
+            return 0
+        if self.response_bytes == self.response_room and self.response_room:
+            room *= 2
+        memory = realloc(self.response, <size_t>room)
+        if memory == NULL:
+            return -1
+        self.response = <uint8_t*>memory
+        self.response_room = room
+        return 0
+
+    cdef int take(self) noexcept nogil:
+        cdef FetchResponse head
+        cdef timespec pause
+        cdef int64_t before = self.totals.records_bytes
+        cdef int result = take_response(self, self.response + 4, self.response_bytes - 4, self.sent_version, self.correlation_id,
+                                        &head, &self.totals)
+        self.deadline_ms = 0
+        if result != 0:
+            return FETCH_MALFORMED
+        self.release_memory()
+        if head.busy and self.totals.records_bytes == before:
+            pause.tv_sec = 0
+            pause.tv_nsec = BUSY_PAUSE_NS
+            nanosleep(&pause, NULL)         # another process holds the log's lock; no event reports its release
+        self.response_bytes = 0
+        return self.after_response(&head)
+
+    cdef int after_response(self, const FetchResponse* head) noexcept nogil:
+        """Continue the session, or begin a new one."""
+        if head.error != 0:
+            self.session.epoch = 0
+            self.forget_session()
+            self.error = head.error
+            return FETCH_REFUSED
+        if self.session.epoch == 0:
+            self.session.session_id = head.session_id
+        if head.session_id == 0:
+            self.session.epoch = 0          # the leader has no room for a session: each request contains all partitions
+        else:
+            self.session.epoch = 1 if self.session.epoch == 0x7FFFFFFF else self.session.epoch + 1
+        return CONTINUE
+
+    cdef void release_memory(self) noexcept nogil:
+        """Free most of a large receive buffer after many small responses."""
+        cdef void* memory
+        if self.response_bytes > KEPT_ROOM // 2 or self.response_room <= KEPT_ROOM:
+            self.small_responses = 0
+            return
+        self.small_responses += 1
+        if self.small_responses < SMALL_RESPONSES:
+            return
+        self.small_responses = 0
+        memory = realloc(self.response, KEPT_ROOM)
+        if memory != NULL:
+            self.response = <uint8_t*>memory
+            self.response_room = KEPT_ROOM

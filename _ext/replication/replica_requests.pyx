@@ -1,0 +1,167 @@
+"""Builds the Fetch requests of a replica fetcher; see replica_requests.pxd. Called by the fetcher's thread without the GIL."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
+
+from odradek._ext.protocol.byte_order cimport store32
+from odradek._ext.protocol.cursor cimport (
+    WriteBuffer,
+    write_bytes,
+    write_int8,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_length,
+    write_string_length,
+    write_uvarint,
+)
+from odradek._ext.replication.fetched_partitions cimport FetchedPartition, FetchedPartitions, FetchedTopic
+
+
+cdef enum:
+    FETCH_KEY = 1
+    REPLICA_STATE_TAG = 1
+    REPLICA_STATE_BYTES = 13
+
+
+cdef void build_fetch(WriteBuffer* out, FetchedPartitions partitions, const FetchSettings* settings, const FetchSession* session,
+                      int16_t version, int32_t correlation_id, const uint8_t* client_id, int16_t client_id_bytes,
+                      int64_t broker_epoch) noexcept nogil:
+    cdef uint32_t place
+    refresh_unsent(partitions)
+    out.size = 0
+    write_int32(out, 0)
+    write_int16(out, FETCH_KEY)
+    write_int16(out, version)
+    write_int32(out, correlation_id)
+    write_int16(out, client_id_bytes)
+    write_bytes(out, client_id, client_id_bytes)
+    write_uvarint(out, 0)
+    if version < FETCH_WITH_STATE:
+        write_int32(out, settings.replica_id)
+    write_int32(out, settings.max_wait_ms)
+    write_int32(out, settings.min_bytes)
+    write_int32(out, settings.max_bytes)
+    write_int8(out, 0)                  # read uncommitted
+    write_int32(out, session.session_id)
+    write_int32(out, session.epoch)
+    write_positions(out, partitions, settings, version, session.epoch == 0)
+    write_forgotten(out, partitions, version, session.epoch == 0)
+    write_string_length(out, 0, True)   # no rack
+    if version < FETCH_WITH_STATE:
+        write_uvarint(out, 0)
+    else:
+        write_uvarint(out, 1)
+        write_uvarint(out, REPLICA_STATE_TAG)
+        write_uvarint(out, REPLICA_STATE_BYTES)
+        write_int32(out, settings.replica_id)
+        write_int64(out, broker_epoch)
+        write_uvarint(out, 0)
+    if out.error == 0:
+        store32(out.data, <uint32_t>(out.size - 4))
+        for place in range(partitions.partitions_used):
+            settle_place(partitions, place)
+
+
+cdef void refresh_unsent(FetchedPartitions partitions) noexcept nogil:
+    """Read the positions that the request is to contain. A partition whose role has changed becomes inactive."""
+    cdef uint32_t place
+    cdef FetchedPartition* fetched
+    for place in range(partitions.partitions_used):
+        fetched = &partitions.partitions[place]
+        if fetched.used and fetched.active and not fetched.sent:
+            partitions.refresh(fetched)
+
+
+cdef inline bint in_request(const FetchedPartition* fetched, bint full) noexcept nogil:
+    return fetched.used and fetched.active and (full or not fetched.sent or not fetched.in_session)
+
+
+cdef inline bint to_forget(const FetchedPartition* fetched) noexcept nogil:
+    return fetched.used and fetched.in_session and not fetched.active
+
+
+cdef void write_topic(WriteBuffer* out, const FetchedTopic* topic, int16_t version) noexcept nogil:
+    if version >= FETCH_BY_ID:
+        write_bytes(out, topic.topic_id, 16)
+    else:
+        write_string_length(out, topic.name_bytes, True)
+        write_bytes(out, topic.name, topic.name_bytes)
+    write_length(out, <int32_t>topic.to_send, True)
+
+
+cdef int32_t count_topics(FetchedPartitions partitions, bint forgotten, bint full) noexcept nogil:
+    """The number of topics with partitions to write; sets `to_send` of each topic."""
+    cdef uint32_t place, at
+    cdef int32_t count = 0
+    cdef FetchedTopic* topic
+    cdef FetchedPartition* fetched
+    for place in range(partitions.topics_used):
+        topic = &partitions.topics[place]
+        topic.to_send = 0
+        at = topic.first
+        while at:
+            fetched = &partitions.partitions[at - 1]
+            if to_forget(fetched) if forgotten else in_request(fetched, full):
+                topic.to_send += 1
+            at = fetched.next
+        count += topic.to_send > 0
+    return count
+
+
+cdef void write_positions(WriteBuffer* out, FetchedPartitions partitions, const FetchSettings* settings, int16_t version,
+                          bint full) noexcept nogil:
+    cdef uint32_t place, at
+    cdef FetchedTopic* topic
+    cdef FetchedPartition* fetched
+    write_length(out, count_topics(partitions, False, full), True)
+    for place in range(partitions.topics_used):
+        topic = &partitions.topics[place]
+        if topic.to_send == 0:
+            continue
+        write_topic(out, topic, version)
+        at = topic.first
+        while at:
+            fetched = &partitions.partitions[at - 1]
+            at = fetched.next
+            if not in_request(fetched, full):
+                continue
+            write_int32(out, fetched.partition)
+            write_int32(out, fetched.leader_epoch)
+            write_int64(out, fetched.fetch_offset)
+            write_int32(out, fetched.last_epoch)
+            write_int64(out, fetched.log_start_offset)
+            write_int32(out, settings.partition_max_bytes)
+            write_uvarint(out, 0)
+        write_uvarint(out, 0)
+
+
+cdef void write_forgotten(WriteBuffer* out, FetchedPartitions partitions, int16_t version, bint full) noexcept nogil:
+    """A request with all partitions begins a new session, which has nothing to forget."""
+    cdef uint32_t place, at
+    cdef FetchedTopic* topic
+    write_length(out, 0 if full else count_topics(partitions, True, False), True)
+    if full:
+        return
+    for place in range(partitions.topics_used):
+        topic = &partitions.topics[place]
+        if topic.to_send == 0:
+            continue
+        write_topic(out, topic, version)
+        at = topic.first
+        while at:
+            if to_forget(&partitions.partitions[at - 1]):
+                write_int32(out, partitions.partitions[at - 1].partition)
+            at = partitions.partitions[at - 1].next
+        write_uvarint(out, 0)
+
+
+cdef void settle_place(FetchedPartitions partitions, uint32_t place) noexcept nogil:
+    """The leader's session contains exactly the active partitions once it has read the request."""
+    cdef FetchedPartition* fetched = &partitions.partitions[place]
+    if not fetched.used:
+        return
+    fetched.in_session = fetched.active
+    if fetched.active:
+        fetched.sent = True
+    elif fetched.dropped:
+        partitions.release(place)

@@ -1,0 +1,75 @@
+"""The requests of clients that change topics in a cluster, as the API handlers call them.
+
+Every broker creates topics that clients use for the first time, and changes settings (`ClusterMember`); only the controller
+does the rest (`ClusterAdmin`). Runs in the coordinator's store thread.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+from odradek.controller.assignment import Broker
+from odradek.controller.cluster.admin import ClusterAdmin
+from odradek.controller.cluster_member import ClusterMember
+from odradek.controller.controller import Outcome
+from odradek.controller.image import ClusterImage
+from odradek.controller.policies import Policies
+from odradek.controller.topics import NewPartitions, NewTopic
+
+
+class ClientRequests:
+    """See the module. The methods are those of the embedded store's `Controller` that the handlers use."""
+
+    def __init__(self, member: ClusterMember, admin: ClusterAdmin) -> None:
+        self._member = member
+        self._admin = admin
+
+    @property
+    def policies(self) -> Policies:
+        """The policies of this broker."""
+        return self._member.policies
+
+    @property
+    def metadata_version(self) -> int:
+        """See `ClusterMember`."""
+        return self._member.metadata_version
+
+    @property
+    def deleted(self) -> int:
+        """See `ClusterMember`."""
+        return self._member.deleted
+
+    @property
+    def image(self) -> ClusterImage:
+        """The topics in the store. Raises StoreError."""
+        return self._member.image
+
+    def brokers(self) -> list[Broker]:
+        """The live brokers. Raises StoreError."""
+        return self._member.brokers()
+
+    def auto_create(self, names: Sequence[str]) -> list[Outcome]:
+        """See `ClusterMember`."""
+        return self._member.auto_create(names)
+
+    def alter_topic(
+        self, name: str, change: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool = False
+    ) -> Outcome:
+        """See `ClusterMember`."""
+        return self._member.alter_topic(name, change, validate_only)
+
+    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+        """See `ClusterAdmin`."""
+        return self._changed(self._admin.create_topics(requests, validate_only))
+
+    def create_partitions(self, requests: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+        """See `ClusterAdmin`."""
+        return self._changed(self._admin.create_partitions(requests, validate_only))
+
+    def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
+        """See `ClusterAdmin`."""
+        return self._changed(self._admin.delete_topics(requests))
+
+    def _changed(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """The topics are read again before the next request: the watches may be called later."""
+        self._member.look_again()
+        return outcomes

@@ -1,0 +1,423 @@
+"""A replica fetcher: a thread that fetches some of the partitions of one leader and appends their records.
+
+Each fetcher has its own thread of the replicator. The native part (`ReplicaConnection`) sends, receives and appends without the
+GIL; this module connects, and decides about partitions whose fetch cannot simply go on, by the state machine in `follow.py`.
+Other threads only call `add`, `remove`, `look`, `stop`, `join` and the properties.
+
+A partition that fails is delayed or stopped alone. If the connection is lost, the fetcher connects again after
+`replica.fetch.backoff.ms`.
+"""
+
+import heapq
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.partition.slots import SlotBusy, SlotChanged
+from odradek._ext.replication.followed_slots import Followed, note_fetch_error, position_of
+from odradek._ext.replication.replica_connection import FetchOutcome, ReplicaConnection
+from odradek._ext.shm.locks import enter_lane
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.protocol.errors import ErrorCode
+from odradek.replication import follow
+from odradek.replication.follow import Action, Event, Follow, Position
+from odradek.replication.leader_connection import Address, LeaderConnection, LeaderError
+from odradek.shm import epochs, truncation
+from odradek.storage.checkpoints import CorruptCheckpointError
+
+log = logging.getLogger("odradek.replication")
+
+NOTHING = Position(0, 0, 0, -1)
+REPORT_AGAIN_MS = 30_000
+"""The time in ms after which the same message about a partition is logged again."""
+EVENT_ERROR, EVENT_DIVERGING, EVENT_APPEND = 2, 3, 4
+NEW_SESSION = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""Errors after which a new fetch session is begun at once."""
+LOST = {
+    FetchOutcome.FETCH_TIMED_OUT: "no response within replica.socket.timeout.ms",
+    FetchOutcome.FETCH_MALFORMED: "it sent a malformed response",
+    FetchOutcome.FETCH_NO_MEMORY: "no memory for its response",
+}
+
+
+@dataclass(frozen=True)
+class FetcherSettings:
+    """The settings of all fetchers; the names are those of the keys `replica.*`. Times in ms, sizes in bytes."""
+
+    broker_id: int
+    max_wait_ms: int
+    min_bytes: int
+    response_max_bytes: int
+    max_bytes: int
+    backoff_ms: int
+    socket_timeout_ms: int
+    receive_buffer_bytes: int
+
+
+@dataclass
+class _Partition:
+    """A partition of this fetcher. :ivar until_ms: when its delay ends; 0: it is not delayed."""
+
+    slot: int
+    followed: Followed
+    place: int
+    machine: Follow
+    until_ms: int = 0
+    reported: tuple[str, int] = ("", 0)
+    failed: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.followed.topic}-{self.followed.partition}"
+
+
+def monotonic_ms() -> int:
+    """The monotonic time in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+@dataclass
+class Fetcher:
+    """See the module.
+
+    :param leader_id: the broker to fetch from. :param number: of this fetcher among those of the leader, from 0.
+    :param lane: the lock lane of its thread.
+    :param address: returns the present address of the leader; None if it is not known. Called in the thread.
+    """
+
+    leader_id: int
+    number: int
+    lane: int
+    settings: FetcherSettings
+    shm: SharedMemory
+    log_dirs: Sequence[Path]
+    address: Callable[[], Address | None]
+    _commands: "queue.SimpleQueue[Callable[[], None]]" = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self._client_id = f"broker-{settings.broker_id}-fetcher-{self.number}"
+        self._native = ReplicaConnection(
+            self._client_id,
+            settings.broker_id,
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            partition_max_bytes=settings.max_bytes,
+            timeout_ms=settings.socket_timeout_ms,
+        )
+        self._by_slot: dict[int, _Partition] = {}
+        self._by_place: dict[int, _Partition] = {}
+        self._delayed: list[tuple[int, int]] = []  # heap of (until, slot)
+        self._connection: LeaderConnection | None = None
+        self._connected_to: Address | None = None
+        self._connect_at_ms = 0
+        self._unreachable = ""  # why, as it was logged
+        self._refused_at = -1  # the number of the response with which the leader last refused the whole request
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"fetcher-{self.leader_id}-{self.number}", daemon=True)
+
+    # -- for other threads --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError if the system has no thread left."""
+        self._thread.start()
+
+    def add(self, slot: int, followed: Followed) -> None:
+        """Fetch a partition, or fetch it in its new leader epoch."""
+        self._command(partial(self._add, slot, followed))
+
+    def remove(self, slot: int) -> None:
+        """Fetch a partition no more."""
+        self._command(partial(self._remove, slot))
+
+    def look(self) -> None:
+        """Look at the address of the leader again."""
+        self._command(self._check_address)
+
+    def stop(self) -> None:
+        """End the thread; `ended` shows when it has ended."""
+        self._stopping = True
+        self._native.wake()
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout_s)
+
+    @property
+    def records_bytes(self) -> int:
+        """Bytes of records that were appended since the start."""
+        return int(self._native.records_bytes)
+
+    def _command(self, command: Callable[[], None]) -> None:
+        self._commands.put(command)
+        self._native.wake()
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        enter_lane(self.lane)
+        try:
+            while not self._stopping:
+                self._step()
+        except Exception:
+            log.exception("the replica fetcher %d of broker %d ended by an error", self.number, self.leader_id)
+        finally:
+            self._disconnect()
+
+    def _step(self) -> None:
+        """Do what is due, then fetch until something is to be decided."""
+        while not self._commands.empty():
+            self._commands.get()()
+        now = monotonic_ms()
+        self._end_delays(now)
+        until = self._delayed[0][0] if self._delayed else now + REPORT_AGAIN_MS
+        if not self._native.active and not self._native.under_way:
+            self._native.rest(until)
+        elif now < self._connect_at_ms:
+            self._native.rest(min(until, self._connect_at_ms))
+        elif self._connection is not None or self._connect():
+            self._handle(self._native.run(until))
+
+    def _handle(self, outcome: int) -> None:
+        """Handle the end of a native run."""
+        match outcome:
+            case FetchOutcome.FETCH_EVENTS:
+                for place, kind, first, second in self._native.take_events():
+                    self._advance(self._by_place[place], _event_of(kind, first, second))
+            case FetchOutcome.FETCH_LOST:
+                self._lost(f"error {self._native.error}" if self._native.error else "it closed the connection")
+            case FetchOutcome.FETCH_REFUSED:
+                self._on_refusal(self._native.error)
+            case _ if outcome in LOST:
+                self._lost(LOST[FetchOutcome(outcome)])
+
+    def _on_refusal(self, code: int) -> None:
+        """Begin a new session at once, but after the backoff if the leader refuses the new session, too."""
+        again = self._native.responses == self._refused_at + 1
+        self._refused_at = self._native.responses
+        if code not in NEW_SESSION:
+            self._lost(f"it refused the fetch with error code {code}")
+        elif again:
+            self._connect_at_ms = monotonic_ms() + self.settings.backoff_ms
+
+    # -- partitions ---------------------------------------------------------------------------------------------------
+
+    def _add(self, slot: int, followed: Followed) -> None:
+        self._remove(slot)
+        place = self._native.add(
+            slot, followed.incarnation, followed.leader_epoch, followed.topic, followed.topic_id, followed.partition
+        )
+        machine = Follow(self.settings.backoff_ms, partial(_epoch_end, slot))
+        entry = self._by_slot[slot] = self._by_place[place] = _Partition(slot, followed, place, machine)
+        self._advance(entry, follow.Begin())
+
+    def _remove(self, slot: int) -> None:
+        entry = self._by_slot.pop(slot, None)
+        if entry is not None:
+            del self._by_place[entry.place]
+            self._native.drop(entry.place)
+
+    def _end_delays(self, now: int) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            until, slot = heapq.heappop(self._delayed)
+            entry = self._by_slot.get(slot)
+            if entry is not None and entry.until_ms == until:
+                entry.until_ms = 0
+                self._advance(entry, follow.Due())
+
+    def _advance(self, entry: _Partition, event: Event) -> None:
+        """Pass an event to the machine of a partition, and carry out what follows. An error stops this partition alone."""
+        following: Event | None = event
+        try:
+            while following is not None:
+                followed = entry.followed
+                found = position_of(entry.slot, followed.incarnation, followed.leader_epoch)
+                if found is None:
+                    following = follow.RoleChanged()
+                position = NOTHING if found is None else Position(*found)
+                following = self._carry_out(entry, entry.machine.handle(following, position, monotonic_ms()), position)
+        except Exception:
+            log.exception("cannot replicate %s any more until it has a new leader epoch", entry.name)
+            entry.machine.state = follow.Failed(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._stop_partition(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _carry_out(self, entry: _Partition, action: Action, position: Position) -> Event | None:
+        """Returns the outcome, or None if the machine gets the next event later."""
+        followed = entry.followed
+        match action:
+            case follow.Fetch(from_offset):
+                if not self._native.activate(entry.place, from_offset):
+                    return follow.RoleChanged()
+                if entry.failed:
+                    entry.failed = False
+                    note_fetch_error(entry.slot, followed.incarnation, followed.leader_epoch, 0)
+                return None
+            case follow.Truncate(offset, below):
+                self._log_truncation(entry, offset, position, below)
+                return self._change(entry, truncation.truncate, offset)
+            case follow.StartAt(offset, below, _):
+                self._log_truncation(entry, offset, position, below)
+                return self._change(entry, truncation.start_at, offset)
+            case follow.Settle():
+                return self._change(entry, None, 0)
+            case follow.AskLatest() | follow.AskEarliest():
+                return self._ask(entry, latest=isinstance(action, follow.AskLatest))
+            case follow.Wait(until, reason):
+                entry.until_ms = until
+                heapq.heappush(self._delayed, (until, entry.slot))
+                self._report(entry, reason)
+            case follow.Stop(code, reason):
+                self._report(entry, reason, logging.ERROR)
+                self._stop_partition(entry, code)
+        return None
+
+    def _stop_partition(self, entry: _Partition, code: int) -> None:
+        entry.failed = True
+        self._native.deactivate(entry.place)
+        note_fetch_error(entry.slot, entry.followed.incarnation, entry.followed.leader_epoch, code)
+
+    def _change(self, entry: _Partition, verb: Callable[..., int] | None, offset: int) -> Event:
+        """Truncate the log or begin it again; without a verb, write the checkpoints of a truncated log."""
+        followed = entry.followed
+        try:
+            if verb is None:
+                truncation.settle(self.shm, self.log_dirs, entry.slot)
+            else:
+                verb(
+                    self.shm, self.log_dirs, entry.slot, offset,
+                    leader_epoch=followed.leader_epoch, incarnation=followed.incarnation,
+                )  # fmt: skip
+        except SlotChanged as error:
+            if error.result in follow.ROLE_RESULTS or error.result == AppendResult.APPEND_OFFLINE:
+                return follow.RoleChanged()
+            return follow.LogNotChanged(f"its log cannot be truncated: {error}")
+        except (OSError, CorruptCheckpointError, SlotBusy) as error:
+            return follow.LogNotChanged(f"its log cannot be truncated: {error}")
+        return follow.LogChanged()
+
+    def _ask(self, entry: _Partition, *, latest: bool) -> Event:
+        """Ask the leader for an offset, on a connection of its own: a fetch may be under way on the other one."""
+        followed = entry.followed
+        address = self.address()
+        if address is None:
+            return follow.Unanswered()
+        try:
+            connection = self._open(address)
+            try:
+                code, offset = connection.offset_of(
+                    followed.topic, followed.partition, followed.leader_epoch, self.settings.broker_id, latest=latest
+                )
+            finally:
+                connection.close()
+        except LeaderError as error:
+            self._report(entry, f"broker {self.leader_id} did not return its offsets: {error}")
+            return follow.Unanswered()
+        if code:
+            return follow.Refused(code)
+        return follow.LatestOffset(offset) if latest else follow.EarliestOffset(offset)
+
+    def _log_truncation(self, entry: _Partition, offset: int, position: Position, below: bool) -> None:
+        log.log(
+            logging.WARNING if below else logging.INFO,
+            "truncating %s from offset %d to %d, as the log of its leader, broker %d, in leader epoch %d requires%s",
+            entry.name, position.log_end, offset, self.leader_id, entry.followed.leader_epoch,
+            f": this removes records below the high watermark {position.high_watermark}" if below else "",
+        )  # fmt: skip
+
+    def _report(self, entry: _Partition, reason: str, level: int = logging.WARNING) -> None:
+        """Log why a partition is not fetched, unless this was logged within `REPORT_AGAIN_MS`."""
+        now = monotonic_ms()
+        if not reason or (entry.reported[0] == reason and now - entry.reported[1] < REPORT_AGAIN_MS):
+            return
+        entry.reported = reason, now
+        then = "stopped" if level == logging.ERROR else f"retrying in {self.settings.backoff_ms} ms"
+        log.log(level, "cannot fetch %s from broker %d: %s; %s", entry.name, self.leader_id, reason, then)
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    def _open(self, address: Address) -> LeaderConnection:
+        timeout_s = self.settings.socket_timeout_ms / 1000
+        return LeaderConnection(address, self._client_id, timeout_s, self.settings.receive_buffer_bytes)
+
+    def _connect(self) -> bool:
+        """Connect to the leader. Returns False, and sets the time of the next attempt, if this fails."""
+        address = self.address()
+        if address is None:
+            self._lost("its address is not known")
+            return False
+        try:
+            connection = self._open(address)
+        except LeaderError as error:
+            self._lost(f"{address[0]}:{address[1]}: {error}")
+            return False
+        try:
+            self._native.connected(connection.fileno(), connection.fetch_version)
+        except ValueError as error:
+            connection.close()
+            self._lost(str(error))
+            return False
+        self._connection, self._connected_to = connection, address
+        if self._unreachable:
+            log.info("replica fetcher %d is connected to broker %d at %s:%d", self.number, self.leader_id, *address)
+            self._unreachable = ""
+        return True
+
+    def _lost(self, reason: str) -> None:
+        """Connect again after the backoff. Logs a reason once, until the connection succeeds."""
+        self._disconnect()
+        self._connect_at_ms = monotonic_ms() + self.settings.backoff_ms
+        if reason != self._unreachable:
+            self._unreachable = reason
+            log.warning(
+                "replica fetcher %d has no connection to broker %d: %s; retrying every %d ms",
+                self.number, self.leader_id, reason, self.settings.backoff_ms,
+            )  # fmt: skip
+
+    def _disconnect(self) -> None:
+        self._native.disconnected()
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._connected_to = None
+
+    def _check_address(self) -> None:
+        address = self.address()
+        if self._connection is not None and address != self._connected_to:
+            self._disconnect()
+        if address is not None and self._connection is None:
+            self._connect_at_ms = 0
+
+
+def _epoch_end(slot: int, epoch: int) -> tuple[int, int]:
+    """See `follow.EpochEnd`."""
+    try:
+        return epochs.end_offset_for(slot, epoch)
+    except SlotBusy as error:
+        raise OSError(str(error)) from error
+
+
+def _event_of(kind: int, first: int, second: int) -> Event:
+    """The event of the machine for an event of the native part."""
+    if kind == EVENT_ERROR:
+        return follow.Refused(first)
+    if kind == EVENT_DIVERGING:
+        return follow.Diverging(first, second)
+    if kind == EVENT_APPEND:
+        return follow.AppendFailed(first, second)
+    return follow.RoleChanged()

@@ -1,0 +1,193 @@
+"""Odradek brokers that form a cluster of their own, with a real ZooKeeper."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
+from kafka.errors import KafkaError
+
+from odradek.testing.broker_process import Broker
+from tests.cluster.peer_processes import Peers
+from tests.waiting import until
+
+IDS = (1, 2, 3)
+RECORDS = 200
+
+
+class Cluster:
+    """The brokers by id. Every method asks the brokers that it is given, or all."""
+
+    def __init__(self, brokers: dict[int, Broker]) -> None:
+        self.brokers = brokers
+
+    def servers(self, *ids: int) -> list[str]:
+        """The addresses of running brokers."""
+        return [broker.bootstrap_servers for number, broker in self.brokers.items() if not ids or number in ids]
+
+    def describe(self, broker_id: int) -> tuple[int, set[int]]:
+        """(controller, live brokers), as one broker shows them; (-1, nothing) if the client meets a broker that is dead."""
+        try:
+            with closing(KafkaAdminClient(bootstrap_servers=self.servers(broker_id))) as admin:
+                answer = admin.describe_cluster()
+        except KafkaError:
+            return -1, set()
+        return answer["controller_id"], {broker["broker_id"] for broker in answer["brokers"]}
+
+    def leaders(self, broker_id: int, topic: str) -> dict[int, int]:
+        """The leaders of a topic's partitions, as one broker shows them."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.servers(broker_id))) as admin:
+            rows = admin.describe_topics([topic])[0]["partitions"]
+        return {row["partition_index"]: row["leader_id"] for row in rows}
+
+    def wait_for_brokers(self, live: set[int]) -> int:
+        """Wait until all of them show the same controller and these live brokers. Returns the controller."""
+
+        def shown() -> set[tuple[int, frozenset[int]]]:
+            return {(controller, frozenset(ids)) for controller, ids in map(self.describe, live)}
+
+        until(
+            lambda: [ids for _, ids in shown()] == [live] and {c for c, _ in shown()} <= live,
+            lambda: f"{live}: {shown()}",
+        )
+        return self.describe(min(live))[0]
+
+    def in_sync(self, topic: str) -> dict[int, set[int]]:
+        """The in-sync replicas of a topic's partitions."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.servers())) as admin:
+            rows = admin.describe_topics([topic])[0]["partitions"]
+        return {row["partition_index"]: set(row["isr_nodes"]) for row in rows}
+
+    def logs(self, topic: str, partition: int) -> list[bytes]:
+        """The first segment of a partition at every broker."""
+        name = f"{topic}-{partition}/{0:020}.log"
+        return [(broker.data_dir / name).read_bytes() for broker in self.brokers.values()]
+
+    def wait_for_leaders(self, topic: str, expected: dict[int, int], *ids: int) -> None:
+        """Wait until the brokers show these leaders."""
+        for broker_id in ids or self.brokers:
+            until(
+                lambda broker_id=broker_id: self.leaders(broker_id, topic) == expected,
+                lambda broker_id=broker_id: f"{topic} at broker {broker_id}: {self.leaders(broker_id, topic)}",
+            )
+
+
+def produce(servers: list[str], topic: str, partition: int, first: int = 0) -> None:
+    with closing(KafkaProducer(bootstrap_servers=servers, acks="all")) as producer:
+        results = [producer.send(topic, f"{n}".encode(), partition=partition) for n in range(first, first + RECORDS)]
+        for sent in results:
+            sent.get(60)
+
+
+def consume(servers: list[str], topic: str, partition: int, count: int) -> list[int]:
+    with closing(KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")) as consumer:
+        consumer.assign([TopicPartition(topic, partition)])
+        values: list[int] = []
+
+        def poll() -> bool:
+            for batch in consumer.poll(timeout_ms=500).values():
+                values.extend(int(record.value) for record in batch)
+            return len(values) >= count
+
+        until(poll, lambda: f"{count} records of {topic}: {len(values)} were read")
+        return values
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        peers = stack.enter_context(Peers(tmp_path))
+        brokers = {}
+        for broker_id in IDS:
+            config = {
+                "broker.id": broker_id,
+                "metadata.store": "zookeeper",
+                "zookeeper.connect": peers.connect,
+                "zookeeper.session.timeout.ms": 3000,
+                "replica.lag.time.max.ms": 5000,
+                "num.network.threads": 1,
+                "offsets.topic.num.partitions": 3,
+                "offsets.topic.replication.factor": 1,
+            }
+            brokers[broker_id] = stack.enter_context(Broker(config, directory=tmp_path / f"odradek-{broker_id}"))
+        cluster = Cluster(brokers)
+        cluster.wait_for_brokers(set(IDS))
+        yield cluster
+
+
+def test_topics_of_one_replica_are_spread_and_usable_through_every_broker(cluster: Cluster) -> None:
+    assignment = {0: [1], 1: [2], 2: [3]}
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers())) as admin:
+        admin.create_topics([NewTopic("spread", replica_assignments=assignment)])
+        cluster.wait_for_leaders("spread", {0: 1, 1: 2, 2: 3})
+        for partition, broker_id in ((0, 2), (1, 3), (2, 1)):
+            produce(cluster.servers(broker_id), "spread", partition)
+            assert consume(cluster.servers(broker_id), "spread", partition, RECORDS) == list(range(RECORDS))
+        admin.create_partitions({"spread": NewPartitions(total_count=4, new_assignments=[[2]])})
+        cluster.wait_for_leaders("spread", {0: 1, 1: 2, 2: 3, 3: 2})
+        admin.delete_topics(["spread"])
+        for broker_id, broker in cluster.brokers.items():
+            until(lambda broker=broker: not list(broker.data_dir.glob("spread-[0-9]")), "its directories are renamed")
+            with closing(KafkaAdminClient(bootstrap_servers=cluster.servers(broker_id))) as other:
+                until(lambda other=other: "spread" not in other.list_topics(), f"broker {broker_id} does not list it")
+
+
+def test_another_broker_becomes_the_controller(cluster: Cluster) -> None:
+    controller = cluster.describe(1)[0]
+    others = set(IDS) - {controller}
+    cluster.brokers[controller].kill_group()
+    successor = cluster.wait_for_brokers(others)
+    assert successor in others
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers(*others))) as admin:
+        first, second = sorted(others)
+        admin.create_topics([NewTopic("after", replica_assignments={0: [first], 1: [second]})])
+        cluster.wait_for_leaders("after", {0: first, 1: second}, *others)
+        produce(cluster.servers(first), "after", 1)
+    cluster.brokers[controller].start()
+    assert cluster.wait_for_brokers(set(IDS)) == successor
+    assert consume(cluster.servers(controller), "after", 1, RECORDS) == list(range(RECORDS))
+
+
+def test_acknowledged_records_survive_a_kill_of_their_leader(cluster: Cluster) -> None:
+    assignment = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers())) as admin:
+        admin.create_topics(
+            [NewTopic("kept", replica_assignments=assignment, topic_configs={"min.insync.replicas": "2"})]
+        )
+    cluster.wait_for_leaders("kept", {0: 1, 1: 2, 2: 3})
+    for partition in assignment:
+        produce(cluster.servers(), "kept", partition)
+    cluster.brokers[1].kill_group()
+    for partition in assignment:
+        produce(cluster.servers(2, 3), "kept", partition, first=RECORDS)
+        assert consume(cluster.servers(2, 3), "kept", partition, 2 * RECORDS) == list(range(2 * RECORDS))
+    cluster.brokers[1].start()
+    cluster.wait_for_brokers(set(IDS))
+    until(
+        lambda: cluster.in_sync("kept") == {partition: set(IDS) for partition in assignment},
+        lambda: f"all in sync: {cluster.in_sync('kept')}",
+    )
+    for partition in assignment:
+        until(
+            lambda partition=partition: len(set(cluster.logs("kept", partition))) == 1, "all logs have the same bytes"
+        )
+
+
+@pytest.mark.parametrize("kind", ["coordinator", "replicator", "worker", "cleaner"])
+def test_the_death_of_one_process_changes_no_leader(cluster: Cluster, kind: str) -> None:
+    assignment = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers())) as admin:
+        admin.create_topics(
+            [NewTopic("steady", replica_assignments=assignment, topic_configs={"min.insync.replicas": "3"})]
+        )
+    cluster.wait_for_leaders("steady", {0: 1, 1: 2, 2: 3})
+    (process,) = [process for process in cluster.brokers[1].processes() if process["kind"] == kind]
+    os.kill(process["pid"], signal.SIGKILL)
+    for partition in assignment:
+        produce(cluster.servers(), "steady", partition)
+    epochs = [path.read_text().split() for path in cluster.brokers[1].data_dir.glob("steady-?/leader-epoch-checkpoint")]
+    assert epochs == [["0", "1", "0", "0"]] * 3, "no leader epoch has begun"
