@@ -1,4 +1,4 @@
-"""Leaders change between an Odradek broker (id 2) and a Kafka 3.9.1 broker (id 3); the controller is another Kafka broker (id 1)."""
+"""Leaders change between an Odradek broker (id 2) and a Kafka 3.9.1 broker (id 3), under another Kafka broker (id 1)."""
 
 import signal
 from collections.abc import Iterator
