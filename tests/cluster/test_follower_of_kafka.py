@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaProducer
 
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import Peers
 from tests.cluster.test_guest_of_kafka import KAFKA, OURS, Cluster, closing_admin, consume, produce
 from tests.waiting import until
@@ -49,8 +50,7 @@ def same_logs(cluster: Cluster, topic: str, partition: int = 0) -> bool:
 
 
 def in_sync(cluster: Cluster, topic: str, partition: int = 0) -> set[int]:
-    (found,) = cluster.admin.describe_topics([topic])
-    return next(set(row["isr_nodes"]) for row in found["partitions"] if row["partition_index"] == partition)
+    return shown.in_sync(cluster.kafka, topic).get(partition, set())
 
 
 def until_followed(cluster: Cluster, topic: str, partition: int = 0) -> None:

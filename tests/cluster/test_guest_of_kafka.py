@@ -11,6 +11,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import Peers, tool
 from tests.waiting import until
 
@@ -45,15 +46,8 @@ class Cluster:
                   lambda servers=servers: f"{servers} shows the leaders of {name}: {self.leaders(name, servers)}")  # fmt: skip
 
     def leaders(self, name: str, servers: str) -> dict[int, int]:
-        """The leader of each partition of a topic, as one broker returns it."""
-        text = tool_free_metadata(servers, name)
-        return {partition: leader for partition, leader in text.items() if leader >= 0}
-
-
-def tool_free_metadata(servers: str, name: str) -> dict[int, int]:
-    with closing_admin(servers) as admin:
-        (topic,) = admin.describe_topics([name])
-        return {row["partition_index"]: row["leader_id"] for row in topic["partitions"]}
+        """The leader of each partition of a topic, as one broker shows it."""
+        return shown.leaders(servers, name)
 
 
 @contextmanager
@@ -106,16 +100,9 @@ def consume(servers: str, topic: str, count: int, partition: int = 0) -> list[in
     return values
 
 
-def brokers_of(servers: str) -> set[int]:
-    with closing_admin(servers) as admin:
-        return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
-
-
 def test_both_brokers_show_both_brokers(cluster: Cluster) -> None:
     for servers in (cluster.kafka, cluster.ours.bootstrap_servers):
-        until(lambda servers=servers: brokers_of(servers) == {KAFKA, OURS}, f"{servers} shows both brokers")
-    with closing_admin(cluster.ours.bootstrap_servers) as admin:
-        assert admin.describe_cluster()["controller_id"] == KAFKA
+        until(lambda servers=servers: shown.brokers(servers) == (KAFKA, {KAFKA, OURS}), f"{servers} shows both brokers")
 
 
 def test_it_leads_partitions_that_are_assigned_to_it(cluster: Cluster) -> None:
@@ -148,8 +135,7 @@ def test_a_deleted_topic_leaves_nothing(cluster: Cluster) -> None:
     data = cluster.ours.data_dir
     until(lambda: not (data / "deleted-0").exists(), "the directory of the deleted partition is renamed")
     for servers in (cluster.kafka, cluster.ours.bootstrap_servers):
-        with closing_admin(servers) as admin:
-            until(lambda admin=admin: "deleted" not in admin.list_topics(), f"{servers} does not list the topic")
+        until(lambda servers=servers: "deleted" not in shown.topics(servers), f"{servers} does not list the topic")
     cluster.create("deleted", {0: [OURS]})
     assert not consume(cluster.kafka, "deleted", 0)
 

@@ -12,6 +12,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import NotEnoughReplicasError
 
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import Peers
 from tests.waiting import until
 
@@ -37,13 +38,14 @@ class Cluster:
         self.wait(name, OURS, {OURS, FOLLOWER})
 
     def wait(self, name: str, leader: int, in_sync: set[int]) -> None:
-        """Wait until the controller shows this state of partition 0."""
+        """Wait until the controller, and the Odradek broker if it runs, show this state of partition 0. Odradek shows it after
+        it has executed the controller's requests."""
 
-        def state() -> tuple[int, set[int]]:
-            rows = self.admin.describe_topics([name])[0]["partitions"]
-            return (rows[0]["leader_id"], set(rows[0]["isr_nodes"])) if rows else (-1, set())
-
-        until(lambda: state() == (leader, in_sync), lambda: f"{name} has {leader, in_sync}: {state()}")
+        for servers in (self.servers, *((self.ours.bootstrap_servers,) if self.ours.running else ())):
+            until(
+                lambda servers=servers: shown.partitions(servers, name) == {0: (leader, in_sync)},
+                lambda servers=servers: f"{name} has {leader, in_sync}: {shown.partitions(servers, name)}",
+            )
 
     def logs_of(self, name: str) -> tuple[bytes, bytes]:
         """The first segment of the partition of both brokers."""

@@ -9,6 +9,7 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import JavaProcess, Peers, tool
 from tests.cluster.test_odradek_cluster import RECORDS, Cluster, consume, produce
 from tests.waiting import until
@@ -38,23 +39,14 @@ class Mixed:
     def wait_for_leaders(self, name: str, expected: dict[int, int]) -> None:
         """Wait until all brokers show these leaders."""
         self.cluster.wait_for_leaders(name, expected)
-        until(lambda: self.rows(self.of_kafka, name, "leader_id") == expected, "Kafka shows the leaders")
+        until(lambda: shown.leaders(self.of_kafka, name) == expected, "Kafka shows the leaders")
 
     def wait_until_in_sync(self, name: str, expected: dict[int, set[int]]) -> None:
         """Wait until the partitions have these in-sync replicas."""
-
-        def in_sync() -> dict[int, set[int]]:
-            return {number: set(ids) for number, ids in self.rows(self.servers, name, "isr_nodes").items()}
-
-        until(lambda: in_sync() == expected, lambda: f"{expected} are in sync: {in_sync()}")
-
-    def rows(self, servers: str, name: str, column: str) -> dict:
-        with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
-            return {row["partition_index"]: row[column] for row in admin.describe_topics([name])[0]["partitions"]}
-
-    def topics(self, servers: str) -> list[str]:
-        with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
-            return list(admin.list_topics())
+        until(
+            lambda: shown.in_sync(self.servers, name) == expected,
+            lambda: f"{expected} are in sync: {shown.in_sync(self.servers, name)}",
+        )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +76,7 @@ def test_kafka_leads_and_follows(mixed: Mixed) -> None:
     for partition in ASSIGNMENT:
         produce([mixed.of_kafka], "both", partition)
         assert consume([mixed.servers], "both", partition, RECORDS) == list(range(RECORDS))
-    mixed.wait_until_in_sync("both", dict.fromkeys(ASSIGNMENT, frozenset(ALL)))
+    mixed.wait_until_in_sync("both", dict.fromkeys(ASSIGNMENT, ALL))
 
 
 def test_kafka_stops_in_order_and_returns(mixed: Mixed) -> None:
@@ -93,7 +85,7 @@ def test_kafka_stops_in_order_and_returns(mixed: Mixed) -> None:
     mixed.cluster.wait_for_leaders("returns", {0: 1, 1: 1, 2: 2})
     produce([mixed.servers], "returns", 1)
     mixed.kafka.start(mixed.kafka.directory / "server.properties")
-    mixed.wait_until_in_sync("returns", dict.fromkeys(ASSIGNMENT, frozenset(ALL)))
+    mixed.wait_until_in_sync("returns", dict.fromkeys(ASSIGNMENT, ALL))
     tool("org.apache.kafka.tools.LeaderElectionCommand", "--bootstrap-server", mixed.servers, "--election-type", "preferred",
          "--all-topic-partitions")  # fmt: skip
     mixed.wait_for_leaders("returns", {0: 1, 1: KAFKA, 2: 2})
@@ -115,7 +107,7 @@ def test_replicas_move_and_the_topic_is_deleted(mixed: Mixed, tmp_path: Path) ->
     assert consume([mixed.of_kafka], "moving", 0, RECORDS) == list(range(RECORDS))
     mixed.admin.delete_topics(["moving"])
     for servers in (mixed.servers, mixed.of_kafka):
-        until(lambda servers=servers: "moving" not in mixed.topics(servers), "the topic is deleted")
+        until(lambda servers=servers: "moving" not in shown.topics(servers), "the topic is deleted")
 
 
 def test_settings_reach_every_broker(mixed: Mixed) -> None:

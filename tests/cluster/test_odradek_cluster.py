@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
-from kafka.errors import KafkaError
 
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import Peers
 from tests.waiting import until
 
@@ -30,37 +30,30 @@ class Cluster:
         return [broker.bootstrap_servers for number, broker in self.brokers.items() if not ids or number in ids]
 
     def describe(self, broker_id: int) -> tuple[int, set[int]]:
-        """(controller, live brokers), as one broker shows them; (-1, nothing) if the client meets a broker that is dead."""
-        try:
-            with closing(KafkaAdminClient(bootstrap_servers=self.servers(broker_id))) as admin:
-                answer = admin.describe_cluster()
-        except KafkaError:
-            return -1, set()
-        return answer["controller_id"], {broker["broker_id"] for broker in answer["brokers"]}
+        """(controller, live brokers), as one broker shows them."""
+        return shown.brokers(self.brokers[broker_id].bootstrap_servers)
 
     def leaders(self, broker_id: int, topic: str) -> dict[int, int]:
         """The leaders of a topic's partitions, as one broker shows them."""
-        with closing(KafkaAdminClient(bootstrap_servers=self.servers(broker_id))) as admin:
-            rows = admin.describe_topics([topic])[0]["partitions"]
-        return {row["partition_index"]: row["leader_id"] for row in rows}
+        return shown.leaders(self.brokers[broker_id].bootstrap_servers, topic)
 
     def wait_for_brokers(self, live: set[int]) -> int:
         """Wait until all of them show the same controller and these live brokers. Returns the controller."""
 
-        def shown() -> set[tuple[int, frozenset[int]]]:
-            return {(controller, frozenset(ids)) for controller, ids in map(self.describe, live)}
+        def controllers() -> set[int]:
+            """The controllers that the brokers show; -1 for a broker that shows other live brokers."""
+            found = [self.describe(broker_id) for broker_id in live]
+            return {controller if ids == live else -1 for controller, ids in found}
 
         until(
-            lambda: [ids for _, ids in shown()] == [live] and {c for c, _ in shown()} <= live,
-            lambda: f"{live}: {shown()}",
+            lambda: len(controllers()) == 1 and controllers() <= live,
+            lambda: f"{live}: {list(map(self.describe, live))}",
         )
         return self.describe(min(live))[0]
 
     def in_sync(self, topic: str) -> dict[int, set[int]]:
-        """The in-sync replicas of a topic's partitions."""
-        with closing(KafkaAdminClient(bootstrap_servers=self.servers())) as admin:
-            rows = admin.describe_topics([topic])[0]["partitions"]
-        return {row["partition_index"]: set(row["isr_nodes"]) for row in rows}
+        """The in-sync replicas of a topic's partitions, as the last broker shows them."""
+        return shown.in_sync(self.brokers[max(self.brokers)].bootstrap_servers, topic)
 
     def logs(self, topic: str, partition: int) -> list[bytes]:
         """The first segment of a partition at every broker."""
@@ -132,8 +125,8 @@ def test_topics_of_one_replica_are_spread_and_usable_through_every_broker(cluste
         admin.delete_topics(["spread"])
         for broker_id, broker in cluster.brokers.items():
             until(lambda broker=broker: not list(broker.data_dir.glob("spread-[0-9]")), "its directories are renamed")
-            with closing(KafkaAdminClient(bootstrap_servers=cluster.servers(broker_id))) as other:
-                until(lambda other=other: "spread" not in other.list_topics(), f"broker {broker_id} does not list it")
+            address = broker.bootstrap_servers
+            until(lambda address=address: "spread" not in shown.topics(address), f"broker {broker_id} does not list it")
 
 
 def test_another_broker_becomes_the_controller(cluster: Cluster) -> None:
