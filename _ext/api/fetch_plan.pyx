@@ -27,6 +27,7 @@ from odradek._ext.api.fetch_context cimport (
     storage_error,
 )
 from odradek._ext.partition.followers cimport LOCK_BUSY_RESULT, note_follower_fetch
+from odradek._ext.partition.leader_epochs cimport EPOCH_IN_FILE, EPOCH_UNDEFINED, end_offset_for
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.protocol.byte_order cimport load32, load64
@@ -68,29 +69,6 @@ from odradek._ext.storage.log_dirs cimport note_device
 from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
-
-
-cdef enum:
-    EPOCH_FOUND = 0
-    EPOCH_UNDEFINED = 1
-    EPOCH_IN_FILE = 2
-
-cdef int end_offset_for(Slot* slot, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
-    cdef Commit commit
-    cdef int32_t count = slot.epoch_count, i
-    if epoch < 0 or count == 0 or epoch > slot.epochs[(count - 1) % 8].epoch:
-        return EPOCH_UNDEFINED
-    read_commit(slot, &commit)
-    end_offset[0] = commit.log_end_offset
-    for i in range(count - 1, max(-1, count - 9), -1):
-        if slot.epochs[i % 8].epoch <= epoch:
-            found_epoch[0] = slot.epochs[i % 8].epoch
-            return EPOCH_FOUND
-        end_offset[0] = slot.epochs[i % 8].start_offset
-    if count <= 8:
-        found_epoch[0] = epoch
-        return EPOCH_FOUND
-    return EPOCH_IN_FILE
 
 
 LOG = logging.getLogger("odradek.requests")
@@ -485,10 +463,10 @@ cdef class FetchPlan:
             return NOT_LEADER_OR_FOLLOWER
         if state != SLOT_ONLINE:
             return unknown_partition_error(p)
+        if slot.role and p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
+            return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if slot.role != ROLE_LEADER and not (slot.role == ROLE_FOLLOWER and may_read_from_follower(context)):
             return NOT_LEADER_OR_FOLLOWER
-        if p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
-            return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if context.replica_id >= 0 and (not context.replica_alive or not has_follower(slot, context.replica_id)):
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
             return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
@@ -531,10 +509,17 @@ cdef class FetchPlan:
         cdef int32_t found_epoch = -1
         cdef int64_t end_offset = -1
         cdef int found = end_offset_for(slot, p.request.last_fetched_epoch, &found_epoch, &end_offset)
-        if found == EPOCH_IN_FILE:
-            found_epoch, end_offset = (-1, -1)
-            found = EPOCH_UNDEFINED if found_epoch < 0 else EPOCH_FOUND
-        if found == EPOCH_UNDEFINED:
+        if found == EPOCH_IN_FILE:      # a reader that was away for many leader epochs; the file is small
+            if self.replicas is None:
+                found = EPOCH_UNDEFINED
+            else:
+                try:
+                    found_epoch, end_offset = self.replicas.end_offset_for(p.slot - 1, p.request.last_fetched_epoch)
+                except OSError as failure:
+                    self.report(p.slot, slot, failure)
+                    refuse_partition(p, storage_error(context.version))
+                    return True
+        if found == EPOCH_UNDEFINED or found_epoch < 0:
             refuse_partition(p, OFFSET_OUT_OF_RANGE)
             return True
         if found_epoch >= p.request.last_fetched_epoch and end_offset >= p.request.fetch_offset:
@@ -591,7 +576,7 @@ cdef class FetchPlan:
         if slot.role != ROLE_LEADER or slot.replica_count < 2 or context.replica_id != CONSUMER:
             return 0
         candidates = in_sync_followers(slot, p.request.fetch_offset)
-        preferred = self.replicas.preferred(candidates, context.rack) if candidates else -1
+        preferred = self.replicas.preferred(candidates, context.rack, context.listener) if candidates else -1
         if preferred < 0:
             return 0
         p.found.preferred_replica = preferred

@@ -24,6 +24,7 @@ from odradek._ext.api.produce_items cimport (
     append_items,
     check_framed,
     enough_replicas,
+    leading_error,
     link_items,
     reason_of,
     refuse,
@@ -105,14 +106,15 @@ cdef class ProduceHandler:
         message set (old), and compresses with `codec` (255: as sent); see `odradek.storage.incoming.prepare`.
     :param max_opened_bytes: limit of the decompressed size of a request's records.
     :param max_partitions: limit of the partitions of a request.
+    :param replicas: in a cluster, what is known about other brokers (`odradek.api.replicas.ReplicaView`); None: there are none.
     """
 
     def __init__(self, TopicDirectory topics, Purgatory purgatory, offload, retry, prepare, *, int64_t max_opened_bytes,
-                 int64_t max_partitions):
+                 int64_t max_partitions, replicas=None):
         self.max_partitions = max_partitions
         self.topics = topics
         self.offload = offload
-        self.responses = ProduceResponses()
+        self.responses = ProduceResponses(replicas)
         self.delays = ProduceDelays(purgatory, retry, prepare, max_opened_bytes, self.responses)
 
     def __dealloc__(self):
@@ -145,6 +147,7 @@ cdef class ProduceHandler:
         request.client = connection.metering.client
         slow = slow or request.count > MANY_ITEMS
         request.owner = connection.owner
+        request.listener = connection.listener_index
         request.connection_id = connection.connection_id
         wall_ms = now_ms()
         for i in range(request.first, request.first + request.count):
@@ -264,6 +267,7 @@ cdef class ProduceHandler:
     cdef int look_up(self, ProduceItem* item, bint by_id) except -1:
         """Find the slot of the item's partition."""
         cdef Topic topic
+        cdef int error
         cdef bytes name = self.last_name
         if name is None or len(name) != item.topic_bytes or memcmp(<const char*>name, item.topic, item.topic_bytes) != 0:
             name = self.last_name = (<const char*>item.topic)[:item.topic_bytes]
@@ -277,7 +281,8 @@ cdef class ProduceHandler:
             return refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
         item.slot = topic.slots[item.partition]
         item.incarnation = topic.incarnations[item.partition]
-        return 0
+        error = leading_error(slot_at(item.slot - 1))
+        return refuse(item, error, NULL) if error else 0
 
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:
         """Run the checks of a batch that need no lock."""

@@ -50,6 +50,7 @@ cdef struct ProduceRequest:
     int32_t topics
     int32_t record_errors         # number of record errors that the response lists
     Client client
+    int32_t listener              # index of the listener of its connection
     uint32_t owner                # of the producers that its connection creates (owners.pxd)
     int64_t connection_id
 
@@ -62,6 +63,11 @@ cdef inline int refuse(ProduceItem* item, int error, const char* message) noexce
     item.error = <int16_t>error
     item.message = message
     return 0
+
+
+# Returns the error of a batch for a partition that this broker does not lead, before any other check: clients look up the leader after
+# it. 0: this broker leads the partition, or the append decides. In a cluster only.
+cdef int leading_error(Slot* slot) noexcept nogil
 
 
 cdef inline bint enough_replicas(Slot* slot) noexcept nogil:

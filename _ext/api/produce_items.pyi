@@ -40,5 +40,6 @@ class ProduceRequest(TypedDict):
     topics: int
     record_errors: int
     client: Client
+    listener: int
     owner: int
     connection_id: int

@@ -58,6 +58,16 @@ cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers i
 
 # -- checks ---------------------------------------------------------------------------------------------------------
 
+cdef int leading_error(Slot* slot) noexcept nogil:
+    cdef uint32_t state
+    if load_acquire_32(&slot.role) == ROLE_LEADER or not region().header.clustered:
+        return 0
+    state = state_now(slot)
+    if state == SLOT_OFFLINE:
+        return KAFKA_STORAGE_ERROR
+    return UNKNOWN_TOPIC_OR_PARTITION if state == SLOT_DELETED else NOT_LEADER_OR_FOLLOWER
+
+
 cdef const char* reason_of(int error) noexcept nogil:
     if error == CORRUPT_MESSAGE:
         return "the record batch is corrupt: its CRC or its length is wrong"

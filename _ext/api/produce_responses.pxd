@@ -10,6 +10,7 @@ from odradek._ext.protocol.cursor cimport WriteBuffer
 
 cdef class ProduceResponses:
     cdef readonly Flusher flusher
+    cdef object replicas          # see ProduceHandler
     cdef WriteBuffer response
     # Since `take_refusals`: number of batches that were refused because the broker had no room for new producers, and the last of them
     cdef int64_t refusals
@@ -17,6 +18,8 @@ cdef class ProduceResponses:
     cdef int64_t refused_connection
     cdef uint32_t refused_client
 
+    cdef int name_leader(self, ProduceItem* item, set leaders) except -1
+    cdef int write_response_tags(self, ProduceRequest* request, set leaders) except -1
     cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept

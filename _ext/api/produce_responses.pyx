@@ -46,6 +46,10 @@ from odradek._ext.shm.metering cimport (
 cdef enum:
     FIRST_WITH_STORAGE_ERROR = 4
     FIRST_WITH_RECORD_ERRORS = 8
+    FIRST_WITH_LEADER = 10        # from it on, the response names the present leader and its address (KIP-951)
+    TAG_CURRENT_LEADER = 0
+    TAG_NODE_ENDPOINTS = 0
+    CURRENT_LEADER_BYTES = 9      # broker id, epoch, no tagged fields
 
 
 cdef inline void write_message(WriteBuffer* b, const char* message, bint flexible) noexcept nogil:
@@ -53,6 +57,12 @@ cdef inline void write_message(WriteBuffer* b, const char* message, bint flexibl
     write_string_length(b, length, flexible)
     if length > 0:
         write_bytes(b, message, length)
+
+
+cdef inline int write_none(WriteBuffer* b) noexcept:
+    """Write that there are no tagged fields."""
+    write_uvarint(b, 0)
+    return 0
 
 
 cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list record_errors, const uint8_t* records, int64_t size,
@@ -71,7 +81,9 @@ cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list r
 
 
 cdef class ProduceResponses:
-    def __init__(self):
+    def __init__(self, replicas=None):
+        """:param replicas: see ProduceHandler."""
+        self.replicas = replicas
         self.flusher = Flusher()
         buffer_init(&self.response)
 
@@ -84,6 +96,7 @@ cdef class ProduceResponses:
         cdef int16_t version = request.version
         cdef bint flexible = version >= PRODUCE_FLEXIBLE
         cdef ProduceItem* item
+        cdef set leaders = set() if self.replicas is not None and version >= FIRST_WITH_LEADER else None
         cdef int i
         b.size = 0
         write_int32(b, 0)
@@ -118,19 +131,49 @@ cdef class ProduceResponses:
                 else:
                     write_length(b, 0, flexible)
                     write_message(b, item.message, flexible)
-            if flexible:
+            if leaders is not None and item.error == NOT_LEADER_OR_FOLLOWER and item.slot:
+                self.name_leader(item, leaders)
+            elif flexible:
                 write_uvarint(b, 0)
         if request.count and flexible:
             write_uvarint(b, 0)
         if version >= 1:
             write_int32(b, 0)                                 # throttle time
         if flexible:
-            write_uvarint(b, 0)
+            self.write_response_tags(request, leaders)
         if b.error:
             raise MemoryError("no memory for a produce response")
         store32(b.data, <uint32_t>(b.size - 4))
         out.out_bytes(b.data, b.size)
         self.count_answer(request, items, b.size)
+        return 0
+
+    cdef int name_leader(self, ProduceItem* item, set leaders) except -1:
+        """Write the tagged fields of a partition that this broker does not lead: its leader, which is added to `leaders`."""
+        cdef WriteBuffer* b = &self.response
+        cdef int32_t leader, epoch
+        leader, epoch = self.replicas.leader_of(item.slot - 1)
+        if leader < 0:
+            return write_none(b)
+        leaders.add(leader)
+        write_uvarint(b, 1)
+        write_uvarint(b, TAG_CURRENT_LEADER)
+        write_uvarint(b, CURRENT_LEADER_BYTES)
+        write_int32(b, leader)
+        write_int32(b, epoch)
+        write_uvarint(b, 0)
+        return 0
+
+    cdef int write_response_tags(self, ProduceRequest* request, set leaders) except -1:
+        """Write the tagged fields of the response: the addresses of the `leaders` (None: none are named)."""
+        cdef WriteBuffer* b = &self.response
+        cdef bytes endpoints = self.replicas.endpoints(leaders, request.listener) if leaders else None
+        if endpoints is None:
+            return write_none(b)
+        write_uvarint(b, 1)
+        write_uvarint(b, TAG_NODE_ENDPOINTS)
+        write_uvarint(b, <uint32_t>len(endpoints))
+        write_bytes(b, <const char*>endpoints, len(endpoints))
         return 0
 
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:

@@ -76,8 +76,9 @@ cdef int parse_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept n
     return BATCH_SOUND if <size_t>out.size <= n else BATCH_INCOMPLETE
 
 
-cdef int64_t sound_bytes(const uint8_t* data, int64_t size, bint* bad) noexcept nogil:
-    """The size of the sound batches at the beginning of what a leader sent. *bad: a damaged one follows them.
+cdef int64_t sound_bytes(const uint8_t* data, int64_t size, int32_t leader_epoch, bint* bad) noexcept nogil:
+    """The size of the sound batches at the beginning of what a leader sent. *bad: a damaged one follows them, or one of a newer
+    leader epoch than `leader_epoch` (-1: any).
 
     Called before the slot's lock is taken: to compute the checksums takes longer than everything under the lock.
     """
@@ -89,6 +90,8 @@ cdef int64_t sound_bytes(const uint8_t* data, int64_t size, bint* bad) noexcept 
         verdict = parse_replicated(data + at, <size_t>(size - at), &info)
         if verdict == BATCH_SOUND and not (check_batch(data + at, <size_t>(size - at), False, &info) == 0 if info.magic == 2
                                            else message_crc_matches(data + at, &info)):
+            verdict = BATCH_BAD
+        if verdict == BATCH_SOUND and info.magic == 2 and info.partition_leader_epoch > leader_epoch >= 0:
             verdict = BATCH_BAD
         if verdict != BATCH_SOUND:
             bad[0] = verdict == BATCH_BAD
@@ -180,7 +183,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     cdef Slot* slot = slot_at(index)
     cdef Replicated replicated
     cdef bint bad = False
-    cdef int64_t at = 0, sound = sound_bytes(data, size, &bad)
+    cdef int64_t at = 0, sound = sound_bytes(data, size, leader_epoch, &bad)
     cdef int result = 0
     outcome.error_number = 0
     outcome.restart_at = -1

@@ -50,6 +50,7 @@ cdef struct FetchedPartition:
     int32_t last_epoch            # the position that was sent last
     int64_t fetch_offset
     int64_t log_start_offset
+    int64_t fetch_from            # of an empty log, if it is above the log's end; -1: fetch from the log end
     int64_t leader_high_watermark  # of the last response; -1: none
 
 

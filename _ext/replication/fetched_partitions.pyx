@@ -96,11 +96,12 @@ cdef class FetchedPartitions:
         if not fetched.in_session:
             self.release(place)
 
-    def activate(self, uint32_t place):
-        """Fetch the partition from its present log end. Returns False if the slot is no follower in the partition's leader epoch,
-        or its log is not open."""
+    def activate(self, uint32_t place, int64_t from_offset=-1):
+        """Fetch the partition from its present log end, or an empty log from `from_offset`, if that is above its end. Returns False
+        if the slot is no follower in the partition's leader epoch, or its log is not open."""
         cdef FetchedPartition* fetched = self.checked(place)
         cdef uint32_t events = self.event_count
+        fetched.fetch_from = from_offset
         if not fetched.active:
             fetched.active = True
             self.active_count += 1
@@ -284,6 +285,8 @@ cdef class FetchedPartitions:
                 or position.state != SLOT_ONLINE:
             self.add_event(fetched, EVENT_ROLE, 0, 0)
             return False
+        if position.log_end_offset == position.log_start_offset:
+            position.log_end_offset = max(position.log_end_offset, fetched.fetch_from)
         if position.log_end_offset != fetched.fetch_offset or position.log_start_offset != fetched.log_start_offset \
                 or position.last_epoch != fetched.last_epoch:
             fetched.sent = False

@@ -3,6 +3,12 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
+from odradek._ext.shm.layout cimport PartitionView
+
+
+cdef enum:
+    UNPUBLISHED_LEADER = -2       # the leader in the view of a partition that is not published yet, or is being deleted
+
 
 cdef class Topic:
     cdef readonly str name
@@ -17,6 +23,7 @@ cdef class Topic:
     cdef uint64_t meter_since
     cdef uint32_t counted(self) noexcept
 
+    cdef bint copy_view(self, int partition, PartitionView* out) noexcept
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
 
 

@@ -12,6 +12,7 @@ from libc.string cimport memset
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
+    SLOT_DELETED,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
@@ -24,7 +25,7 @@ from odradek._ext.shm.layout cimport (
     state_now,
 )
 from odradek._ext.shm.metering cimport find_topic
-from odradek._ext.shm.views cimport read_view
+from odradek._ext.shm.views cimport read_view, view_tuple
 
 
 cdef class Topic:
@@ -87,6 +88,46 @@ cdef class Topic:
             [view.in_sync[i] for i in range(view.in_sync_count)],
             view.partition_epoch,
         )
+
+    def view(self, int partition):
+        """What the controller published about a partition, as a View; None if the partition is not known, or not published, or being
+        deleted. It is the same while this broker creates or deletes its replica of the partition."""
+        cdef PartitionView view
+        if not self.copy_view(partition, &view):
+            return None
+        return view_tuple(&view)
+
+    cdef bint copy_view(self, int partition, PartitionView* out) noexcept:
+        cdef Slot* slot
+        if not (0 <= partition < self.count) or self.slots[partition] == 0:
+            return False
+        slot = slot_at(self.slots[partition] - 1)
+        if load_acquire_32(&slot.state) == SLOT_DELETED:
+            return False
+        read_view(slot, out)
+        return out.leader_id != UNPUBLISHED_LEADER
+
+    def published_count(self):
+        """The number of partitions, if the controller has published every one of them; otherwise 0.
+
+        The requests of a controller name the local partitions of a new topic first, and the other ones later. So without this check
+        the topic may seem to have fewer partitions than it has.
+        """
+        cdef PartitionView view
+        cdef int partition
+        for partition in range(self.count):
+            if not self.copy_view(partition, &view):
+                return 0
+        return self.count
+
+    def is_published(self):
+        """Whether the controller has published a partition of the topic: only then clients may see the topic."""
+        cdef PartitionView view
+        cdef int partition
+        for partition in range(self.count):
+            if self.copy_view(partition, &view):
+                return True
+        return False
 
 
 cdef class TopicDirectory:

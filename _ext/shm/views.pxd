@@ -10,3 +10,5 @@ cdef void read_view(Slot* slot, PartitionView* out) noexcept nogil
 
 # Replace the view. Only the one writer of the table calls this.
 cdef void write_view(Slot* slot, const PartitionView* view) noexcept nogil
+
+cdef object view_tuple(const PartitionView* view)

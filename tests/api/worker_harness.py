@@ -42,7 +42,9 @@ class HandWorker:
         max_partitions: int = 100_000,
         max_wait_ms: int = 2**31 - 1,
         max_opened_bytes: int = 1 << 29,
+        replicas: Any = None,
     ) -> None:
+        """:param replicas: the ReplicaView of a broker in a cluster."""
         self.broker = OneBroker(path, processes=processes, max_slots=max_slots)
         self.topics = TopicDirectory()
         self.offloaded: list[Any] = []
@@ -60,6 +62,7 @@ class HandWorker:
             max_bytes=1 << 26,
             max_wait_ms=max_wait_ms,
             max_partitions=max_partitions,
+            replicas=replicas,
         )
         self.handler = RequestHandler(
             ProduceHandler(
@@ -70,6 +73,7 @@ class HandWorker:
                 prepare,
                 max_opened_bytes=max_opened_bytes,
                 max_partitions=max_partitions,
+                replicas=replicas,
             ),
             self.fetch_handler,
             self.room,

@@ -61,6 +61,11 @@ class JavaProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def send(self, number: int) -> None:
+        """Send a signal to the process."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)

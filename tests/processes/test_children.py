@@ -136,7 +136,13 @@ def test_time_in_which_the_supervisor_was_suspended_does_not_count(children):
     watched.reset_progress()
     assert watched.stuck(10, 30) == []
     clock.now += 31
-    assert set(names(watched.stuck(10, 30))) == {"coordinator-0", "cleaner-0", "worker-0", "reporter-0"}
+    assert set(names(watched.stuck(10, 30))) == {
+        "coordinator-0",
+        "cleaner-0",
+        "worker-0",
+        "replicator-0",
+        "reporter-0",
+    }
 
 
 def test_a_process_that_cannot_be_forked_is_reported_and_its_place_is_free(monkeypatch):

@@ -180,7 +180,8 @@ def test_each_failure_of_an_append(result: AppendResult) -> None:
     machine = fetching()
     action = machine.handle(AppendFailed(result, 95), LOG, NOW_MS)
     if result == AppendResult.APPEND_BEFORE_LOG:
-        assert action == StartAt(95, below=False)
+        assert action == StartAt(95, below=False, fetch_from=100)
+        assert machine.handle(LogChanged(), LOG, NOW_MS) == Fetch(from_offset=100)
     elif result == AppendResult.APPEND_UNSETTLED:
         assert action == Settle()
     elif result == AppendResult.APPEND_OFFLINE:
@@ -298,7 +299,7 @@ def carry_out(action: follow.Action, leader: Replica, follower: Replica) -> tupl
             assert below == (offset < follower.high_watermark)
             follower.truncate(offset)
             return LogChanged(), False
-        case StartAt(offset, _):
+        case StartAt(offset):
             follower.start_at(offset)
             return LogChanged(), False
         case AskLatest():

@@ -7,6 +7,7 @@ from typing import Any
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
+from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 
@@ -16,6 +17,7 @@ class WorkerView:
     """A worker's view of the broker, used in its loop (`segments` only by one off-loop thread).
 
     :param advertised: the address that clients receive for each listener, in the order of the bound listeners.
+    :param brokers: the live brokers of the cluster; None with an embedded metadata store.
     """
 
     config: BrokerConfig
@@ -24,6 +26,7 @@ class WorkerView:
     advertised: Sequence[Listener]
     log_dirs: Sequence[str]
     segments: SegmentCache
+    brokers: ClusterBrokers | None = None
 
 
 @dataclass

@@ -19,8 +19,9 @@ def handle(request: Any, call: Call) -> Steps:
     """Return a page that begins at the cursor. If the limit of partitions is reached, the page ends with the next cursor."""
     response = describe_topic_partitions.Response()
     room = min(max(request.response_partition_limit, 1), call.view.config.integer(LARGEST_PAGE))
-    directory = call.view.topics
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in directory.by_name.values()})
+    names = sorted({topic.name for topic in request.topics}) or [
+        topic.name for topic in cluster_view.topics_by_name(call)
+    ]
     first, first_index = "", 0
     if request.cursor is not None:
         first, first_index = request.cursor.topic_name, max(request.cursor.partition_index, 0)
@@ -31,7 +32,7 @@ def handle(request: Any, call: Call) -> Steps:
         if room == 0:
             response.next_cursor = describe_topic_partitions.Response.Cursor(topic_name=name, partition_index=0)
             break
-        topic = directory.get(name)
+        topic = cluster_view.find(name, call)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if why_illegal(name) is not None:
@@ -43,7 +44,7 @@ def handle(request: Any, call: Call) -> Steps:
             )
             continue
         begin = first_index if name == first else 0
-        states = cluster_view.partitions(topic, begin, begin + room)
+        states = cluster_view.partitions(topic, call, begin, begin + room)
         response.topics.append(_topic(topic, states))
         if topic.count > begin + room:
             response.next_cursor = describe_topic_partitions.Response.Cursor(

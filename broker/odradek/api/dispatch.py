@@ -14,6 +14,7 @@ from typing import Any
 from odradek._ext.protocol.decoder import decode
 from odradek._ext.protocol.encoder import encode
 from odradek._ext.protocol.messages import ProtocolError
+from odradek._ext.shm import brokers as broker_table
 from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
 from odradek.api.api_versions import supported
@@ -22,6 +23,7 @@ from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import describe_cluster, describe_topic_partitions, metadata
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
 
 log = logging.getLogger("odradek.requests")
@@ -36,6 +38,12 @@ def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any
     if response_header_version(row.key, version) == 1:
         head += _NO_TAGS
     return head + encode(response, version)
+
+
+OF_CLUSTER = frozenset({metadata.API_KEY, describe_cluster.API_KEY, describe_topic_partitions.API_KEY})
+"""Requests that a broker in a cluster cannot answer between its start and the controller's first UpdateMetadata request.
+Their connections are closed, so that clients ask another broker. An answer without brokers makes librdkafka 2.16
+forget all brokers: it does not connect any more."""
 
 
 class Dispatcher:
@@ -81,6 +89,9 @@ class Dispatcher:
             self.unknown_requests += 1
             known = f"supports versions {row.min_version} to {row.max_version}" if row else "does not support this API"
             connection.close_reason = f"a request of API key {api_key}, version {version}: this broker {known}"
+            return False
+        if self._clustered and api_key in OF_CLUSTER and broker_table.version() == 0:
+            connection.close_reason = f"a {row.name} request before the controller sent the brokers of the cluster"
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
         try:

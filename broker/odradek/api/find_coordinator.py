@@ -1,7 +1,7 @@
 """FindCoordinator (10): returns the broker that coordinates a group or a transactional id. Executed by workers.
 
 The coordinator of a group is the leader of the group's partition of `__consumer_offsets`. The first request for a group creates
-this topic.
+this topic. In a cluster it has no leaders at that time, so the client receives COORDINATOR_NOT_AVAILABLE and retries.
 
 Transactions are not supported yet. The response for a transactional id must end the client's attempts: after a retriable
 error, clients retry forever, some of them thousands of times a second. The error code that ends the attempts depends on the
@@ -13,9 +13,9 @@ error that is not retriable; the Java client reports our message unless the code
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
-from odradek._ext.shm.layout import SlotState
 from odradek.api import cluster_view
 from odradek.api.call import Call
+from odradek.api.cluster_brokers import BrokerAddress
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import find_coordinator
@@ -27,14 +27,14 @@ TIMEOUT_S = 1.0
 """How long to wait for the creation of `__consumer_offsets`. A delayed response delays the later responses of its connection,
 and clients retry anyway."""
 NO_TRANSACTIONS = "this broker does not support transactions: use a producer without transactional.id"
-Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
+Answer = tuple[ErrorCode, str | None, BrokerAddress | None]
 
 
 def handle(request: Any, call: Call) -> Any:
     """Respond now, or after `__consumer_offsets` was created."""
     if call.version >= 1 and request.key_type != GROUP:
         return _response(request, call, _refused(request.key_type, call.version))
-    if call.view.topics.get(CONSUMER_OFFSETS) is not None:
+    if cluster_view.find(CONSUMER_OFFSETS, call) is not None:
         return _response(request, call, None)
     answer = call.answer_later()
 
@@ -56,13 +56,13 @@ def _refused(key_type: int, version: int) -> Answer:
     return ErrorCode.INVALID_REQUEST, f"this broker does not support key type {key_type}: use 0 (group)", None
 
 
-def _coordinator(group_id: str, call: Call, brokers: list[cluster_view.BrokerAddress]) -> Answer:
-    topic = call.view.topics.get(CONSUMER_OFFSETS)
-    if topic is not None and topic.count:
-        described = topic.describe(partition_for(group_id, topic.count))
-        leader = -1 if described is None or described[0] == SlotState.SLOT_OFFLINE else described[1]
-        for address in brokers:
-            if address.node_id == leader:
+def _coordinator(group_id: str, call: Call) -> Answer:
+    topic = cluster_view.find(CONSUMER_OFFSETS, call)
+    if topic is not None and (count := topic.count if call.view.brokers is None else topic.published_count()):
+        partition = partition_for(group_id, count)
+        for state in cluster_view.partitions(topic, call, partition, partition + 1):
+            address = None if state.error else cluster_view.broker(call, state.leader_id)
+            if address is not None:
                 return ErrorCode.NONE, None, address
     return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition of __consumer_offsets has no leader", None
 
@@ -70,9 +70,8 @@ def _coordinator(group_id: str, call: Call, brokers: list[cluster_view.BrokerAdd
 def _response(request: Any, call: Call, refused: Answer | None) -> Any:
     keys = request.coordinator_keys if call.version >= FIRST_BATCHED else [request.key]
     fields = []
-    brokers = cluster_view.brokers(call)
     for key in keys:
-        error, message, address = refused or _coordinator(key, call, brokers)
+        error, message, address = refused or _coordinator(key, call)
         fields.append(
             {
                 "error_code": error,

@@ -1,7 +1,8 @@
 """Metadata (3): returns brokers and topics. Executed by workers, which first ask the coordinator to create missing topics.
 
 The response contains topics that the request created: by then the worker has taken over the coordinator's metadata version,
-so the client's next request finds them, too. A large response is built in steps. A request that names more topics than
+so the client's next request finds them, too. In a cluster, a created topic has the error LEADER_NOT_AVAILABLE until the
+controller has published its leaders. A large response is built in steps. A request that names more topics than
 `MAX_TOPICS_TO_CREATE` creates none.
 """
 
@@ -21,6 +22,7 @@ FIRST_BY_ID = 12
 """The first version in which topics may be requested by id: versions 10 and 11 have the field, but the response cannot
 contain a null name."""
 MAX_TOPICS_TO_CREATE = 1000
+FIRST_WITH_LISTENER_NOT_FOUND = 6
 STEP = 500
 """The number of topics and partitions per step."""
 
@@ -74,7 +76,7 @@ def _to_create(request: Any, call: Call) -> list[str]:
     return [
         topic.name
         for topic in requested
-        if topic.name is not None and call.view.topics.get(topic.name) is None and why_illegal(topic.name) is None
+        if topic.name is not None and cluster_view.find(topic.name, call) is None and why_illegal(topic.name) is None
     ]
 
 
@@ -83,12 +85,12 @@ def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
     operations = call.version >= 8 and request.include_topic_authorized_operations
     topics = []
     pace = Pace(STEP)
-    for entry in [topic for _, topic in sorted(call.view.topics.by_name.items())] if requested is None else requested:
+    for entry in cluster_view.topics_by_name(call) if requested is None else requested:
         topic = entry if requested is None else _find(entry, call)
         topics.append(_missing(entry, refused) if topic is None else _topic(topic, operations))
         if topic is not None:
             for first in range(0, topic.count, STEP):
-                topics[-1].partitions += _partitions(topic, first)
+                topics[-1].partitions += _partitions(topic, call, first)
                 if pace.over(min(STEP, topic.count - first)):
                     yield
         if pace.over():
@@ -111,12 +113,10 @@ def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
 
 
 def _find(requested: Any, call: Call) -> Topic | None:
-    topic: Topic | None = (
-        call.view.topics.by_id.get(requested.topic_id)
-        if requested.name is None
-        else call.view.topics.get(requested.name)
-    )
-    return topic
+    if requested.name is not None:
+        return cluster_view.find(requested.name, call)
+    topic: Topic | None = call.view.topics.by_id.get(requested.topic_id)
+    return topic if topic is not None and cluster_view.exists(topic, call) else None
 
 
 def _missing(requested: Any, refused: Mapping[str, int]) -> Any:
@@ -142,8 +142,9 @@ def _topic(topic: Topic, operations: bool) -> Any:
     )
 
 
-def _partitions(topic: Topic, first: int) -> list[Any]:
+def _partitions(topic: Topic, call: Call, first: int) -> list[Any]:
     """The parts of the response for up to STEP partitions of a topic."""
+    errors = cluster_view.Errors(call.version >= FIRST_WITH_LISTENER_NOT_FOUND, call.version == 0)
     return [
         metadata.Response.MetadataResponsePartition(
             error_code=state.error,
@@ -154,5 +155,5 @@ def _partitions(topic: Topic, first: int) -> list[Any]:
             isr_nodes=state.in_sync,
             offline_replicas=state.offline,
         )
-        for state in cluster_view.partitions(topic, first, first + STEP)
+        for state in cluster_view.partitions(topic, call, first, first + STEP, errors)
     ]

@@ -36,7 +36,9 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.page_cache import ColdReader
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.call import WorkerView
+from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.dispatch import Dispatcher
+from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
@@ -88,6 +90,10 @@ class Worker:
         self.slices = LoopSlices(loop, self._settle)
         self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
         self.forward.serve(self.topics, self._take_over_metadata)
+        self.brokers = (
+            ClusterBrokers([listener.name for listener in context.advertised]) if in_cluster(config) else None
+        )
+        self.replicas = self._replica_view()
         self.fetch_handler = self._make_fetch_handler()
         self.handler = self._make_handler()
         self.data_loop = DataLoop(
@@ -112,6 +118,12 @@ class Worker:
         )
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
 
+    def _replica_view(self) -> ReplicaView | None:
+        if self.brokers is None:
+            return None
+        selector = self._config["replica.selector.class"]
+        return ReplicaView(self.brokers, self._config.node_id, None if selector is None else str(selector))
+
     def _make_fetch_handler(self) -> FetchHandler:
         config, workers = self._config, self.context.count
         sessions = FetchSessions(
@@ -130,6 +142,7 @@ class Worker:
             max_bytes=config.integer("fetch.max.bytes"),
             max_wait_ms=config.integer("odradek.fetch.max.wait.ms"),
             max_partitions=config.integer("odradek.max.partitions"),
+            replicas=self.replicas,
         )
 
     def _make_handler(self) -> RequestHandler:
@@ -142,6 +155,7 @@ class Worker:
             prepare,
             max_opened_bytes=config.integer("odradek.produce.max.decompressed.bytes"),
             max_partitions=config.integer("odradek.max.partitions"),
+            replicas=self.replicas,
         )
         view = WorkerView(
             config=config,
@@ -150,6 +164,7 @@ class Worker:
             advertised=self.context.advertised,
             log_dirs=[str(path) for path in self.context.log_dirs],
             segments=SegmentCache(64),
+            brokers=self.brokers,
         )
         dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
         return RequestHandler(

@@ -262,8 +262,8 @@ class Fetcher:
         """Returns the outcome, or None if the machine gets the next event later."""
         followed = entry.followed
         match action:
-            case follow.Fetch():
-                if not self._native.activate(entry.place):
+            case follow.Fetch(from_offset):
+                if not self._native.activate(entry.place, from_offset):
                     return follow.RoleChanged()
                 if entry.failed:
                     entry.failed = False
@@ -272,7 +272,7 @@ class Fetcher:
             case follow.Truncate(offset, below):
                 self._log_truncation(entry, offset, position, below)
                 return self._change(entry, truncation.truncate, offset)
-            case follow.StartAt(offset, below):
+            case follow.StartAt(offset, below, _):
                 self._log_truncation(entry, offset, position, below)
                 return self._change(entry, truncation.start_at, offset)
             case follow.Settle():

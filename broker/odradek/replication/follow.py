@@ -102,7 +102,9 @@ Event = (
 
 
 class Fetch(NamedTuple):
-    """Fetch from the log end."""
+    """Fetch from the log end. ``from_offset``: fetch an empty log from there, if that is above its end."""
+
+    from_offset: int = UNDEFINED
 
 
 class Truncate(NamedTuple):
@@ -113,10 +115,12 @@ class Truncate(NamedTuple):
 
 
 class StartAt(NamedTuple):
-    """Drop the whole log and begin it at ``offset``, then pass LogChanged. ``below``: as of `Truncate`."""
+    """Drop the whole log and begin it at ``offset``, then pass LogChanged. ``below``: as of `Truncate`; ``fetch_from``: the
+    offset of the next fetch, if it is not ``offset``."""
 
     offset: int
     below: bool
+    fetch_from: int = UNDEFINED
 
 
 class Settle(NamedTuple):
@@ -228,9 +232,9 @@ class Follow:
             return self._change(Truncate(max(log.high_watermark, log.log_start), below=False))
         return self._fetch()
 
-    def _fetch(self) -> Action:
+    def _fetch(self, from_offset: int = UNDEFINED) -> Action:
         self.state = Fetching()
-        return Fetch()
+        return Fetch(from_offset)
 
     def _change(self, action: LogAction) -> Action:
         self.state = Truncating(action)
@@ -276,7 +280,8 @@ class Follow:
 
     def _append_failed(self, event: AppendFailed, log: Position, now_ms: int) -> Action:
         if event.result == AppendResult.APPEND_BEFORE_LOG:
-            return self._change(StartAt(event.restart_at, below=False))
+            # The leader's log begins within its first batch: it returns this batch only for an offset from its log start on.
+            return self._change(StartAt(event.restart_at, below=False, fetch_from=log.log_end))
         if event.result == AppendResult.APPEND_UNSETTLED:
             return self._change(Settle())
         if event.result == AppendResult.APPEND_OFFLINE:
@@ -299,7 +304,8 @@ class Follow:
         return self._wait(now_ms, Fetch())  # the leader's log has changed since
 
     def _log_changed(self, event: LogChanged, log: Position, now_ms: int) -> Action:
-        return self._fetch()
+        action = self.state.action if isinstance(self.state, Truncating) else None
+        return self._fetch(action.fetch_from if isinstance(action, StartAt) else UNDEFINED)
 
     def _log_not_changed(self, event: LogNotChanged, log: Position, now_ms: int) -> Action:
         action = self.state.action if isinstance(self.state, Truncating) else Fetch()

@@ -88,7 +88,7 @@ class LeaderConnection:
         if version < FIRST_WITH_EPOCH:
             raise LeaderError(f"it serves ListOffsets only up to version {version}")
         earliest = EARLIEST_LOCAL if version >= FIRST_WITH_LOCAL_START else EARLIEST
-        wanted = list_offsets.Request.ListOffsetsTopic.ListOffsetsPartition(
+        wanted = list_offsets.Request.ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=leader_epoch, timestamp=LATEST if latest else earliest
         )
         request = list_offsets.Request(

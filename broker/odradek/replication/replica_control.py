@@ -381,7 +381,9 @@ class ReplicaControl:
         changed: list[int] = []
         refused: list[str] = []
         try:
-            for entry in published(request, version):
+            entries = list(published(request, version))
+            self._create_remote(entries)
+            for entry in entries:
                 try:
                     self._publish(entry, changed)
                 except ValueError as error:
@@ -391,6 +393,24 @@ class ReplicaControl:
         if refused:
             log.error("cannot publish %d partitions to clients, the first is %s", len(refused), refused[0])
         return published_response()
+
+    def _create_remote(self, entries: Iterable[Published]) -> None:
+        """Give slots to all partitions that are new, and announce them, before one of the partitions is published. So a topic
+        of which a partition is published has all its partitions in the table."""
+        created: list[int] = []
+        try:
+            for entry in entries:
+                if entry.state.leader != LEADER_DURING_DELETE and self._table.find(entry.topic, entry.partition) < 0:
+                    created.append(self._new_remote(entry))  # noqa: PERF401 - the earlier ones count after an error
+        except ValueError as error:  # no slot is free: `_publish` reports each partition
+            log.debug("cannot publish all partitions to clients: %s", error)
+        finally:
+            self._table.announce(created)
+
+    def _new_remote(self, entry: Published) -> int:
+        return self._table.create_remote(
+            entry.topic, entry.topic_id, entry.partition, internal=entry.topic in self._internal
+        )
 
     def _publish_brokers(self, request: Any, version: int) -> None:
         live = [
@@ -424,9 +444,7 @@ class ReplicaControl:
             changed.append(slot)
             slot = -1
         if slot < 0:
-            slot = self._table.create_remote(
-                entry.topic, entry.topic_id, entry.partition, internal=entry.topic in self._internal
-            )
+            slot = self._new_remote(entry)
         views.publish_view(
             slot,
             leader_id=state.leader,

@@ -39,7 +39,7 @@ KEYS = (
         "The security protocol of each listener name, as comma-separated NAME:PROTOCOL."),
     ConfigKey("early.start.listeners", LIST, None, None, HIGH, READ_ONLY, NONE,
         "The listeners that Kafka opens before its authorizer is ready."),
-    ConfigKey("inter.broker.listener.name", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("inter.broker.listener.name", STRING, None, None, MEDIUM, READ_ONLY, NOW,
         "The listener that brokers use among themselves. Default: an advertised listener with the protocol of "
         "security.inter.broker.protocol."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,

@@ -16,9 +16,13 @@ from odradek.config.key import (
     READ_ONLY,
     STRING,
     ConfigKey,
-    OnlyDefault,
+    OneOf,
     Range,
 )
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
+"""The supported values of replica.selector.class: Kafka's own classes."""
 
 TITLE = "Replication from other brokers, and the in-sync replicas."
 
@@ -39,11 +43,11 @@ KEYS = (
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, Range(1), HIGH, READ_ONLY, NONE_YET,
         "The time in ms between two writes of the high watermarks to their checkpoint file. Not used yet: the broker "
         "writes them together with the recovery points."),
-    ConfigKey("replica.lag.time.max.ms", LONG, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
+    ConfigKey("replica.lag.time.max.ms", LONG, 30000, Range(1), HIGH, READ_ONLY, NOW,
         "The time in ms without catching up with the leader after which a follower leaves the in-sync replicas."),
-    ConfigKey("replica.selector.class", STRING, None, OnlyDefault(None), MEDIUM, READ_ONLY, NONE_YET,
-        "A Java class that chooses the replica from which a consumer reads. Not supported: the broker cannot load Java "
-        "classes."),
+    ConfigKey("replica.selector.class", STRING, None, OneOf(SELECTORS), MEDIUM, READ_ONLY, NOW,
+        "Chooses the replica from which a consumer reads. Unset or LeaderSelector: the leader. RackAwareReplicaSelector: an "
+        "in-sync replica in the consumer's rack (client.rack, broker.rack) if there is one. Other classes are not supported."),
     ConfigKey("replica.socket.receive.buffer.bytes", INT, 65536, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "The receive buffer (SO_RCVBUF) of a follower's connections, in bytes. -1: the operating system decides."),
     ConfigKey("replica.socket.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY, NOW,

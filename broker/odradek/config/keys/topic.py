@@ -150,7 +150,7 @@ KEYS = (
     ConfigKey("segment.ms", LONG, 604_800_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
         "The age in ms at which the log rolls to a new segment, even if the active segment is not full.",
         "topic", (Synonym("log.roll.ms"), Synonym("log.roll.hours", 3_600_000))),
-    ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE_YET,
+    ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
         "Whether a replica that is not in sync can become the leader if no in-sync replica is alive. Records may be "
         "lost.",
         "topic", (Synonym("unclean.leader.election.enable"),)),

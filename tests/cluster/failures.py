@@ -1,0 +1,293 @@
+"""Failures of a cluster of Odradek brokers under load, one after the other, and the checks after them.
+
+``python -m tests.cluster.failures --minutes 30 --seed 7`` runs failures at random; the tests run a few of them.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.testing.broker_process import Broker
+from tests.cluster.peer_processes import Peers
+from tests.faults.checker import faults, read_partitions
+from tests.faults.load import Load
+from tests.waiting import until
+
+IDS = (1, 2, 3)
+TOPIC = "load"
+PARTITIONS = 3
+SESSION_TIMEOUT_MS = 3000
+SETTINGS: dict[str, object] = {
+    "metadata.store": "zookeeper",
+    "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "replica.lag.time.max.ms": 3000,
+    "num.network.threads": 1,
+    "auto.create.topics.enable": "false",
+}
+
+
+class FailingCluster:
+    """Three brokers with a topic of three replicas, and producers with acks=all that continue through all failures."""
+
+    def __init__(self, peers: Peers, brokers: dict[int, Broker], load: Load) -> None:
+        self.peers = peers
+        self.brokers = brokers
+        self.load = load
+
+    @property
+    def servers(self) -> str:
+        """The addresses of all brokers that run."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers.values() if broker.running)
+
+    def state(self) -> dict[int, tuple[int, frozenset[int]]]:
+        """(leader, in-sync replicas) of each partition; empty while no broker answers."""
+        try:
+            admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+            partitions = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+        except KafkaException:
+            return {}
+        return {number: (row.leader, frozenset(row.isrs)) for number, row in partitions.items()}
+
+    def wait_until_healed(self) -> None:
+        """Wait until all replicas are in sync."""
+
+        def healed() -> bool:
+            state = self.state()
+            return len(state) == PARTITIONS and all(isr == set(IDS) for _, isr in state.values())
+
+        until(healed, lambda: f"all replicas are in sync: {self.state()}")
+
+    def leader(self, partition: int = 0) -> int:
+        """The leader of a partition; waits until there is one that runs."""
+        until(
+            lambda: self.brokers.get(self.state().get(partition, (-1, ()))[0]) is not None, "the partition has a leader"
+        )
+        return self.state()[partition][0]
+
+    def controller(self) -> int:
+        """The controller's broker id."""
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return int(admin.list_topics(timeout=10).controller_id)
+
+    def process_of(self, broker_id: int, kind: str) -> int:
+        """The process id of a child process of a broker."""
+        (process,) = (row for row in self.brokers[broker_id].processes() if row["kind"] == kind)
+        return int(process["pid"])
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+Failure = Callable[[FailingCluster, random.Random], None]
+
+
+def kill_leader(cluster: FailingCluster, _: random.Random) -> None:
+    """All processes of a leader are killed, and start when another broker has taken over."""
+    leader = cluster.leader()
+    cluster.brokers[leader].kill_group()
+    cluster.load.progress(20)
+    cluster.brokers[leader].start()
+
+
+def kill_and_start_at_once(cluster: FailingCluster, rng: random.Random) -> None:
+    """All processes of a broker are killed, and start while its former session still exists."""
+    broker = cluster.brokers[rng.choice(IDS)]
+    broker.kill_group()
+    broker.start()
+    cluster.load.progress(20)
+
+
+def kill_controller(cluster: FailingCluster, _: random.Random) -> None:
+    """All processes of the controller are killed."""
+    controller = cluster.controller()
+    cluster.brokers[controller].kill_group()
+    cluster.load.progress(20)
+    cluster.brokers[controller].start()
+
+
+def stop_in_order(cluster: FailingCluster, rng: random.Random) -> None:
+    """A broker stops in order, and starts again."""
+    broker = cluster.brokers[rng.choice(IDS)]
+    broker.stop()
+    cluster.load.progress(20)
+    broker.start()
+
+
+def kill_process(cluster: FailingCluster, rng: random.Random) -> None:
+    """One child process of a broker is killed."""
+    os.kill(
+        cluster.process_of(rng.choice(IDS), rng.choice(["coordinator", "replicator", "worker", "cleaner"])),
+        signal.SIGKILL,
+    )
+    cluster.load.progress(20)
+
+
+@contextmanager
+def stopped_group(broker: Broker) -> Iterator[None]:
+    """All processes of a broker receive no CPU."""
+    processes = broker.process_ids()
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in reversed(processes):
+            os.kill(process, signal.SIGCONT)
+
+
+def pause_leader(cluster: FailingCluster, _: random.Random) -> None:
+    """A leader stands still until another broker leads, and then continues as a deposed leader."""
+    leader = cluster.leader()
+    with stopped_group(cluster.brokers[leader]):
+        time.sleep(2 * SESSION_TIMEOUT_MS / 1000)  # the fault itself is a pause
+    cluster.load.progress(20)
+
+
+def pause_zookeeper(cluster: FailingCluster, rng: random.Random) -> None:
+    """ZooKeeper stands still, shorter or longer than the sessions."""
+    cluster.peers.zookeeper.send_signal(signal.SIGSTOP)
+    time.sleep(rng.choice([0.5, 2]) * SESSION_TIMEOUT_MS / 1000)  # the fault itself is a pause
+    cluster.peers.zookeeper.send_signal(signal.SIGCONT)
+    cluster.load.progress(20)
+
+
+def kill_two(cluster: FailingCluster, rng: random.Random) -> None:
+    """Two brokers are killed; nothing is acknowledged until one of them is back."""
+    first, second = rng.sample(IDS, 2)
+    cluster.brokers[first].kill_group()
+    cluster.brokers[second].kill_group()
+    cluster.brokers[second].start()
+    cluster.brokers[first].start()
+    cluster.load.progress(20)
+
+
+def kill_all(cluster: FailingCluster, _: random.Random) -> None:
+    """All brokers are killed."""
+    for broker in cluster.brokers.values():
+        broker.kill_group()
+    for broker in cluster.brokers.values():
+        broker.start()
+    cluster.load.progress(20)
+
+
+FAILURES: dict[str, Failure] = {
+    function.__name__: function
+    for function in (
+        kill_leader, kill_and_start_at_once, kill_controller, stop_in_order, kill_process, pause_leader, pause_zookeeper,
+        kill_two, kill_all,
+    )
+}  # fmt: skip
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def failing_cluster(directory: Path, settings: dict[str, object] | None = None) -> Iterator[FailingCluster]:
+    """A cluster under load. Checks everything at the end."""
+    with ExitStack() as stack:
+        peers = stack.enter_context(Peers(directory))
+        brokers = {}
+        for broker_id in IDS:
+            config = SETTINGS | {"broker.id": broker_id, "zookeeper.connect": peers.connect} | (settings or {})
+            brokers[broker_id] = stack.enter_context(Broker(config, directory=directory / f"odradek-{broker_id}"))
+        servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+
+        def created() -> bool:
+            try:
+                for future in admin.create_topics([topic], request_timeout=10).values():
+                    future.result()
+            except KafkaException as error:
+                return error.args[0].name() == "TOPIC_ALREADY_EXISTS"
+            return True
+
+        until(created, "the topic is created")
+        with Load(servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load:
+            cluster = FailingCluster(peers, brokers, load)
+            cluster.wait_until_healed()
+            load.progress(50)
+            yield cluster
+            check(cluster)
+
+
+def check(cluster: FailingCluster) -> None:
+    """Let the load end and compare what was acknowledged with what the cluster has, and the logs of all replicas."""
+    cluster.wait_until_healed()
+    cluster.load.finish()
+    acknowledged = {}
+    for producer in cluster.load.producers:
+        assert producer.fatal == [] and producer.failed == [], (
+            f"{producer.name}: {producer.fatal} {producer.failed[:3]}"
+        )
+        acknowledged |= producer.acknowledged
+    idempotent = [producer.name for producer in cluster.load.producers if producer.idempotent]
+    found = faults(read_partitions(cluster.servers, TOPIC, PARTITIONS), acknowledged, idempotent)
+    assert found == [], "\n".join(found)
+    for partition in range(PARTITIONS):
+        until(lambda partition=partition: len(set(logs(cluster, partition))) == 1, "the logs of all replicas are equal")
+
+
+def logs(cluster: FailingCluster, partition: int) -> list[bytes]:
+    """The whole log of a partition at each broker."""
+    return [
+        b"".join(path.read_bytes() for path in sorted((broker.data_dir / f"{TOPIC}-{partition}").glob("*.log")))
+        for broker in cluster.brokers.values()
+    ]
+
+
+def explained(cluster: FailingCluster) -> str:
+    """What each broker knows of each partition, and how far the producers are."""
+    command = [sys.executable, "-m", "odradek.cli.main", "partition", "explain", "-b", cluster.servers]
+    texts = [
+        subprocess.run([*command, f"{TOPIC}-{n}"], capture_output=True, text=True).stdout for n in range(PARTITIONS)
+    ]
+    producers = [f"{one.name}: {one.sent} sent, {len(one.acknowledged)} acknowledged" for one in cluster.load.producers]
+    return "\n".join(texts + producers)
+
+
+def main() -> int:
+    """Run failures at random until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--only", default="", help="names of failures, separated by commas")
+    parser.add_argument("--rounds", type=int, default=6, help="failures before each check")
+    options = parser.parse_args()
+    os.environ["ODRADEK_CLUSTER_PREVIEW"] = "1"
+    rng, ends, done = random.Random(options.seed), time.monotonic() + 60 * options.minutes, 0
+    names = options.only.split(",") if options.only else list(FAILURES)
+    print(f"seed {options.seed}", flush=True)
+    while time.monotonic() < ends:
+        directory = Path(tempfile.mkdtemp(prefix="failures-"))
+        with failing_cluster(directory) as cluster:
+            for _ in range(options.rounds):
+                name = rng.choice(names)
+                began = time.monotonic()
+                print(f"{done}: {name} ", end="", flush=True)
+                try:
+                    FAILURES[name](cluster, rng)
+                    served = time.monotonic() - began
+                    cluster.wait_until_healed()
+                except BaseException:
+                    print(f"the files are in {directory}\n{explained(cluster)}", flush=True)
+                    raise
+                print(f"{served:.1f} s, in sync after {time.monotonic() - began:.1f} s", flush=True)
+                done += 1
+        print(f"checked, {cluster.load.acknowledged()} records acknowledged", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

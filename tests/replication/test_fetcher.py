@@ -1,0 +1,481 @@
+"""A replica fetcher and a leader: what it appends, when it truncates, and what a leader that misbehaves cannot cause."""
+
+import os
+import struct
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odradek._ext.partition.slot_facts as slot_facts
+import odradek._ext.shm.brokers as brokers
+from odradek._ext.partition import slots
+from odradek._ext.partition.role_facts import describe_role
+from odradek._ext.replication.followed_slots import FollowedSlots
+from odradek._ext.shm.layout import SlotState
+from odradek._ext.testing import replica_probe
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch
+from odradek.replication.fetcher import Fetcher, FetcherSettings
+from odradek.replication.fetchers import FIRST_LANE
+from tests.replication.fake_leader import FakeLeader, Led, PartitionData
+from tests.shm.one_broker import OneBroker, batch
+from tests.waiting import until
+
+LEADER = 2
+SETTINGS = FetcherSettings(
+    broker_id=1,
+    max_wait_ms=50,
+    min_bytes=1,
+    response_max_bytes=1 << 20,
+    max_bytes=1 << 19,
+    backoff_ms=20,
+    socket_timeout_ms=20_000,
+    receive_buffer_bytes=65536,
+)
+
+
+def sent(offset: int, count: int = 10, epoch: int = 1, **fields: Any) -> bytes:
+    return batch(count, base_offset=offset, partition_leader_epoch=epoch, **fields)
+
+
+class Following:
+    """A broker with followers, a leader, and one fetcher between them."""
+
+    def __init__(self, broker: OneBroker, leader: FakeLeader) -> None:
+        self.broker = broker
+        self.leader = leader
+        self.slots = FollowedSlots()
+        self.fetcher: Fetcher
+        self.port: int | None = leader.port
+
+    def create(self, topic: str = "t", partition: int = 0, *, epoch: int = 1, **settings: int) -> tuple[int, Led]:
+        """A followed partition, and the leader's log of it."""
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, topic).bytes
+        slot = self.broker.create(topic, partition, topic_id=topic_id, alone=False, **settings)
+        self.broker.obey(slot, epoch)
+        self.broker.table.announce([slot])
+        return slot, self.leader.lead(topic, topic_id, partition, leader_epoch=epoch)
+
+    def start(self, **changes: Any) -> None:
+        address: Callable[[], tuple[str, int] | None] = lambda: ("127.0.0.1", self.port) if self.port else None  # noqa: E731
+        settings = FetcherSettings(**(vars(SETTINGS) | changes))
+        self.fetcher = Fetcher(LEADER, 0, FIRST_LANE, settings, self.broker.shm, [self.broker.path], address)
+        self.fetcher.start()
+        self.look()
+
+    def look(self) -> None:
+        """Tell the fetcher what has changed in the slots, as the replicator does."""
+        for slot, followed in self.slots.look():
+            if followed is None:
+                self.fetcher.remove(slot)
+            else:
+                self.fetcher.add(slot, followed)
+
+    def obey(self, slot: int, led: Led, epoch: int) -> None:
+        """Begin a new leader epoch."""
+        with self.leader.changed:
+            led.leader_epoch = epoch
+        self.broker.obey(slot, epoch)
+        self.broker.table.announce([slot])
+        self.look()
+
+    def until_equal(self, slot: int, led: Led) -> None:
+        until(
+            lambda: (
+                slot_facts.describe(slot).log_end_offset == led.log_end
+                and self.broker.log_bytes(slot) == b"".join(led.batches)
+            ),
+            lambda: f"the logs are equal: ours {slot_facts.describe(slot).log_end_offset}, leader {led.log_end}",
+        )
+
+
+@pytest.fixture
+def following(tmp_path: Path) -> Iterator[Following]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data) as broker, FakeLeader() as leader:
+        replica_probe.cluster([1, 2])
+        brokers.set_broker_epoch(77)
+        made = Following(broker, leader)
+        yield made
+        made.fetcher.stop()
+        made.fetcher.join(30)
+        assert made.fetcher.ended
+        assert leader.complaints == []
+
+
+def fill(led: Led, count: int, epoch: int = 1) -> None:
+    for _ in range(count):
+        led.batches.append(sent(led.log_end, epoch=epoch))
+
+
+def test_it_appends_what_the_leader_has_and_gets(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 30)
+    following.start()
+    following.until_equal(slot, led)
+    for _ in range(20):
+        following.leader.append(led, sent(led.log_end))
+    following.until_equal(slot, led)
+    until(lambda: slots.high_watermark(slot) == led.log_end, "the high watermark follows")
+    assert following.fetcher.records_bytes == sum(map(len, led.batches))
+    assert following.leader.clients == {"broker-1-fetcher-0"}
+
+
+def test_its_requests_contain_what_kafkas_followers_send(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 3)
+    following.start()
+    following.until_equal(slot, led)
+    with following.leader.changed:
+        size = len(following.leader.fetches)
+        following.leader.changed.wait_for(lambda: len(following.leader.fetches) > size + 1, 30)
+        requests = list(following.leader.fetches)
+    version, first = requests[0]
+    assert version == 17
+    assert (first.replica_state.replica_id, first.replica_state.replica_epoch) == (1, 77)
+    assert (first.max_wait_ms, first.min_bytes, first.max_bytes, first.isolation_level) == (50, 1, 1 << 20, 0)
+    assert (first.session_id, first.session_epoch, first.rack_id) == (0, 0, "")
+    (partition,) = first.topics[0].partitions
+    assert (partition.partition, partition.current_leader_epoch, partition.fetch_offset) == (0, 1, 0)
+    assert (partition.last_fetched_epoch, partition.log_start_offset, partition.partition_max_bytes) == (-1, 0, 1 << 19)
+    (partition,) = requests[1][1].topics[0].partitions
+    assert (partition.fetch_offset, partition.last_fetched_epoch) == (30, 1)
+    assert requests[-1][1].topics == [], "an incremental request contains only changes"
+    assert requests[-1][1].session_epoch == len(requests) - 1
+
+
+def test_many_partitions_of_many_topics(following: Following) -> None:
+    pairs = [following.create(f"topic-{number % 7}", number // 7) for number in range(60)]
+    for _, led in pairs:
+        fill(led, 5)
+    following.start()
+    for slot, led in pairs:
+        following.until_equal(slot, led)
+    removed = pairs[::3]
+    for slot, led in removed:
+        following.fetcher.remove(slot)
+        following.leader.append(led, sent(led.log_end))
+    kept = [pair for pair in pairs if pair not in removed]
+    for slot, led in kept:
+        following.leader.append(led, sent(led.log_end))
+        following.until_equal(slot, led)
+    until(lambda: len(following.leader.sessions[1].wanted) == len(kept), "the session forgets the removed partitions")
+    assert all(slot_facts.describe(slot).log_end_offset == 50 for slot, _ in removed)
+    for slot, led in removed:
+        following.broker.obey(slot, 2)
+        led.leader_epoch = 2
+        following.broker.table.announce([slot])
+    following.look()
+    for slot, led in removed:
+        following.until_equal(slot, led)
+
+
+@pytest.mark.parametrize("newest", [12, 13, 14, 15, 16, 17, 18])
+def test_each_version_of_fetch(following: Following, newest: int) -> None:
+    following.leader.fetch_versions = (4, newest)
+    slot, led = following.create()
+    fill(led, 5)
+    following.start()
+    following.until_equal(slot, led)
+    assert {version for version, _ in following.leader.fetches} == {min(newest, 17)}
+
+
+def test_a_leader_that_is_too_old_is_not_used(following: Following, caplog: pytest.LogCaptureFixture) -> None:
+    following.leader.fetch_versions = (4, 11)
+    following.create()
+    following.start()
+    until(lambda: "too old" in caplog.text, "the version is reported")
+    assert following.leader.fetches == []
+
+
+def test_a_leader_without_room_for_sessions(following: Following) -> None:
+    following.leader.sessions_allowed = False
+    slot, led = following.create()
+    fill(led, 5)
+    following.start()
+    following.until_equal(slot, led)
+    following.leader.append(led, sent(led.log_end))
+    following.until_equal(slot, led)
+    assert {request.session_epoch for _, request in following.leader.fetches} == {0}
+
+
+def test_a_lost_session_is_replaced(following: Following) -> None:
+    slot, led = following.create()
+    following.start()
+    until(lambda: following.leader.sessions, "there is a session")
+    for _ in range(3):
+        with following.leader.changed:
+            following.leader.sessions.clear()
+        following.leader.append(led, sent(led.log_end))
+        following.until_equal(slot, led)
+    assert following.leader.connections == 1
+
+
+def test_a_cut_connection_is_made_again(following: Following) -> None:
+    slot, led = following.create()
+    following.start()
+    for number in range(5):
+        following.leader.append(led, sent(led.log_end))
+        following.until_equal(slot, led)
+        following.leader.cut()
+        until(lambda number=number: following.leader.connections > number + 1, "it connects again")
+
+
+def test_a_leader_that_moves_is_found(following: Following) -> None:
+    slot, led = following.create()
+    following.start()
+    following.leader.append(led, sent(led.log_end))
+    following.until_equal(slot, led)
+    with FakeLeader() as other:
+        other.logs = following.leader.logs
+        following.port = other.port
+        following.fetcher.look()
+        other.append(led, sent(led.log_end))
+        following.until_equal(slot, led)
+        following.fetcher.stop()
+        following.fetcher.join(30)
+
+
+def test_a_leader_whose_address_is_not_known_is_waited_for(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 1)
+    following.port = None
+    following.start()
+    following.port = following.leader.port
+    following.fetcher.look()
+    following.until_equal(slot, led)
+
+
+# -- truncation ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_diverging_tail_is_cut(following: Following) -> None:
+    slot, led = following.create(epoch=3)
+    for data in (sent(0), sent(10), sent(20, epoch=2), sent(30, epoch=2)):
+        slots.follow(slot, data, 10)
+    led.batches = [sent(0), sent(10), sent(20, 5, epoch=3), sent(25, 5, epoch=3)]
+    following.start()
+    following.until_equal(slot, led)
+    assert slot_facts.describe(slot).epochs == [(1, 0), (3, 20)]
+
+
+def test_a_tail_of_several_epochs_is_cut_in_steps(following: Following) -> None:
+    slot, led = following.create(epoch=7)
+    for at, epoch in enumerate((1, 2, 4, 6)):
+        slots.follow(slot, sent(at * 10, epoch=epoch), 0)
+    led.batches = [sent(0), sent(10, epoch=3), sent(20, epoch=5), sent(30, epoch=7)]
+    following.start()
+    following.until_equal(slot, led)
+    assert slot_facts.describe(slot).epochs == [(1, 0), (3, 10), (5, 20), (7, 30)]
+
+
+def test_a_leader_that_lost_records_cuts_committed_records_with_a_warning(
+    following: Following, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot, led = following.create(epoch=2)
+    for at in range(4):
+        slots.follow(slot, sent(at * 10), 40)
+    led.batches = [sent(0), sent(10, epoch=2)]
+    following.start()
+    following.until_equal(slot, led)
+    assert "removes records below the high watermark 40" in caplog.text
+
+
+def test_a_leader_that_begins_later_begins_the_log_again(following: Following) -> None:
+    slot, led = following.create()
+    slots.follow(slot, sent(0), 10)
+    led.log_start, led.batches = 500, [sent(500), sent(510)]
+    following.start()
+    following.until_equal(slot, led)
+    assert slot_facts.describe(slot).log_start_offset == 500
+
+
+def test_a_leader_that_begins_within_a_batch(following: Following) -> None:
+    slot, led = following.create()
+    slots.follow(slot, sent(0), 10)
+    led.log_start, led.batches = 505, [sent(500), sent(510)]
+    following.start()
+    following.until_equal(slot, led)
+    until(lambda: slot_facts.describe(slot).log_start_offset == 505, "the log start follows")
+
+
+def test_a_new_epoch_is_fetched_while_another_partition_goes_on(following: Following) -> None:
+    pairs = [following.create("t", number) for number in range(3)]
+    following.start()
+    for epoch in range(2, 12):
+        for number, (slot, led) in enumerate(pairs):
+            following.leader.append(led, sent(led.log_end, epoch=led.leader_epoch))
+            if number == epoch % 3:
+                following.obey(slot, led, led.leader_epoch + 1)
+                following.leader.append(led, sent(led.log_end, epoch=led.leader_epoch))
+        for slot, led in pairs:
+            following.until_equal(slot, led)
+
+
+# -- a leader that misbehaves -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ],
+)
+def test_a_refused_partition_is_tried_again_and_the_others_go_on(following: Following, code: ErrorCode) -> None:
+    (slot, led), (other_slot, other) = following.create("t", 0), following.create("t", 1)
+    fill(led, 2)
+    fill(other, 2)
+    led.error = code
+    following.start()
+    following.until_equal(other_slot, other)
+    following.leader.append(other, sent(other.log_end))
+    following.until_equal(other_slot, other)
+    assert slot_facts.describe(slot).log_end_offset == 0
+    with following.leader.changed:
+        led.error = 0
+    following.until_equal(slot, led)
+
+
+def test_a_fenced_partition_waits_for_its_new_epoch(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 1)
+    led.leader_epoch = 2
+    following.start()
+    until(lambda: describe_role(slot).fetch_error == ErrorCode.FENCED_LEADER_EPOCH, "the error is noted")
+    following.obey(slot, led, 2)
+    following.until_equal(slot, led)
+    assert describe_role(slot).fetch_error == 0
+
+
+def damaged(data: bytes) -> bytes:
+    copy = bytearray(data)
+    copy[-1] ^= 1
+    return bytes(copy)
+
+
+def test_a_damaged_batch_is_not_appended(following: Following, caplog: pytest.LogCaptureFixture) -> None:
+    slot, led = following.create()
+    other_slot, other = following.create("t", 1)
+    good = [sent(0), sent(10), sent(20)]
+    led.batches = [good[0], damaged(good[1]), good[2]]
+    fill(other, 3)
+    following.start()
+    following.until_equal(other_slot, other)
+    until(lambda: "the leader sent a damaged batch" in caplog.text, "the damage is reported")
+    assert following.broker.log_bytes(slot) == good[0]
+    with following.leader.changed:
+        led.batches = good
+    following.until_equal(slot, led)
+
+
+def test_a_batch_of_a_newer_epoch_than_the_followers_is_not_appended(following: Following) -> None:
+    slot, led = following.create()
+    led.batches = [sent(0), sent(10, epoch=5)]
+    following.start()
+    until(lambda: slot_facts.describe(slot).log_end_offset == 10, "the first batch is appended")
+    until(lambda: len(following.leader.fetches) > 5, "it fetches again")
+    assert slot_facts.describe(slot).log_end_offset == 10
+    assert slot_facts.describe(slot).epochs == [(1, 0)]
+
+
+def test_a_batch_before_the_log_end_is_not_appended(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 3)
+    following.start()
+    following.until_equal(slot, led)
+
+    def repeats(version: int, request: Any) -> Any:
+        data = led.answer(fetch.Request.FetchPartition(current_leader_epoch=1, partition_max_bytes=1 << 20))
+        return fetch.Response(session_id=9, responses=[following.leader.topic(version, (led.topic_id, 0), data)])
+
+    with following.leader.changed:
+        following.leader.answer_fetch = repeats
+        seen = len(following.leader.fetches)
+    until(lambda: len(following.leader.fetches) > seen + 3, "it fetches again")
+    with following.leader.changed:
+        following.leader.answer_fetch = following.leader.good_fetch
+    following.leader.append(led, sent(led.log_end))
+    following.until_equal(slot, led)
+
+
+def test_parts_for_partitions_that_were_not_requested_are_ignored(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 2)
+    stranger = PartitionData(partition_index=900, high_watermark=5, records=sent(0))
+    good = following.leader.good_fetch
+
+    def with_strangers(version: int, request: Any) -> Any:
+        response = good(version, request)
+        topic = fetch.Response.FetchableTopicResponse
+        response.responses.append(topic(topic="x", topic_id=os.urandom(16), partitions=[stranger]))
+        response.responses.append(topic(topic=led.topic, topic_id=led.topic_id, partitions=[stranger]))
+        return response
+
+    following.leader.answer_fetch = with_strangers
+    following.start()
+    following.until_equal(slot, led)
+
+
+GARBAGE: dict[str, Callable[[bytes], bytes]] = {
+    "short": lambda frame: frame[:-5],
+    "too long": lambda frame: struct.pack(">i", len(frame) + 1) + frame[4:] + b"\0\0\0\0\0",
+    "negative size": lambda frame: b"\xff\xff\xff\xff" + frame[4:],
+    "zero size": lambda frame: b"\0\0\0\0" + frame[4:],
+    "huge size": lambda frame: b"\x7f\xff\xff\xff" + frame[4:],
+    "other correlation id": lambda frame: frame[:4] + b"\x11\x22\x33\x44" + frame[8:],
+    "random": lambda frame: frame[:8] + os.urandom(len(frame) - 8),
+    "text": lambda frame: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "many topics": lambda frame: frame[:19] + b"\xff\xff\xff\xff\x07" + frame[24:],
+    "nothing": lambda frame: b"",
+}
+
+
+@pytest.mark.parametrize("kind", list(GARBAGE))
+def test_garbage_of_the_leader(following: Following, kind: str) -> None:
+    slot, led = following.create()
+    fill(led, 20)
+    following.start(socket_timeout_ms=300)
+    following.until_equal(slot, led)
+    with following.leader.changed:
+        connections = following.leader.connections
+        following.leader.frame = GARBAGE[kind]
+        led.batches.append(sent(led.log_end))
+        following.leader.changed.notify_all()
+    until(lambda: following.leader.connections > connections + 1, "it connects again after the garbage")
+    assert b"".join(led.batches).startswith(following.broker.log_bytes(slot))
+    assert slots.state_of(slot) == SlotState.SLOT_ONLINE
+    with following.leader.changed:
+        following.leader.frame = lambda frame: frame
+    following.until_equal(slot, led)
+
+
+BASE_OFFSET_BYTES = 8
+
+
+@pytest.mark.parametrize("at", range(1, 140, 3))
+def test_a_response_with_one_wrong_byte(following: Following, at: int) -> None:
+    """Wherever the byte is, nothing is appended that the leader does not have. A batch's checksum does not cover its base
+    offset: an offset that is too high looks like a gap that compaction left."""
+    slot, led = following.create()
+    fill(led, 3)
+    original = b"".join(led.batches)
+
+    def spoil(frame: bytes) -> bytes:
+        in_records = at - frame.find(original)
+        if len(following.leader.fetches) > 2 or at >= len(frame) or 0 <= in_records < BASE_OFFSET_BYTES:
+            return frame
+        return frame[:at] + bytes([frame[at] ^ 0x55]) + frame[at + 1 :]
+
+    following.leader.frame = spoil
+    following.start(socket_timeout_ms=300)
+    until(lambda: len(following.leader.fetches) > 3, "it fetches again")
+    assert original.startswith(following.broker.log_bytes(slot))
+    following.until_equal(slot, led)
