@@ -11,9 +11,12 @@ from odradek.config.listeners import Listener
 from odradek.metadata import znodes
 from odradek.metadata.cluster import (
     BrokerIdTaken,
+    EndpointTaken,
     WrongCluster,
+    check_endpoints,
     elect_controller,
     ensure_cluster_id,
+    join_cluster,
     new_uuid,
     register_broker,
 )
@@ -163,3 +166,45 @@ def test_every_election_has_an_epoch_of_its_own(opener):
     one.end_session()
     assert elect_controller(other, 8) == (8, 3)
     assert znodes.decode_controller(other.get("/controller")[0]) == 8
+
+
+# -- a store that other brokers use ------------------------------------------------------------------------------------
+
+
+def test_new_log_directories_join_the_cluster_of_the_store_and_used_ones_only_their_own(opener):
+    store = opener(Session(1, b"a"))
+    with pytest.raises(WrongCluster, match=r"belong to cluster ours .* leads to an empty tree"):
+        join_cluster(store, "ours")
+    assert store.children("/") == [], "nothing was written to it"
+    made = join_cluster(store, None)
+    assert join_cluster(store, None) == join_cluster(store, made) == made
+    with pytest.raises(WrongCluster, match=f"belong to cluster ours .* leads to cluster {made}"):
+        join_cluster(store, "ours")
+    assert set(znodes.PERSISTENT) == {path for path in znodes.PERSISTENT if store.exists(path)}
+
+
+def test_an_address_of_another_broker_is_refused(opener):
+    one, other = opener(Session(1, b"a")), opener(Session(2, b"b"))
+    join_cluster(one, None)
+    check_endpoints(one, 7, registration(1))
+    register_broker(one, 7, registration(1))
+    check_endpoints(one, 7, registration(1))
+    check_endpoints(other, 8, registration(2))
+    with pytest.raises(EndpointTaken, match="broker 7 is registered with the address h:1"):
+        check_endpoints(other, 8, registration(1))
+    both = registration(2)
+    both.endpoints.append(Listener("INTERNAL", "h", 1, "PLAINTEXT"))
+    with pytest.raises(BrokerIdTaken, match="h:1"):
+        check_endpoints(other, 8, both)
+
+
+@pytest.mark.parametrize(
+    ("data", "entity"),
+    [
+        (b'{"version":2,"entity_path":"topics/t"}', "topics/t"),
+        (b'{"version":1,"entity_type":"clients","entity_name":"c"}', "clients/c"),
+    ],
+)
+def test_notifications_of_both_versions_are_read(data, entity):
+    assert znodes.decode_config_change("/config/changes/x", data) == entity
+    assert znodes.decode_config_change("/config/changes/x", znodes.encode_config_change(entity)) == entity

@@ -17,7 +17,7 @@ from odradek.config.loggers import effective
 from odradek.controller.controller import Controller
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
-from odradek.metadata.store import NoNode, Store
+from odradek.metadata.store import NoNode, Store, Watch
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.running_config import Running, RunningConfig, TooManySettings, encoded
 
@@ -76,14 +76,39 @@ class BrokerSettings:
         self._running = running
         self._shm = shm
 
-    def load(self) -> None:
-        """Load all settings from the store; called before this broker becomes the controller. Raises StoreError."""
+    def load(self, groups_watch: Watch | None = None) -> None:
+        """Load all settings from the store; called before this broker becomes the controller. Raises StoreError.
+
+        :param groups_watch: see `load_groups`.
+        """
         show_running(self._store, self._config, self._running)
         self._running.taken(self._running.version)
+        self.load_groups(groups_watch)
+
+    def reload_brokers(self) -> None:
+        """Apply the settings of brokers that another broker changed in the store, in all processes. Raises StoreError."""
+        version, before = self._running.version, self._config.topic_defaults
+        show_running(self._store, self._config, self._running)
+        if self._running.version != version:
+            log.info("another broker changed the settings of this broker or of all brokers")
+            self._running.taken(self._running.version)
+            self._shm.wake_all()
+        if self._config.topic_defaults != before:
+            self._controller.configure_all()
+
+    def load_groups(self, watch: Watch | None = None) -> None:
+        """Load the settings of groups from the store. Raises StoreError.
+
+        :param watch: called for the next change of any of them.
+        """
+        nodes = self._store.children(znodes.GROUP_CONFIGS, watch)
+        paths = [f"{znodes.GROUP_CONFIGS}/{node}" for node in nodes]
         groups: dict[str, dict[str, Value]] = {}
-        for group_id in self.groups():
+        for path, entry in zip(paths, self._store.get_many(paths, watch), strict=True):
+            group_id = znodes.decode_name(path.rpartition("/")[2])
+            stored = {} if entry is None else znodes.decode_config(path, entry[0])
             try:
-                groups[group_id] = check_group_settings(self._config, self.of_group(group_id))
+                groups[group_id] = check_group_settings(self._config, stored)
             except ConfigError as error:
                 log.error(
                     "group %s uses the settings of the broker, because one of its own is invalid: %s", group_id, error

@@ -88,7 +88,8 @@ class Stat(NamedTuple):
     """The metadata of a node.
 
     ``version``: the number of changes of the data; ``created`` and ``modified``: numbers of transactions, which increase over
-    the whole store; ``owner``: the session id of an ephemeral node, else 0; ``children``: the number of children.
+    the whole store; ``owner``: the session id of an ephemeral node, else 0; ``children``: the number of children;
+    ``created_ms``: the time of the creation by the wall clock of the store's server, 0 if the store does not keep it.
     """
 
     version: int
@@ -96,6 +97,7 @@ class Stat(NamedTuple):
     modified: int
     owner: int
     children: int
+    created_ms: int = 0
 
 
 class Session(NamedTuple):

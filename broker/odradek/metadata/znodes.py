@@ -269,6 +269,20 @@ def encode_config_change(entity_path: str) -> bytes:
     return _encode({"version": 2, "entity_path": entity_path})
 
 
+def decode_config_change(path: str, data: bytes) -> str:
+    """The path below ``/config`` of a notification of version 1 or 2. Raises CorruptNode.
+
+    :param path: of the notification.
+    """
+
+    def build(value: Any) -> str:
+        if int(value["version"]) == 1:
+            return f"{value['entity_type']}/{value['entity_name']}"
+        return str(value["entity_path"])
+
+    return _decode(path, data, build)
+
+
 def encode_log_dir_event(broker_id: int, event: int) -> bytes:
     """The notification of a broker whose log directories changed."""
     return _encode({"version": 1, "broker": broker_id, "event": event})

@@ -78,7 +78,7 @@ Request = Callable[[KazooClient], Any]
 
 def stat_of(stat: ZnodeStat) -> Stat:
     """The Stat of a node."""
-    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.numChildren)
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.numChildren, stat.ctime)
 
 
 def _node_of(response: tuple[bytes | None, ZnodeStat]) -> tuple[bytes, Stat]:

@@ -43,6 +43,8 @@ FIRST_WAIT_S = 2.0
 """The time in seconds that the first server has to accept a connection and to confirm the session."""
 LEAST_ATTEMPTS = 3
 """The number of servers that can be tried, one after another, within the session timeout."""
+REPORT_AFTER_S = 5.0
+"""The time in seconds after which a log line says that the first connection is being waited for."""
 LOOK_EVERY_S = 0.5
 
 KINDS = {
@@ -225,8 +227,14 @@ class ZookeeperConnection:
 
     def wait_until_started(self) -> None:
         """Wait for the first connection. Raises StoreUnavailable; then the connection has ended."""
-        within_s = self._options.connection_timeout_s
-        if not self.wait_until_connected(time.monotonic() + within_s):
+        began, within_s = time.monotonic(), self._options.connection_timeout_s
+        connected = self.wait_until_connected(began + min(within_s, REPORT_AFTER_S))
+        if not connected and within_s > REPORT_AFTER_S and not self._ending:
+            log.warning(
+                "waiting for ZooKeeper at %s: no server answered within %g s", self._options.hosts, REPORT_AFTER_S
+            )
+            connected = self.wait_until_connected(began + within_s)
+        if not connected:
             self.end(in_order=False)
             reason = f" (TLS: {self._handler.failure})" if self._handler.failure else ""
             raise StoreUnavailable(f"no server of {self._options.hosts} answered within {within_s:g} s{reason}")

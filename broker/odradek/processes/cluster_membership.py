@@ -22,10 +22,11 @@ from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import znodes
+from odradek.metadata.changes import SettingsChanges
 from odradek.metadata.cluster import check_endpoints, join_cluster, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
-from odradek.metadata.store import Store, StoreError, StoreUnavailable
+from odradek.metadata.store import Event, Store, StoreError, StoreUnavailable
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.processes.broker_session import BrokerSession
@@ -45,6 +46,7 @@ class ClusterMembership:
     :param apply_all: reads the settings of all topics with a log on this broker, and applies them.
     :param make_controller: makes the controller of this broker for a store, which takes part in no election yet.
     :param on_session: see `ZookeeperStore.on_session`.
+    :param on_settings: called in any thread if another broker changed settings, see `apply_settings`.
     """
 
     def __init__(
@@ -54,12 +56,16 @@ class ClusterMembership:
         apply_all: Callable[[], None],
         make_controller: Callable[[Store], ControllerService],
         on_session: Callable[[SessionEvent], None],
+        on_settings: Callable[[], None],
     ) -> None:
         self._context = context
         self._apply = apply
         self._apply_all = apply_all
         self._make_controller = make_controller
         self._on_session = on_session
+        self._on_settings = on_settings
+        self._changes: SettingsChanges | None = None
+        self._groups_changed = False
         self._session: BrokerSession | None = None
         self._stopping = False
         self.controller: ControllerService | None = None
@@ -96,7 +102,9 @@ class ClusterMembership:
         # ClientRequests has what the handlers of APIs use of the embedded store's Controller.
         controller = cast(Controller, ClientRequests(member, admin))
         settings = self._settings = BrokerSettings(store, cast(Controller, member), config, self._context.running, shm)
-        settings.load()
+        changes = self._changes = SettingsChanges(store, self._on_settings)
+        changes.begin()
+        settings.load(self._note_groups)
         table = PartitionTable(shm, self._context.log_dirs)
         producer_ids = ProducerIds(store, config.node_id)
         return CoordinatorView(
@@ -123,6 +131,38 @@ class ClusterMembership:
         if self._member is None:
             raise StoreUnavailable("the metadata store is not connected yet")
         return self._member.settings_of(list(topics))
+
+    # -- settings that other brokers changed ------------------------------------------------------------------------
+
+    def _note_groups(self, _: Event) -> None:
+        """Called in a thread of the store."""
+        self._groups_changed = True
+        self._on_settings()
+
+    def apply_settings(self) -> None:
+        """Apply the settings that changed since the last call. Raises StoreError; the next call then repeats it."""
+        if self._changes is None or self._settings is None or self._member is None:
+            return
+        if self._groups_changed:
+            self._groups_changed = False
+            try:
+                self._settings.load_groups(self._note_groups)
+            except StoreError:
+                self._groups_changed = True
+                raise
+        node_id = self._context.config.node_id
+        own = {path.removeprefix(f"{znodes.CONFIG}/") for path in map(znodes.broker_config_path, (None, node_id))}
+        changed = self._changes.look(now_ms())
+        try:
+            topics = [path.removeprefix("topics/") for path in changed if path.startswith("topics/")]
+            if topics:
+                log.info("the settings of topics changed: %s", ", ".join(topics))
+                self._apply(self._member.settings_of(topics))
+            if own.intersection(changed):
+                self._settings.reload_brokers()
+        except StoreError:
+            self._changes.repeat(changed)
+            raise
 
     def report_strays(self, hosted: Mapping[str, Sequence[int]]) -> None:
         """Log a warning for each topic with logs here that are not assigned to this broker. Nothing is deleted: only the

@@ -26,6 +26,7 @@ from odradek.processes.in_sync_service import InSyncService
 from odradek.processes.metering import UncountedErrors, count_errors_of_response
 from odradek.processes.replica_service import ReplicaService
 from odradek.processes.session_keeper import SessionKeeper
+from odradek.processes.settings_follower import SettingsFollower
 from odradek.replication import controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
@@ -51,8 +52,9 @@ class ClusterService:
         self._loop = asyncio.get_running_loop()
         self._store_thread = store_thread
         self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
+        self._settings = SettingsFollower(lambda: self._in_store(self.membership.apply_settings))
         self.membership = ClusterMembership(
-            context, self._apply, self._apply_all, self._make_controller, self._on_session
+            context, self._apply, self._apply_all, self._make_controller, self._on_session, self._settings.wake
         )
         self.replicas = ReplicaService(context, self._read_settings)
         self._channel = ControllerChannel(self._loop, context.config)
@@ -97,6 +99,7 @@ class ClusterService:
                 if losses == self._keeper.losses:
                     break
         self._keeper.begin()
+        self._settings.begin()
         self.joined = True
         self._elect()
 
@@ -140,6 +143,7 @@ class ClusterService:
     def hurry(self) -> None:
         """The broker stops: do not wait for ZooKeeper, or only for a short time if it is connected."""
         self._keeper.close()
+        self._settings.close()
         if self._stop_waiting is not None:
             return
         if not self.membership.connected:

@@ -129,6 +129,8 @@ class Coordinator:
             stopped = self._loop.create_task(self._stopped.wait())
             await asyncio.wait((self._joining, stopped), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
+            if self._joining.done():
+                self._joining.result()  # a broker that cannot join must not count as started
 
     async def _in_store_thread(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
