@@ -39,6 +39,7 @@ OWN_KEYS |= {"odradek.retention.exact", "odradek.segment.deletion.policy.class.n
 OWN_KEYS |= {
     f"odradek.producer.state.{limit}" for limit in ("max.bytes", "client.max.percent", "partition.max.producers")
 }
+OWN_KEYS |= {"odradek.controller.eligible"}
 OWN_KEYS |= {f"odradek.zookeeper.{part}" for part in ("auth", "username", "password")}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",

@@ -73,7 +73,7 @@ def _wrong_identity(config: BrokerConfig) -> Iterator[ConfigError]:
         if config[PASSWORD] is None:
             yield _error(config, PASSWORD, f"must be set, because {AUTH}={auth} is set")
     if auth == "sasl" and importlib.util.find_spec("puresasl") is None:
-        yield _error(config, AUTH, f"requires the Python package {SASL_PACKAGE}: pip install '{SASL_PACKAGE}'")
+        yield _error(config, AUTH, f"requires the Python package {SASL_PACKAGE}: pip install {SASL_PACKAGE}")
     certified = config[_ENABLED] and config[_KEYS] is not None
     if config["zookeeper.set.acl"] and auth is None and not certified:
         yield _error(

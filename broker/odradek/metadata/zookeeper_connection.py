@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, KazooException, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.serialization import CloseInstance
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
@@ -102,11 +103,14 @@ class _Handler(SequentialThreadingHandler):
         self._wait_s = min(FIRST_WAIT_S, connect_limit_s)
         self._aborted = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._connecting = False
+        self.failure = ""
+        """The failure of the last TLS handshake; empty after a success."""
 
     def connected(self) -> None:
         """A server has confirmed the session. Before that, the waits for a server are short and become longer with each
         attempt: ZooKeeper sometimes never responds to a connection that it accepted while it was starting."""
         self._connecting = False
+        self.failure = ""
         self._wait_s = min(FIRST_WAIT_S, self._longest_wait_s)
 
     def abort(self) -> None:
@@ -164,7 +168,9 @@ class _Handler(SequentialThreadingHandler):
             except ssl.SSLWantWriteError:
                 self._wait(sock, False, deadline)
             except ssl.SSLError as error:
-                log.error("the TLS handshake with ZooKeeper failed: %s", error)
+                if str(error) != self.failure:  # not for each attempt
+                    self.failure = str(error)
+                    log.error("the TLS handshake with ZooKeeper failed: %s; retrying", error)
                 raise
 
     def _wait(self, sock: socket.socket, to_read: bool, deadline: float) -> None:
@@ -222,15 +228,22 @@ class ZookeeperConnection:
         within_s = self._options.connection_timeout_s
         if not self.wait_until_connected(time.monotonic() + within_s):
             self.end(in_order=False)
-            raise StoreUnavailable(f"no server of {self._options.hosts} answered within {within_s:g} s")
+            reason = f" (TLS: {self._handler.failure})" if self._handler.failure else ""
+            raise StoreUnavailable(f"no server of {self._options.hosts} answered within {within_s:g} s{reason}")
         self._started = True
 
     def _note_timeout(self) -> None:
-        """Let the attribute `timeout_s` follow what the servers grant; kazoo does not keep it."""
+        """Let the attribute `timeout_s` follow what the servers grant; kazoo does not keep it. Let every refusal of the
+        session be an authentication failure for kazoo."""
         connect = self.client._connection._connect
 
         def noting(*arguments: Any) -> tuple[float, float]:
-            read_timeout_ms, connect_timeout_ms = connect(*arguments)
+            try:
+                read_timeout_ms, connect_timeout_ms = connect(*arguments)
+            except (AuthFailedError, ConnectionDropped, SessionExpiredError, KazooTimeoutError):
+                raise
+            except KazooException as error:  # would end kazoo's thread with a traceback
+                raise AuthFailedError(f"ZooKeeper refused the session: {error!r}") from error
             self.timeout_s = read_timeout_ms * 1.5 / 1000  # kazoo reads for two thirds of the session timeout
             return read_timeout_ms, connect_timeout_ms
 
