@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.partition.slots import SlotBusy, SlotChanged
 from odradek._ext.replication.followed_slots import Followed, note_fetch_error, position_of
@@ -247,16 +248,25 @@ class Fetcher:
         following: Event | None = event
         try:
             while following is not None:
-                followed = entry.followed
-                found = position_of(entry.slot, followed.incarnation, followed.leader_epoch)
-                if found is None:
-                    following = follow.RoleChanged()
-                position = NOTHING if found is None else Position(*found)
+                position = self._position(entry)
+                if position is None:
+                    following, position = follow.RoleChanged(), NOTHING
                 following = self._carry_out(entry, entry.machine.handle(following, position, monotonic_ms()), position)
         except Exception:
             log.exception("cannot replicate %s any more until it has a new leader epoch", entry.name)
             entry.machine.state = follow.Failed(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._stop_partition(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _position(self, entry: _Partition) -> Position | None:
+        """The state of the log; None if the slot has another role, epoch or partition, or its log is not open."""
+        found = position_of(entry.slot, entry.followed.incarnation, entry.followed.leader_epoch)
+        if found is not None:
+            return Position(*found)
+        try:
+            slot_upkeep.settle(entry.slot)  # a process may have died in a change of the slot
+        except SlotBusy as error:
+            self._report(entry, str(error))
+        return None
 
     def _carry_out(self, entry: _Partition, action: Action, position: Position) -> Event | None:
         """Returns the outcome, or None if the machine gets the next event later."""

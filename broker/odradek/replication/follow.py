@@ -208,6 +208,7 @@ class Follow:
     backoff_ms: int
     epoch_end: EpochEnd
     state: State = field(default_factory=lambda: Delayed(0, Fetch()))
+    _begun: bool = False
 
     def handle(self, event: Event, log: Position, now_ms: int) -> Action:
         """Take an event, change the state, and return what to do next.
@@ -228,6 +229,7 @@ class Follow:
 
     def _begin(self, log: Position) -> Action:
         """Without an epoch, the leader cannot find where the logs diverge: only committed records are kept (KIP-101)."""
+        self._begun = True
         if log.last_epoch == UNDEFINED and log.log_end > log.high_watermark:
             return self._change(Truncate(max(log.high_watermark, log.log_start), below=False))
         return self._fetch()
@@ -316,6 +318,8 @@ class Follow:
 
     def _due(self, event: Due, log: Position, now_ms: int) -> Action:
         assert isinstance(self.state, Delayed)
+        if not self._begun:  # the slot was being changed when the partition was added
+            return self._begin(log)
         action = self.state.action
         return self._fetch() if isinstance(action, Fetch) else self._change(action)
 
