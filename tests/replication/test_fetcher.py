@@ -250,6 +250,19 @@ def test_a_leader_whose_address_is_not_known_is_waited_for(following: Following)
     following.until_equal(slot, led)
 
 
+def test_batches_that_are_larger_than_what_it_requests(following: Following) -> None:
+    slot, led = following.create(max_message_bytes=16 << 20, segment_bytes=64 << 20)
+    for _ in range(3):
+        led.batches.append(sent(led.log_end, 40, value=os.urandom(100_000)))
+    following.start()
+    following.until_equal(slot, led)
+    for _ in range(40):  # the receive buffer shrinks again
+        following.leader.append(led, sent(led.log_end))
+        following.until_equal(slot, led)
+    following.leader.append(led, sent(led.log_end, 40, value=os.urandom(100_000)))
+    following.until_equal(slot, led)
+
+
 # -- truncation ---------------------------------------------------------------------------------------------------------
 
 

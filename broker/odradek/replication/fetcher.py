@@ -10,6 +10,7 @@ A partition that fails is delayed or stopped alone. If the connection is lost, t
 
 import heapq
 import logging
+import os
 import queue
 import threading
 import time
@@ -203,7 +204,7 @@ class Fetcher:
                 for place, kind, first, second in self._native.take_events():
                     self._advance(self._by_place[place], _event_of(kind, first, second))
             case FetchOutcome.FETCH_LOST:
-                self._lost(f"error {self._native.error}" if self._native.error else "it closed the connection")
+                self._lost(os.strerror(self._native.error) if self._native.error else "it closed the connection")
             case FetchOutcome.FETCH_REFUSED:
                 self._on_refusal(self._native.error)
             case _ if outcome in LOST:

@@ -7,6 +7,7 @@ leader's log does not contain that epoch up to the follower's log end, the leade
 logs diverge.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -52,10 +53,11 @@ class Refused(NamedTuple):
 
 
 class AppendFailed(NamedTuple):
-    """Records of the leader were not appended. ``result``: an AppendResult; ``restart_at``: for APPEND_BEFORE_LOG."""
+    """Records of the leader were not appended. ``result``: an AppendResult; ``value``: the base offset of the first batch for
+    APPEND_BEFORE_LOG, an errno for APPEND_IO_ERROR."""
 
     result: int
-    restart_at: int = UNDEFINED
+    value: int = UNDEFINED
 
 
 class LatestOffset(NamedTuple):
@@ -283,14 +285,17 @@ class Follow:
     def _append_failed(self, event: AppendFailed, log: Position, now_ms: int) -> Action:
         if event.result == AppendResult.APPEND_BEFORE_LOG:
             # The leader's log begins within its first batch: it returns this batch only for an offset from its log start on.
-            return self._change(StartAt(event.restart_at, below=False, fetch_from=log.log_end))
+            return self._change(StartAt(event.value, below=False, fetch_from=log.log_end))
         if event.result == AppendResult.APPEND_UNSETTLED:
             return self._change(Settle())
         if event.result == AppendResult.APPEND_OFFLINE:
             return self._stop(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory or its log failed")
         if event.result in ROLE_RESULTS:
             return self._wait(now_ms, Fetch())
-        return self._wait(now_ms, Fetch(), APPEND_FAILURES[AppendResult(event.result)])
+        reason = APPEND_FAILURES[AppendResult(event.result)]
+        if event.result == AppendResult.APPEND_IO_ERROR:
+            reason = f"{reason}: {os.strerror(event.value)}"
+        return self._wait(now_ms, Fetch(), reason)
 
     def _latest(self, event: LatestOffset, log: Position, now_ms: int) -> Action:
         """The leader's log ends before the follower's after an unclean election; otherwise its start lies above."""
