@@ -128,6 +128,7 @@ class Fetcher:
         self._connect_at_ms = 0
         self._unreachable = ""  # why, as it was logged
         self._refused_at = -1  # the number of the response with which the leader last refused the whole request
+        self._failed = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"fetcher-{self.leader_id}-{self.number}", daemon=True)
 
@@ -166,6 +167,16 @@ class Fetcher:
     def records_bytes(self) -> int:
         """Bytes of records that were appended since the start."""
         return int(self._native.records_bytes)
+
+    @property
+    def max_lag(self) -> int:
+        """The largest lag of a partition behind the leader's high watermark, in records."""
+        return int(self._native.max_lag)
+
+    @property
+    def failed(self) -> int:
+        """The number of partitions that are not fetched until they have a new leader epoch."""
+        return self._failed
 
     def _command(self, command: Callable[[], None]) -> None:
         self._commands.put(command)
@@ -234,6 +245,7 @@ class Fetcher:
         entry = self._by_slot.pop(slot, None)
         if entry is not None:
             del self._by_place[entry.place]
+            self._failed -= entry.failed
             self._native.drop(entry.place)
 
     def _end_delays(self, now: int) -> None:
@@ -278,6 +290,7 @@ class Fetcher:
                     return follow.RoleChanged()
                 if entry.failed:
                     entry.failed = False
+                    self._failed -= 1
                     note_fetch_error(entry.slot, followed.incarnation, followed.leader_epoch, 0)
                 return None
             case follow.Truncate(offset, below):
@@ -300,6 +313,7 @@ class Fetcher:
         return None
 
     def _stop_partition(self, entry: _Partition, code: int) -> None:
+        self._failed += not entry.failed
         entry.failed = True
         self._native.deactivate(entry.place)
         note_fetch_error(entry.slot, entry.followed.incarnation, entry.followed.leader_epoch, code)
