@@ -463,10 +463,10 @@ cdef class FetchPlan:
             return NOT_LEADER_OR_FOLLOWER
         if state != SLOT_ONLINE:
             return unknown_partition_error(p)
+        if slot.role and p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
+            return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if slot.role != ROLE_LEADER and not (slot.role == ROLE_FOLLOWER and may_read_from_follower(context)):
             return NOT_LEADER_OR_FOLLOWER
-        if p.request.leader_epoch >= 0 and p.request.leader_epoch != slot.leader_epoch:
-            return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if context.replica_id >= 0 and (not context.replica_alive or not has_follower(slot, context.replica_id)):
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
             return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER

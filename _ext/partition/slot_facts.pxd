@@ -32,6 +32,7 @@ cdef class SlotFacts:
     cdef readonly uint32_t incarnation              # changes whenever the slot is given to another partition
     cdef readonly uint64_t generation               # changes with every change of the log's segments other than an append; read first
     cdef readonly int32_t leader_epoch
+    cdef readonly int64_t leader_epoch_start        # log end offset when this broker became the leader in `leader_epoch`; -1: it is not
     cdef readonly int32_t leader_id
     cdef readonly int32_t partition_epoch
     cdef readonly uint8_t begun_epoch               # a `BegunEpoch`

@@ -27,6 +27,7 @@ class SlotFacts:
     incarnation: Final[int]
     generation: Final[int]
     leader_epoch: Final[int]
+    leader_epoch_start: Final[int]
     leader_id: Final[int]
     partition_epoch: Final[int]
     begun_epoch: Final[int]

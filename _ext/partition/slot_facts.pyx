@@ -94,6 +94,7 @@ cdef int read_slot(SlotFacts facts, uint32_t index, Slot* slot) except -1:
     facts.role = slot.role
     facts.incarnation = slot.incarnation
     facts.leader_epoch = slot.leader_epoch
+    facts.leader_epoch_start = slot.leader_epoch_start
     facts.leader_id = slot.leader_id
     facts.partition_epoch = slot.partition_epoch
     facts.begun_epoch = slot.begun_epoch

@@ -34,8 +34,9 @@ from odradek._ext.partition.slot_access cimport (
 from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.record_batch cimport check_batch
-from odradek._ext.shm.atomics cimport fence, fetch_or_64
+from odradek._ext.shm.atomics cimport fence, fetch_or_64, load_acquire_32
 from odradek._ext.shm.layout cimport (
+    ROLE_LEADER,
     SLOT_DELETED,
     SLOT_FREE,
     SLOT_LOADING,
@@ -162,6 +163,24 @@ def high_watermark(uint32_t index):
     cdef Commit commit
     read_commit(slot_at(index), &commit)
     return commit.high_watermark
+
+
+def leads(uint32_t index, uint32_t incarnation, int leader_epoch):
+    """Whether this broker leads the partition in this epoch. If so, everything that was read from the slot before this call and since
+    the epoch began is of the log of this epoch [R 3]: a former leader takes the new epoch before it truncates its log."""
+    cdef Slot* slot = slot_at(index)
+    fence()
+    return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == incarnation \
+        and load_acquire_32(<uint32_t*>&slot.leader_epoch) == <uint32_t>leader_epoch
+
+
+def has_min_in_sync(uint32_t index, *, bint maximal=False):
+    """Whether min.insync.replicas replicas, or all if fewer are assigned, are in sync.
+
+    :param maximal: count also replicas that are about to join; they have all records below the high watermark.
+    """
+    cdef Slot* slot = slot_at(index)
+    return (slot.max_in_sync_count if maximal else slot.in_sync_count) >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
 
 
 def await_committed(uint32_t index):

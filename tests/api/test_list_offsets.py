@@ -96,11 +96,11 @@ def test_unknown_partitions_and_timestamps_of_later_versions_get_errors(wire, na
 
 def test_the_end_for_readers_of_committed_records_is_not_above_the_high_watermark(monkeypatch):
     state = SimpleNamespace(high_watermark=10, last_stable_offset=12, log_end_offset=12, leader_epoch=3)
-    monkeypatch.setattr(list_offsets, "leader_state", lambda *_: (ErrorCode.NONE, 0, state))
+    monkeypatch.setattr(list_offsets, "leader_state", lambda *_, **__: (ErrorCode.NONE, 0, state))
     partition = SimpleNamespace(timestamp=LATEST, partition_index=0, current_leader_epoch=-1)
     request, call, answer = (
         SimpleNamespace(replica_id=-1, isolation_level=1),
-        SimpleNamespace(version=7),
+        SimpleNamespace(version=7, view=SimpleNamespace(brokers=None)),
         SimpleNamespace(),
     )
     list_offsets._fill(answer, request, "t", partition, call)

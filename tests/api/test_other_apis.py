@@ -1,12 +1,7 @@
 """ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and APIs that are not served."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from odradek.api.offset_for_leader_epoch import end_offset
-from odradek.api.offset_for_leader_epoch import handle as answer_epochs
-from odradek.api.stepwise import Stepwise
 from odradek.api.table import APIS
 from odradek.protocol import decode
 from odradek.protocol.errors import ErrorCode
@@ -19,6 +14,8 @@ from odradek.protocol.schemas import (
     init_producer_id,
     offset_for_leader_epoch,
 )
+from odradek.shm.epochs import end_offset_of
+from odradek.storage.checkpoints import epochs_from
 from tests.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
@@ -152,9 +149,9 @@ def test_describe_topic_partitions_returns_pages(wire, name):
 
 def test_end_offsets_of_known_epochs():
     epochs = [(3, 10), (5, 20), (9, 40)]
-    told = [end_offset(epochs, asked, 50) for asked in (-1, 0, 3, 4, 5, 8, 9, 10)]
+    told = [end_offset_of(epochs, asked, 50) for asked in (-1, 0, 3, 4, 5, 8, 9, 10)]
     assert told == [(-1, -1), (0, 10), (3, 20), (3, 20), (5, 40), (5, 40), (9, 50), (-1, -1)]
-    assert end_offset([], 0, 50) == (-1, -1)
+    assert end_offset_of([], 0, 50) == (-1, -1)
 
 
 def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
@@ -163,19 +160,8 @@ def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
     assert (told.error_code, told.leader_epoch, told.end_offset) == (0, 0, 0)
 
 
-def test_epochs_whose_records_are_all_deleted_are_unknown_immediately(monkeypatch):
-    state = SimpleNamespace(epochs=[(0, 0), (2, 10), (5, 20)], log_start_offset=12, log_end_offset=30, leader_epoch=5)
-    module = "odradek.api.offset_for_leader_epoch.leader_state"
-    monkeypatch.setattr(module, lambda *_: (0, None, state))
-    make = offset_for_leader_epoch.Request
-
-    def told(epoch):
-        topic = make.OffsetForLeaderTopic(topic="t", partitions=[make.OffsetForLeaderPartition(leader_epoch=epoch)])
-        (found,) = Stepwise(answer_epochs(make(topics=[topic]), None)).finish().topics[0].partitions
-        return found.leader_epoch, found.end_offset
-
-    assert told(5) == (5, 30)
-    assert told(2) == told(3) == (2, 20)
-    # As of a log that never held it: it ends where the first known one begins, which is where the log begins.
-    assert told(0) == (0, 12)
-    assert told(6) == (-1, -1)
+def test_epochs_whose_records_are_all_deleted_are_unknown_immediately():
+    epochs = epochs_from([(0, 0), (2, 10), (5, 20)], 12)
+    told = [end_offset_of(epochs, asked, 30) for asked in (5, 2, 3, 0, 6)]
+    # As of a log that never held epoch 0: it ends where the first known one begins, which is where the log begins.
+    assert told == [(5, 30), (2, 20), (2, 20), (0, 12), (-1, -1)]

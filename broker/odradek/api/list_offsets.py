@@ -4,6 +4,11 @@ worker, because it reads indexes.
 Negative timestamps: -1 is the end that the reader may see, -2 the log start, -3 the record with the largest timestamp, -4 the
 start on local disk (equal to the log start, because there is no tiered storage); -5 and -6 concern tiered storage.
 
+After an election, the high watermark may be below the offset at which the leader epoch began: until the in-sync replicas have
+fetched so far, the leader does not know which records are committed. A consumer then receives OFFSET_NOT_AVAILABLE for the end,
+and for a timestamp without a committed record (KIP-207). A request with the replica id of debugging clients reads like a
+replica, also from a follower.
+
 The response of version 0 contains a list of offsets, newest first: the log end, and the base offsets of the segments that were
 last written before the timestamp.
 """
@@ -34,9 +39,10 @@ LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PEN
 FIRST_VERSION = {LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 FIRST_WITH_EPOCH = 4
+FIRST_WITH_NOT_AVAILABLE = 5
 WITHOUT_LOOK_UP = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
 STEP = 50
-CONSUMER = -1
+CONSUMER, DEBUGGING_CONSUMER = -1, -2
 
 Result = TypeVar("Result")
 
@@ -80,7 +86,13 @@ def _refused(partition: Any) -> Any:
 
 def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> None:
     timestamp = partition.timestamp
-    error, slot, state = leader_state(call, name, partition.partition_index, partition.current_leader_epoch)
+    error, slot, state = leader_state(
+        call,
+        name,
+        partition.partition_index,
+        partition.current_leader_epoch,
+        or_follower=request.replica_id == DEBUGGING_CONSUMER,
+    )
     if not error and (timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(timestamp, 0)):
         error = ErrorCode.UNSUPPORTED_VERSION
     if error or state is None:
@@ -94,7 +106,10 @@ def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> N
     if call.version == 0:
         _fill_with_segments(answer, request, name, partition, call, slot, state)
     elif timestamp == LATEST:
-        answer.offset, answer.leader_epoch = end, state.leader_epoch
+        if _end_unknown(request, state, call):
+            answer.error_code = _not_available(call)
+        else:
+            answer.offset, answer.leader_epoch = end, state.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = state.log_start_offset
         answer.leader_epoch = _epoch_at(state, answer.offset)
@@ -107,6 +122,21 @@ def _fill(answer: Any, request: Any, name: str, partition: Any, call: Call) -> N
             return
         if record is not None:
             answer.offset, answer.timestamp, answer.leader_epoch = record
+        elif _end_unknown(request, state, call):
+            answer.error_code = _not_available(call)
+
+
+def _end_unknown(request: Any, state: SlotFacts, call: Call) -> bool:
+    """Whether a consumer asks a leader whose high watermark has not reached the start of its epoch, in a cluster."""
+    if call.view.brokers is None or request.replica_id != CONSUMER:
+        return False
+    return bool(state.leader_epoch_start > state.high_watermark)
+
+
+def _not_available(call: Call) -> ErrorCode:
+    if call.version >= FIRST_WITH_NOT_AVAILABLE:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _fill_with_segments(

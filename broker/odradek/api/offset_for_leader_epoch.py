@@ -5,18 +5,21 @@ The slot contains the newest epochs. Older ones are read from the partition's le
 epochs. Epochs whose records are all deleted are unknown as soon as the log start offset has moved.
 """
 
-from pathlib import Path
+import logging
 from typing import Any
 
+from odradek._ext.partition.slot_facts import SlotFacts
+from odradek._ext.partition.slots import SlotBusy
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_for_leader_epoch
-from odradek.storage import file_names
-from odradek.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs
+from odradek.shm.epochs import end_offset_for
+from odradek.storage.checkpoints import CorruptCheckpointError
 
-UNDEFINED = -1
+log = logging.getLogger("odradek.requests")
+
 STEP = 50
 
 
@@ -38,40 +41,26 @@ def handle(request: Any, call: Call) -> Steps:
 def _partition(name: str, requested: Any, call: Call) -> Any:
     number = requested.partition
     answer = offset_for_leader_epoch.Response.EpochEndOffset(partition=number)
-    error, _, state = leader_state(call, name, number, requested.current_leader_epoch)
-    if error or state is None:
-        answer.error_code = error
-        return answer
-    epochs = state.epochs
-    log_start = state.log_start_offset
-    if epochs and requested.leader_epoch < epochs[0][0] and epochs[0][1] > log_start:
-        path = Path(
-            call.view.log_dirs[state.log_dir],
-            file_names.partition_directory_name(name, number),
-            file_names.LEADER_EPOCH_CHECKPOINT,
-        )
+    error, slot, state = leader_state(call, name, number, requested.current_leader_epoch)
+    while not error and state is not None:
         try:
-            epochs = read_leader_epochs(path)
-        except (OSError, CorruptCheckpointError):
+            found = end_offset_for(slot, requested.leader_epoch)
+        except SlotBusy:
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return answer
+        except (OSError, CorruptCheckpointError) as problem:
+            log.error("cannot read the leader epochs of %s-%d: %s", name, number, problem)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return answer
-    epochs = epochs_from(epochs, log_start)
-    if not epochs or epochs[-1][0] < state.leader_epoch:
-        epochs = [*epochs, (state.leader_epoch, state.log_end_offset)]  # nothing was written in it yet
-    answer.leader_epoch, answer.end_offset = end_offset(epochs, requested.leader_epoch, state.log_end_offset)
+        # The result is of one log only if this broker was the leader all the time: a follower truncates its log by it.
+        before = state
+        error, slot, state = leader_state(call, name, number, requested.current_leader_epoch)
+        if state is not None and _term(state) == _term(before):
+            answer.leader_epoch, answer.end_offset = found
+            return answer
+    answer.error_code = error
     return answer
 
 
-def end_offset(epochs: list[tuple[int, int]], requested: int, log_end_offset: int) -> tuple[int, int]:
-    """(epoch, end offset) of the largest epoch that is not above `requested`; (-1, -1) if it is unknown (KIP-279).
-
-    For an epoch older than all known ones, the end offset is the start offset of the first known epoch.
-
-    :param epochs: (epoch, start offset), ascending.
-    """
-    if not epochs or requested == UNDEFINED or requested > epochs[-1][0]:
-        return UNDEFINED, UNDEFINED
-    if requested == epochs[-1][0]:
-        return requested, log_end_offset
-    next_start = next(start for epoch, start in epochs if epoch > requested)
-    return max((epoch for epoch, _ in epochs if epoch <= requested), default=requested), next_start
+def _term(state: SlotFacts) -> tuple[int, int, int]:
+    return state.incarnation, state.role, state.leader_epoch

@@ -4,7 +4,7 @@ from which a consumer reads (KIP-392). Used in a worker's loop.
 
 from collections.abc import Collection, Sequence
 
-import odradek._ext.partition.role_facts as role_facts
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.shm.views as views
 from odradek._ext.shm.layout import Role
 from odradek.api.cluster_brokers import BrokerAddress, ClusterBrokers
@@ -47,7 +47,7 @@ class ReplicaView:
     def leader_of(self, slot: int) -> tuple[int, int]:
         """(id of the leader, leader epoch) of a partition; -1 each if they are not known. A role that the controller assigned
         is newer than what it has published."""
-        facts = role_facts.describe_role(slot)
+        facts = slot_facts.describe(slot)
         if facts.role != Role.ROLE_NONE:
             return facts.leader_id, facts.leader_epoch
         view = views.view_of(slot)

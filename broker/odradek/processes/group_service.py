@@ -47,7 +47,9 @@ log = logging.getLogger("odradek.groups")
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0
 KAFKA = int(Kind.KAFKA)
+NO_TOPIC_ID = bytes(16)
 OF_LOG = ("offsets.topic.compression.codec", "message.max.bytes", "offsets.commit.timeout.ms")
+REQUIRED_ACKS = "offsets.commit.required.acks"
 OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
@@ -230,7 +232,9 @@ class GroupService:
             if state.state == SlotState.SLOT_ONLINE and state.role == Role.ROLE_LEADER:
                 led[partition] = slot, state.incarnation, state.leader_epoch
         if led and topic is not None:
-            self._create_groups(topic.count)
+            self._create_groups(topic.published_count() if self._config.clustered else topic.count)
+        if self.groups is None:
+            return
         for partition, (group_log, _) in list(self._led.items()):
             if led.get(partition) != group_log.place:
                 self._resign(partition)
@@ -247,9 +251,12 @@ class GroupService:
                 group_log.look()
 
     def _create_groups(self, partitions: int) -> None:
-        """Create the group coordinator once the topic exists. The number of its partitions must not change, because it
-        determines the partition of each group."""
-        if self.groups is None:
+        """Create the group coordinator once the topic exists and all its partitions are known. Their number must not change,
+        because it determines the partition of each group.
+
+        :param partitions: the number of partitions; 0: not known yet.
+        """
+        if self.groups is None and partitions:
             self.groups = self._make(partitions)
             self._view = GroupView(self._config, self.groups, self._topics, self._tree, self._limits)
 
@@ -258,7 +265,9 @@ class GroupService:
         if not self._topics.refresh():
             return
         known = {topic.name: bytes(topic.topic_id) for topic in self._topics.by_name.values()}
-        deleted = [name for name, topic_id in self._known.items() if known.get(name) != topic_id]
+        deleted = [
+            name for name, topic_id in self._known.items() if known.get(name) != topic_id and topic_id != NO_TOPIC_ID
+        ]
         self._known = known
         if deleted and self.groups is not None:
             self.groups.topics_deleted(deleted)
@@ -266,7 +275,8 @@ class GroupService:
     def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
         assert self.groups is not None
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
-        group_log = OffsetsLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher)
+        acks = self._config.integer(REQUIRED_ACKS)
+        group_log = OffsetsLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
         self.groups.shards.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))
@@ -296,8 +306,10 @@ class GroupService:
     async def _load(self, partition: int, group_log: OffsetsLog) -> None:
         """Read the partition's log and replay it; restart from the log start if the log's files changed while they were read.
 
-        The groups are served once the high watermark has reached the end of what was read. Records that a predecessor appended
-        but did not acknowledge may not be on the device yet, and members must not see anything that a loss of power could undo.
+        With the embedded metadata store, the groups are served once the high watermark has reached the end of what was read.
+        Records that a predecessor appended but did not acknowledge may not be on the device yet, and members must not see
+        anything that a loss of power could undo. In a cluster they are served at once, as in Kafka: the high watermark of a new
+        leader waits for its followers, and does not move while too few replicas are in sync.
         """
         assert self.groups is not None
         began, records = self._timers.now_ms(), 0
@@ -316,10 +328,13 @@ class GroupService:
                 log.error("cannot read %s-%d: %s; retrying in %g s", CONSUMER_OFFSETS, partition, error, LOAD_RETRY_S)
                 await asyncio.sleep(LOAD_RETRY_S)
             self.groups.shards.begin(partition, group_log)
-        committed: asyncio.Future[ErrorCode] = self._loop.create_future()
-        group_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
-        if await committed is not ErrorCode.NONE:
-            return  # the log was closed: this process no longer coordinates the partition
+        if not self._config.clustered:
+            committed: asyncio.Future[ErrorCode] = self._loop.create_future()
+            group_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
+            if await committed is not ErrorCode.NONE:
+                return  # the log was closed: this process no longer coordinates the partition
+        if group_log.closed:
+            return
         self.groups.loaded(partition)
         if records:
             took = self._timers.now_ms() - began

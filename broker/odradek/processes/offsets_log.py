@@ -2,7 +2,9 @@
 
 The appends of one turn of the loop, or of one read of requests, are written as one batch, in the leader epoch in which the
 partition was taken over: the append of a deposed coordinator is refused. An append is acknowledged when the high watermark has
-passed it; with flush.messages, this is when it is on the device. Used in the coordinator's loop; `read_records` in a thread.
+passed it, unless this broker ceased to be the leader meanwhile; with flush.messages, this is when it is on the device. As with
+acks=all, appends are refused while fewer than min.insync.replicas replicas are in sync. Used in the coordinator's loop;
+`read_records` in a thread.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from odradek.storage.old_messages import MAGIC_AT, is_old, read_message
 
 log = logging.getLogger("odradek.groups")
 
+ACKS_ALL = -1
 MAX_RECORDS = 5000
 MAX_BYTES = 1 << 19
 LOCK_RETRY_S = 0.0005
@@ -113,6 +116,7 @@ class OffsetsLog:
     :param place: slot, incarnation and leader epoch in which the partition is led.
     :param max_bytes: the size of the largest batch that the partition accepts.
     :param timeout_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged within this time is reported as late.
+    :param acks: `offsets.commit.required.acks`: an append with 0 or 1 does not wait for other replicas.
     :param flusher: syncs the log if its topic has flush.messages.
     """
 
@@ -125,9 +129,11 @@ class OffsetsLog:
         max_bytes: int,
         timeout_ms: int,
         flusher: Flusher,
+        acks: int = ACKS_ALL,
     ) -> None:
         self.place = place
         self._flusher = flusher
+        self._waits = acks == ACKS_ALL
         self._loop = loop
         self._turn = turn
         self._codec = codec
@@ -197,9 +203,16 @@ class OffsetsLog:
     def _acknowledge(self) -> None:
         if not self._unacknowledged:
             return
-        high_watermark = slots.high_watermark(self.place[0])
+        slot, incarnation, leader_epoch = self.place
+        high_watermark = slots.high_watermark(slot)
+        enough = slots.has_min_in_sync(slot, maximal=True)
+        if not slots.leads(slot, incarnation, leader_epoch):  # then the high watermark may be of another log
+            waiting = [then for batch in self._unacknowledged for then in batch.callbacks]
+            self._unacknowledged.clear()
+            call_all(waiting, ErrorCode.NOT_COORDINATOR)
+            return
         while self._unacknowledged and self._unacknowledged[0].end <= high_watermark:
-            call_all(self._unacknowledged.popleft().callbacks, NONE)
+            call_all(self._unacknowledged.popleft().callbacks, NONE if enough else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def when_committed(self, end: int, then: AppendCallback) -> None:
         """Call `then` once the high watermark has reached `end`. Must be called before the first append."""
@@ -216,7 +229,9 @@ class OffsetsLog:
                 builder = BatchBuilder()
                 count = join(self._queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
                 error, end = 0, self._unacknowledged[-1].end if self._unacknowledged else 0
-                if builder.count:  # else the appends have no records and wait for those written before
+                if builder.count and self._waits and not slots.has_min_in_sync(slot):
+                    error = ErrorCode.NOT_ENOUGH_REPLICAS
+                elif builder.count:  # else the appends have no records and wait for those written before
                     error, base_offset = slots.append_built(
                         slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
                     )
@@ -237,7 +252,9 @@ class OffsetsLog:
             del self._queue[:count]
             self._busy_since = None
             callbacks = [then for _, then, _ in done]
-            if outcome is NONE:
+            if outcome is NONE and not self._waits:
+                call_all(callbacks, NONE)
+            elif outcome is NONE:
                 late_callbacks = [late for _, _, late in done if late is not None]
                 self._unacknowledged.append(Unacknowledged(end, callbacks, late_callbacks))
             else:

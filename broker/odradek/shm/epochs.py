@@ -27,13 +27,14 @@ def end_offset_for(slot: int, epoch: int) -> tuple[int, int]:
             found = leader_epochs.find_end_offset(slot, epoch)
             continue
         epochs, log_start, log_end, changes = read
-        found = _end_offset(epochs_from(epochs, log_start), epoch, log_end)
+        found = end_offset_of(epochs_from(epochs, log_start), epoch, log_end)
         if changes != leader_epochs.epoch_changes(slot):
             found = leader_epochs.find_end_offset(slot, epoch)
     return found
 
 
-def _end_offset(epochs: list[tuple[int, int]], requested: int, log_end: int) -> tuple[int, int]:
+def end_offset_of(epochs: list[tuple[int, int]], requested: int, log_end: int) -> tuple[int, int]:
+    """As `end_offset_for`, from all epochs of a log. :param epochs: (epoch, start offset), ascending."""
     if not epochs or requested == UNDEFINED or requested > epochs[-1][0]:
         return UNDEFINED, UNDEFINED
     end = next((start for epoch, start in epochs if epoch > requested), log_end)

@@ -85,8 +85,9 @@ KEYS = (
         "matches them whenever a topic is created or deleted."),
     ConfigKey("offset.metadata.max.bytes", INT, 4096, Range(0), HIGH, READ_ONLY, NOW,
         "The maximum length in bytes of the metadata that a client commits with an offset."),
-    ConfigKey("offsets.commit.required.acks", SHORT, -1, Range(-1, 1), HIGH, READ_ONLY, NONE_YET,
-        "The acks of offset commits. Removed in Kafka 4.0."),
+    ConfigKey("offsets.commit.required.acks", SHORT, -1, Range(-1, 1), HIGH, READ_ONLY, NOW,
+        "The acks of offset commits and of other records of groups. -1: all in-sync replicas, and at least "
+        "min.insync.replicas of them. 0 or 1: only the coordinator's log. Removed in Kafka 4.0."),
     ConfigKey("offsets.commit.timeout.ms", INT, 5000, Range(1), HIGH, READ_ONLY, NOW,
         "The time in ms that the coordinator waits for the replication of a record that it writes for a client. After "
         "that time, the client receives COORDINATOR_NOT_AVAILABLE."),
