@@ -38,6 +38,10 @@ log = logging.getLogger("odradek.replication")
 NOTHING = Position(0, 0, 0, -1)
 REPORT_AGAIN_MS = 30_000
 """The time in ms after which the same message about a partition is logged again."""
+USUAL_MS = 5000
+"""The time in ms for which a failure that is usual after a change of the leader is not reported."""
+REPORTS, REPORTS_MS = 20, 10_000
+"""A fetcher logs at most so many messages about partitions in so many ms."""
 EVENT_ERROR, EVENT_DIVERGING, EVENT_APPEND = 2, 3, 4
 NEW_SESSION = frozenset(
     {
@@ -78,6 +82,7 @@ class _Partition:
     machine: Follow
     until_ms: int = 0
     reported: tuple[str, int] = ("", 0)
+    trouble: tuple[str, int, int] = ("", 0, 0)  # a reason for waiting, when it began, when it was last seen
     failed: bool = False
 
     @property
@@ -129,6 +134,8 @@ class Fetcher:
         self._unreachable = ""  # why, as it was logged
         self._refused_at = -1  # the number of the response with which the leader last refused the whole request
         self._failed = 0
+        self._reports_since = 0
+        self._reports = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"fetcher-{self.leader_id}-{self.number}", daemon=True)
 
@@ -303,12 +310,13 @@ class Fetcher:
                 return self._change(entry, None, 0)
             case follow.AskLatest() | follow.AskEarliest():
                 return self._ask(entry, latest=isinstance(action, follow.AskLatest))
-            case follow.Wait(until, reason):
+            case follow.Wait(until, reason, usual):
                 entry.until_ms = until
                 heapq.heappush(self._delayed, (until, entry.slot))
-                self._report(entry, reason)
+                if not usual or self._lasts(entry, reason):
+                    self._report(entry, reason)
             case follow.Stop(code, reason):
-                self._report(entry, reason, logging.ERROR)
+                self._report(entry, reason, logging.INFO if code == ErrorCode.FENCED_LEADER_EPOCH else logging.ERROR)
                 self._stop_partition(entry, code)
         return None
 
@@ -366,14 +374,34 @@ class Fetcher:
             f": this removes records below the high watermark {position.high_watermark}" if below else "",
         )  # fmt: skip
 
+    def _lasts(self, entry: _Partition, reason: str) -> bool:
+        """Whether a partition has waited for this reason for `USUAL_MS`."""
+        now = monotonic_ms()
+        known, since, last = entry.trouble
+        if known != reason or now - last > USUAL_MS + self.settings.backoff_ms:
+            since = now
+        entry.trouble = reason, since, now
+        return now - since >= USUAL_MS
+
     def _report(self, entry: _Partition, reason: str, level: int = logging.WARNING) -> None:
         """Log why a partition is not fetched, unless this was logged within `REPORT_AGAIN_MS`."""
         now = monotonic_ms()
         if not reason or (entry.reported[0] == reason and now - entry.reported[1] < REPORT_AGAIN_MS):
             return
         entry.reported = reason, now
-        then = "stopped" if level == logging.ERROR else f"retrying in {self.settings.backoff_ms} ms"
-        log.log(level, "cannot fetch %s from broker %d: %s; %s", entry.name, self.leader_id, reason, then)
+        if now - self._reports_since >= REPORTS_MS:
+            if self._reports > REPORTS:
+                log.warning(
+                    "%d more messages about partitions of broker %d were not logged",
+                    self._reports - REPORTS,
+                    self.leader_id,
+                )
+            self._reports_since, self._reports = now, 0
+        self._reports += 1
+        if self._reports <= REPORTS:
+            ended = isinstance(entry.machine.state, follow.Failed)
+            then = "waiting for a new leader epoch" if ended else f"retrying in {self.settings.backoff_ms} ms"
+            log.log(level, "cannot fetch %s from broker %d: %s; %s", entry.name, self.leader_id, reason, then)
 
     # -- the connection -----------------------------------------------------------------------------------------------
 

@@ -138,10 +138,12 @@ class AskEarliest(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Do not fetch until ``until_ms``, then pass Due. ``reason``: for a log message; empty: the wait needs none."""
+    """Do not fetch until ``until_ms``, then pass Due. ``reason``: for a log message; empty: the wait needs none. ``usual``: the
+    reason is usual for a short time after a change of the leader, so that only its repetition needs a message."""
 
     until_ms: int
     reason: str = ""
+    usual: bool = False
 
 
 class Stop(NamedTuple):
@@ -183,8 +185,18 @@ class Failed(NamedTuple):
 
 State = Truncating | Fetching | Delayed | Failed
 
+USUAL = frozenset(
+    {
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""Errors of a leader to which the controller has not sent the change yet that this broker has received."""
 STOPPING: dict[int, str] = {
-    ErrorCode.FENCED_LEADER_EPOCH: "the leader has a newer leader epoch; waiting for the controller to send it",
+    ErrorCode.FENCED_LEADER_EPOCH: "the leader has a newer leader epoch, which the controller has not sent yet",
     ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "the leader has the records only in tiered storage, which is not supported",
 }
 """Errors of the leader after which only a new leader epoch helps. After all others the follower fetches again."""
@@ -244,9 +256,9 @@ class Follow:
         self.state = Truncating(action)
         return action
 
-    def _wait(self, now_ms: int, action: LogAction, reason: str = "") -> Action:
+    def _wait(self, now_ms: int, action: LogAction, reason: str = "", usual: bool = False) -> Action:
         self.state = Delayed(now_ms + self.backoff_ms, action)
-        return Wait(self.state.until_ms, reason)
+        return Wait(self.state.until_ms, reason, usual)
 
     def _stop(self, code: int, reason: str) -> Action:
         self.state = Failed(code)
@@ -280,7 +292,7 @@ class Follow:
             return self._stop(event.code, STOPPING[event.code])
         if event.code == ErrorCode.OFFSET_OUT_OF_RANGE and isinstance(self.state, Fetching):
             return self._change(AskLatest())
-        return self._wait(now_ms, Fetch(), f"the leader returned {_error_name(event.code)}")
+        return self._wait(now_ms, Fetch(), f"the leader returned {_error_name(event.code)}", event.code in USUAL)
 
     def _append_failed(self, event: AppendFailed, log: Position, now_ms: int) -> Action:
         if event.result == AppendResult.APPEND_BEFORE_LOG:
