@@ -129,16 +129,17 @@ cdef class FetchedPartitions:
         self.event_count = 0
         return events
 
-    def lags(self):
-        """[(slot, number of committed records of the leader that the log does not have)], for partitions with a response."""
+    @property
+    def max_lag(self):
+        """The largest number of committed records of the leader that a log does not have. May be called by any thread."""
         cdef uint32_t i
         cdef FetchedPartition* fetched
-        result = []
+        cdef int64_t lag = 0
         for i in range(self.partitions_used):
             fetched = &self.partitions[i]
-            if fetched.used and not fetched.dropped and fetched.leader_high_watermark >= 0:
-                result.append((fetched.slot, max(fetched.leader_high_watermark - fetched.fetch_offset, <int64_t>0)))
-        return result
+            if fetched.used and not fetched.dropped:
+                lag = max(lag, fetched.leader_high_watermark - fetched.fetch_offset)
+        return lag
 
     # -- places -----------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from libc.string cimport memset
 from odradek._ext.partition.follower_append cimport FollowerPosition, follower_position
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport checked_slot
-from odradek._ext.shm.atomics cimport fence, load_acquire_64
-from odradek._ext.shm.layout cimport CHANGE_RING, ROLE_FOLLOWER, SLOT_ONLINE, Header, Slot, region, slot_at
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.layout cimport CHANGE_RING, ROLE_FOLLOWER, SLOT_ONLINE, Header, Slot, region, slot_at, state_now
 from odradek._ext.shm.locks cimport unlock
 
 
@@ -98,33 +98,40 @@ cdef class FollowedSlots:
         return 0
 
     cdef int look_at(self, uint32_t index, list changes) except -1:
-        """Append what has changed in a slot. A slot that is being changed counts as not followed: its change is announced."""
+        """Append what has changed in a slot. A slot whose role is being changed counts as not followed: the change is announced."""
         cdef Slot* slot = slot_at(index)
         cdef Seen* seen = &self.seen[index]
-        cdef FollowerPosition position
-        cdef bint followed = False
-        if slot.role == ROLE_FOLLOWER and follower_position(slot, &position):
-            followed = position.role == ROLE_FOLLOWER and position.state == SLOT_ONLINE
-        if not followed:
+        cdef Seen now
+        read_role(slot, &now)
+        if not now.followed:
             if seen.followed:
                 seen.followed = False
                 changes.append((index, None))
             return 0
-        if seen.followed and seen.incarnation == position.incarnation and seen.leader_id == position.leader_id \
-                and seen.leader_epoch == position.leader_epoch:
+        if seen.followed and seen.incarnation == now.incarnation and seen.leader_id == now.leader_id \
+                and seen.leader_epoch == now.leader_epoch:
             return 0
-        topic = (<char*>slot.topic)[:slot.topic_bytes].decode()
-        found = Followed(topic, (<char*>slot.topic_id)[:16], slot.partition, position.incarnation, position.leader_id,
-                         position.leader_epoch)
+        name = (<char*>slot.topic)[:slot.topic_bytes]
+        found = Followed(name.decode(errors="replace"), (<char*>slot.topic_id)[:16], slot.partition, now.incarnation, now.leader_id,
+                         now.leader_epoch)
         fence()
-        if slot.incarnation != position.incarnation:
+        if slot.incarnation != now.incarnation:
             return 0                    # announced again
-        seen.followed = True
-        seen.incarnation = position.incarnation
-        seen.leader_id = position.leader_id
-        seen.leader_epoch = position.leader_epoch
+        seen[0] = now
         changes.append((index, found))
         return 0
+
+
+cdef void read_role(Slot* slot, Seen* out) noexcept nogil:
+    """Without the lock: a role change stores ROLE_NONE first and the role last [R 10]."""
+    cdef uint32_t role = load_acquire_32(&slot.role)
+    out.incarnation = slot.incarnation
+    out.leader_id = slot.leader_id
+    out.leader_epoch = slot.leader_epoch
+    out.followed = role == ROLE_FOLLOWER and state_now(slot) == SLOT_ONLINE
+    fence()
+    if load_acquire_32(&slot.role) != role or slot.leader_epoch != out.leader_epoch or slot.incarnation != out.incarnation:
+        out.followed = False
 
 
 def position_of(uint32_t index, uint32_t incarnation, int leader_epoch):

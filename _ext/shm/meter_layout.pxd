@@ -45,6 +45,8 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     FETCH_SESSIONS = 6
     FETCH_SESSION_PARTITIONS = 7  # of all fetch sessions
     KEPT_BYTES = 8                # kept for connections between their requests
+    REPLICA_MAX_LAG = 9           # of all followed partitions, in records
+    REPLICA_FAILED = 10           # followed partitions that are not fetched until they have a new leader epoch
     SOCKET_BYTES_IN = 16          # from here on all words are counters
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18

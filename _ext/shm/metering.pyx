@@ -39,7 +39,7 @@ cdef extern from *:
 
 PROBE_NAMES = (
     "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit",
-    "fetch_sessions", "fetch_session_partitions", "kept_bytes", "", "", "", "", "", "", "",
+    "fetch_sessions", "fetch_session_partitions", "kept_bytes", "replica_max_lag", "replica_failed", "", "", "", "", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
     "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",

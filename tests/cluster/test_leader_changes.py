@@ -109,3 +109,19 @@ def test_no_acknowledged_record_is_lost_while_the_leader_changes(cluster: Cluste
         load.stop()
     until_same(cluster, "changing")
     assert consume(cluster.kafka, "changing", len(load.sent))[-1] >= len(load.sent) - 1
+
+
+def test_it_leads_when_its_leader_is_killed(cluster: Cluster) -> None:
+    cluster.create("killed", {0: [THEIRS, OURS]})
+    load = Load(cluster.kafka, "killed")
+    try:
+        until(lambda: len(load.sent) > 500, "records are sent")
+        theirs(cluster).kill()
+        until(lambda: leader_of(cluster, "killed") == OURS, "the follower leads")
+        size = len(load.sent)
+        until(lambda: len(load.sent) > size + 500, "records are sent to the other leader")
+        theirs(cluster).start(theirs(cluster).directory / "server.properties")
+    finally:
+        load.stop()
+    until_same(cluster, "killed")
+    assert set(consume(cluster.kafka, "killed", len(load.sent))) >= set(range(len(load.sent)))

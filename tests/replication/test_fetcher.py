@@ -18,6 +18,7 @@ from odradek._ext.shm.layout import SlotState
 from odradek._ext.testing import replica_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
+from odradek.replication import fetcher
 from odradek.replication.fetcher import Fetcher, FetcherSettings
 from odradek.replication.fetchers import FIRST_LANE
 from tests.replication.fake_leader import FakeLeader, Led, PartitionData
@@ -250,6 +251,19 @@ def test_a_leader_whose_address_is_not_known_is_waited_for(following: Following)
     following.until_equal(slot, led)
 
 
+def test_batches_that_are_larger_than_what_it_requests(following: Following) -> None:
+    slot, led = following.create(max_message_bytes=16 << 20, segment_bytes=64 << 20)
+    for _ in range(3):
+        led.batches.append(sent(led.log_end, 40, value=os.urandom(100_000)))
+    following.start()
+    following.until_equal(slot, led)
+    for _ in range(40):  # the receive buffer shrinks again
+        following.leader.append(led, sent(led.log_end))
+        following.until_equal(slot, led)
+    following.leader.append(led, sent(led.log_end, 40, value=os.urandom(100_000)))
+    following.until_equal(slot, led)
+
+
 # -- truncation ---------------------------------------------------------------------------------------------------------
 
 
@@ -353,6 +367,36 @@ def test_a_fenced_partition_waits_for_its_new_epoch(following: Following) -> Non
     following.obey(slot, led, 2)
     following.until_equal(slot, led)
     assert describe_role(slot).fetch_error == 0
+
+
+def test_an_error_that_is_usual_after_a_change_is_reported_only_if_it_lasts(
+    following: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot, led = following.create()
+    fill(led, 1)
+    led.error = ErrorCode.UNKNOWN_LEADER_EPOCH
+    following.start()
+    until(lambda: len(following.leader.fetches) > 5, "it fetches again")
+    assert "UNKNOWN_LEADER_EPOCH" not in caplog.text
+    monkeypatch.setattr(fetcher, "USUAL_MS", 1)
+    until(lambda: "UNKNOWN_LEADER_EPOCH" in caplog.text, "the error is reported")
+    with following.leader.changed:
+        led.error = 0
+    following.until_equal(slot, led)
+
+
+def test_failures_of_many_partitions_are_not_reported_each(
+    following: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        _, led = following.create("t", number)
+        led.error = ErrorCode.KAFKA_STORAGE_ERROR
+    following.start()
+    until(lambda: len(following.leader.fetches) > 5, "it fetches again")
+    until(lambda: caplog.text.count("KAFKA_STORAGE_ERROR") == fetcher.REPORTS, "some are reported")
+    monkeypatch.setattr(fetcher, "REPORTS_MS", 1)
+    monkeypatch.setattr(fetcher, "REPORT_AGAIN_MS", 1)
+    until(lambda: "30 more messages about partitions of broker 2" in caplog.text, "the others are counted")
 
 
 def damaged(data: bytes) -> bytes:

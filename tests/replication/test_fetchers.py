@@ -19,7 +19,7 @@ class FakeFetcher:
         self.slots: dict[int, Followed] = {}
         self.started = self.stopped = self.ended = False
         self.looks = 0
-        self.records_bytes = 0
+        self.records_bytes = self.max_lag = self.failed = 0
 
     def start(self) -> None:
         self.started = True

@@ -87,6 +87,13 @@ def test_a_log_without_epochs_keeps_only_committed_records() -> None:
     assert machine.handle(Begin(), without._replace(log_end=80), NOW_MS) == Fetch(), "nothing to truncate"
 
 
+def test_a_partition_whose_slot_was_being_changed_begins_later() -> None:
+    machine = Follow(BACKOFF_MS, lambda epoch: (-1, -1))
+    without = LOG._replace(last_epoch=-1)
+    assert waits(machine.handle(RoleChanged(), without, NOW_MS))
+    assert machine.handle(Due(), without, NOW_MS) == Truncate(80, below=False)
+
+
 @pytest.mark.parametrize(
     ("diverging", "action"),
     [

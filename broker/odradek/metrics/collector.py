@@ -239,6 +239,7 @@ class Collector:
         yield from of_processes.families(shm, places)
         yield from of_processes.worker_families(shm, places)
         yield from of_processes.late_families(shm, places)
+        yield from of_processes.replica_families(shm, places)
         yield from self._own_families()
         yield from of_partitions.log_dir_families(shm, self.log_dirs)
         yield from of_partitions.producer_families(shm)

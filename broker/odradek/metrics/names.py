@@ -266,6 +266,10 @@ BROKER = (
             "exactly min.insync.replicas in-sync replicas.",
             "kafka_server_replicamanager_offlinereplicacount": "Number of partitions on this broker whose log or log "
             "directory has failed.",
+            "kafka_server_replicafetchermanager_maxlag": "Largest number of records by which a partition that this broker "
+            "follows is behind its leader's high watermark; 0 without a cluster.",
+            "kafka_server_replicafetchermanager_failedpartitionscount": "Number of partitions that this broker follows and "
+            "does not fetch because of an error; the log names each. 0 without a cluster.",
             "kafka_controller_kafkacontroller_activecontrollercount": "1 if this broker is the active controller, else 0.",
             "kafka_controller_kafkacontroller_offlinepartitionscount": "Number of partitions in the cluster without an "
             "available leader: clients can neither write nor read them.",

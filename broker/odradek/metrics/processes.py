@@ -64,6 +64,9 @@ _SESSIONS = {
 }
 
 
+_REPLICAS = {"maxlag": "replica_max_lag", "failedpartitionscount": "replica_failed"}
+
+
 class Place(NamedTuple):
     """A place of the process table (loaders are left out): the index of its meter page, its number within its kind, its
     state."""
@@ -200,6 +203,13 @@ def late_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family
         if place.kind in kinds
     ]
     yield Family(METRICS["odradek_late_requests_total"], late)
+
+
+def replica_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+    """Yield how the partitions that this broker follows are fetched. Without a cluster, all values are 0."""
+    words = [pages.counters(shm, place.page) for place in places if place.kind == ProcessKind.REPLICATOR]
+    for name, word in _REPLICAS.items():
+        yield single(f"kafka_server_replicafetchermanager_{name}", sum(counters[word] for counters in words))
 
 
 def _delays(shm: SharedMemory, place: Place) -> Iterator[Sample]:

@@ -20,7 +20,7 @@ import time
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.replication.followed_slots import FollowedSlots
 from odradek._ext.shm.layout import ProcessState
-from odradek._ext.shm.metering import count
+from odradek._ext.shm.metering import count, gauge
 from odradek.config.broker_config import BrokerConfig
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
@@ -132,6 +132,8 @@ class Replicator:
         total = self._fetchers.records_bytes
         count("replication_bytes_in", total - self._counted_bytes)
         self._counted_bytes = total
+        gauge("replica_max_lag", self._fetchers.max_lag)
+        gauge("replica_failed", self._fetchers.failed)
         self._busy.tick()
         logs.report_failures()
 

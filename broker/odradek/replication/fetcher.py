@@ -10,6 +10,7 @@ A partition that fails is delayed or stopped alone. If the connection is lost, t
 
 import heapq
 import logging
+import os
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.partition.slots import SlotBusy, SlotChanged
 from odradek._ext.replication.followed_slots import Followed, note_fetch_error, position_of
@@ -36,6 +38,10 @@ log = logging.getLogger("odradek.replication")
 NOTHING = Position(0, 0, 0, -1)
 REPORT_AGAIN_MS = 30_000
 """The time in ms after which the same message about a partition is logged again."""
+USUAL_MS = 5000
+"""The time in ms for which a failure that is usual after a change of the leader is not reported."""
+REPORTS, REPORTS_MS = 20, 10_000
+"""A fetcher logs at most so many messages about partitions in so many ms."""
 EVENT_ERROR, EVENT_DIVERGING, EVENT_APPEND = 2, 3, 4
 NEW_SESSION = frozenset(
     {
@@ -76,6 +82,7 @@ class _Partition:
     machine: Follow
     until_ms: int = 0
     reported: tuple[str, int] = ("", 0)
+    trouble: tuple[str, int, int] = ("", 0, 0)  # a reason for waiting, when it began, when it was last seen
     failed: bool = False
 
     @property
@@ -126,6 +133,9 @@ class Fetcher:
         self._connect_at_ms = 0
         self._unreachable = ""  # why, as it was logged
         self._refused_at = -1  # the number of the response with which the leader last refused the whole request
+        self._failed = 0
+        self._reports_since = 0
+        self._reports = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"fetcher-{self.leader_id}-{self.number}", daemon=True)
 
@@ -165,6 +175,16 @@ class Fetcher:
         """Bytes of records that were appended since the start."""
         return int(self._native.records_bytes)
 
+    @property
+    def max_lag(self) -> int:
+        """The largest lag of a partition behind the leader's high watermark, in records."""
+        return int(self._native.max_lag)
+
+    @property
+    def failed(self) -> int:
+        """The number of partitions that are not fetched until they have a new leader epoch."""
+        return self._failed
+
     def _command(self, command: Callable[[], None]) -> None:
         self._commands.put(command)
         self._native.wake()
@@ -202,7 +222,7 @@ class Fetcher:
                 for place, kind, first, second in self._native.take_events():
                     self._advance(self._by_place[place], _event_of(kind, first, second))
             case FetchOutcome.FETCH_LOST:
-                self._lost(f"error {self._native.error}" if self._native.error else "it closed the connection")
+                self._lost(os.strerror(self._native.error) if self._native.error else "it closed the connection")
             case FetchOutcome.FETCH_REFUSED:
                 self._on_refusal(self._native.error)
             case _ if outcome in LOST:
@@ -232,6 +252,7 @@ class Fetcher:
         entry = self._by_slot.pop(slot, None)
         if entry is not None:
             del self._by_place[entry.place]
+            self._failed -= entry.failed
             self._native.drop(entry.place)
 
     def _end_delays(self, now: int) -> None:
@@ -247,16 +268,25 @@ class Fetcher:
         following: Event | None = event
         try:
             while following is not None:
-                followed = entry.followed
-                found = position_of(entry.slot, followed.incarnation, followed.leader_epoch)
-                if found is None:
-                    following = follow.RoleChanged()
-                position = NOTHING if found is None else Position(*found)
+                position = self._position(entry)
+                if position is None:
+                    following, position = follow.RoleChanged(), NOTHING
                 following = self._carry_out(entry, entry.machine.handle(following, position, monotonic_ms()), position)
         except Exception:
             log.exception("cannot replicate %s any more until it has a new leader epoch", entry.name)
             entry.machine.state = follow.Failed(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._stop_partition(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _position(self, entry: _Partition) -> Position | None:
+        """The state of the log; None if the slot has another role, epoch or partition, or its log is not open."""
+        found = position_of(entry.slot, entry.followed.incarnation, entry.followed.leader_epoch)
+        if found is not None:
+            return Position(*found)
+        try:
+            slot_upkeep.settle(entry.slot)  # a process may have died in a change of the slot
+        except SlotBusy as error:
+            self._report(entry, str(error))
+        return None
 
     def _carry_out(self, entry: _Partition, action: Action, position: Position) -> Event | None:
         """Returns the outcome, or None if the machine gets the next event later."""
@@ -267,6 +297,7 @@ class Fetcher:
                     return follow.RoleChanged()
                 if entry.failed:
                     entry.failed = False
+                    self._failed -= 1
                     note_fetch_error(entry.slot, followed.incarnation, followed.leader_epoch, 0)
                 return None
             case follow.Truncate(offset, below):
@@ -279,16 +310,18 @@ class Fetcher:
                 return self._change(entry, None, 0)
             case follow.AskLatest() | follow.AskEarliest():
                 return self._ask(entry, latest=isinstance(action, follow.AskLatest))
-            case follow.Wait(until, reason):
+            case follow.Wait(until, reason, usual):
                 entry.until_ms = until
                 heapq.heappush(self._delayed, (until, entry.slot))
-                self._report(entry, reason)
+                if not usual or self._lasts(entry, reason):
+                    self._report(entry, reason)
             case follow.Stop(code, reason):
-                self._report(entry, reason, logging.ERROR)
+                self._report(entry, reason, logging.INFO if code == ErrorCode.FENCED_LEADER_EPOCH else logging.ERROR)
                 self._stop_partition(entry, code)
         return None
 
     def _stop_partition(self, entry: _Partition, code: int) -> None:
+        self._failed += not entry.failed
         entry.failed = True
         self._native.deactivate(entry.place)
         note_fetch_error(entry.slot, entry.followed.incarnation, entry.followed.leader_epoch, code)
@@ -341,14 +374,34 @@ class Fetcher:
             f": this removes records below the high watermark {position.high_watermark}" if below else "",
         )  # fmt: skip
 
+    def _lasts(self, entry: _Partition, reason: str) -> bool:
+        """Whether a partition has waited for this reason for `USUAL_MS`."""
+        now = monotonic_ms()
+        known, since, last = entry.trouble
+        if known != reason or now - last > USUAL_MS + self.settings.backoff_ms:
+            since = now
+        entry.trouble = reason, since, now
+        return now - since >= USUAL_MS
+
     def _report(self, entry: _Partition, reason: str, level: int = logging.WARNING) -> None:
         """Log why a partition is not fetched, unless this was logged within `REPORT_AGAIN_MS`."""
         now = monotonic_ms()
         if not reason or (entry.reported[0] == reason and now - entry.reported[1] < REPORT_AGAIN_MS):
             return
         entry.reported = reason, now
-        then = "stopped" if level == logging.ERROR else f"retrying in {self.settings.backoff_ms} ms"
-        log.log(level, "cannot fetch %s from broker %d: %s; %s", entry.name, self.leader_id, reason, then)
+        if now - self._reports_since >= REPORTS_MS:
+            if self._reports > REPORTS:
+                log.warning(
+                    "%d more messages about partitions of broker %d were not logged",
+                    self._reports - REPORTS,
+                    self.leader_id,
+                )
+            self._reports_since, self._reports = now, 0
+        self._reports += 1
+        if self._reports <= REPORTS:
+            ended = isinstance(entry.machine.state, follow.Failed)
+            then = "waiting for a new leader epoch" if ended else f"retrying in {self.settings.backoff_ms} ms"
+            log.log(level, "cannot fetch %s from broker %d: %s; %s", entry.name, self.leader_id, reason, then)
 
     # -- the connection -----------------------------------------------------------------------------------------------
 

@@ -26,6 +26,10 @@ class AnyFetcher(Protocol):
     def ended(self) -> bool: ...
     @property
     def records_bytes(self) -> int: ...
+    @property
+    def max_lag(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
     def start(self) -> None: ...
     def add(self, slot: int, followed: Followed) -> None: ...
     def remove(self, slot: int) -> None: ...
@@ -125,6 +129,16 @@ class Fetchers:
     def records_bytes(self) -> int:
         """Bytes of records that all fetchers have appended."""
         return self._ended_bytes + sum(fetcher.records_bytes for fetcher in [*self._fetchers.values(), *self._ending])
+
+    @property
+    def max_lag(self) -> int:
+        """The largest lag of a partition behind its leader's high watermark, in records."""
+        return max((fetcher.max_lag for fetcher in self._fetchers.values()), default=0)
+
+    @property
+    def failed(self) -> int:
+        """The number of partitions that are not fetched until they have a new leader epoch."""
+        return sum(fetcher.failed for fetcher in self._fetchers.values())
 
     @property
     def count(self) -> int:

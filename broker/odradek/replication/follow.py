@@ -7,6 +7,7 @@ leader's log does not contain that epoch up to the follower's log end, the leade
 logs diverge.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -52,10 +53,11 @@ class Refused(NamedTuple):
 
 
 class AppendFailed(NamedTuple):
-    """Records of the leader were not appended. ``result``: an AppendResult; ``restart_at``: for APPEND_BEFORE_LOG."""
+    """Records of the leader were not appended. ``result``: an AppendResult; ``value``: the base offset of the first batch for
+    APPEND_BEFORE_LOG, an errno for APPEND_IO_ERROR."""
 
     result: int
-    restart_at: int = UNDEFINED
+    value: int = UNDEFINED
 
 
 class LatestOffset(NamedTuple):
@@ -136,10 +138,12 @@ class AskEarliest(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Do not fetch until ``until_ms``, then pass Due. ``reason``: for a log message; empty: the wait needs none."""
+    """Do not fetch until ``until_ms``, then pass Due. ``reason``: for a log message; empty: the wait needs none. ``usual``: the
+    reason is usual for a short time after a change of the leader, so that only its repetition needs a message."""
 
     until_ms: int
     reason: str = ""
+    usual: bool = False
 
 
 class Stop(NamedTuple):
@@ -181,8 +185,18 @@ class Failed(NamedTuple):
 
 State = Truncating | Fetching | Delayed | Failed
 
+USUAL = frozenset(
+    {
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""Errors of a leader to which the controller has not sent the change yet that this broker has received."""
 STOPPING: dict[int, str] = {
-    ErrorCode.FENCED_LEADER_EPOCH: "the leader has a newer leader epoch; waiting for the controller to send it",
+    ErrorCode.FENCED_LEADER_EPOCH: "the leader has a newer leader epoch, which the controller has not sent yet",
     ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "the leader has the records only in tiered storage, which is not supported",
 }
 """Errors of the leader after which only a new leader epoch helps. After all others the follower fetches again."""
@@ -208,6 +222,7 @@ class Follow:
     backoff_ms: int
     epoch_end: EpochEnd
     state: State = field(default_factory=lambda: Delayed(0, Fetch()))
+    _begun: bool = False
 
     def handle(self, event: Event, log: Position, now_ms: int) -> Action:
         """Take an event, change the state, and return what to do next.
@@ -228,6 +243,7 @@ class Follow:
 
     def _begin(self, log: Position) -> Action:
         """Without an epoch, the leader cannot find where the logs diverge: only committed records are kept (KIP-101)."""
+        self._begun = True
         if log.last_epoch == UNDEFINED and log.log_end > log.high_watermark:
             return self._change(Truncate(max(log.high_watermark, log.log_start), below=False))
         return self._fetch()
@@ -240,9 +256,9 @@ class Follow:
         self.state = Truncating(action)
         return action
 
-    def _wait(self, now_ms: int, action: LogAction, reason: str = "") -> Action:
+    def _wait(self, now_ms: int, action: LogAction, reason: str = "", usual: bool = False) -> Action:
         self.state = Delayed(now_ms + self.backoff_ms, action)
-        return Wait(self.state.until_ms, reason)
+        return Wait(self.state.until_ms, reason, usual)
 
     def _stop(self, code: int, reason: str) -> Action:
         self.state = Failed(code)
@@ -276,19 +292,22 @@ class Follow:
             return self._stop(event.code, STOPPING[event.code])
         if event.code == ErrorCode.OFFSET_OUT_OF_RANGE and isinstance(self.state, Fetching):
             return self._change(AskLatest())
-        return self._wait(now_ms, Fetch(), f"the leader returned {_error_name(event.code)}")
+        return self._wait(now_ms, Fetch(), f"the leader returned {_error_name(event.code)}", event.code in USUAL)
 
     def _append_failed(self, event: AppendFailed, log: Position, now_ms: int) -> Action:
         if event.result == AppendResult.APPEND_BEFORE_LOG:
             # The leader's log begins within its first batch: it returns this batch only for an offset from its log start on.
-            return self._change(StartAt(event.restart_at, below=False, fetch_from=log.log_end))
+            return self._change(StartAt(event.value, below=False, fetch_from=log.log_end))
         if event.result == AppendResult.APPEND_UNSETTLED:
             return self._change(Settle())
         if event.result == AppendResult.APPEND_OFFLINE:
             return self._stop(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory or its log failed")
         if event.result in ROLE_RESULTS:
             return self._wait(now_ms, Fetch())
-        return self._wait(now_ms, Fetch(), APPEND_FAILURES[AppendResult(event.result)])
+        reason = APPEND_FAILURES[AppendResult(event.result)]
+        if event.result == AppendResult.APPEND_IO_ERROR:
+            reason = f"{reason}: {os.strerror(event.value)}"
+        return self._wait(now_ms, Fetch(), reason)
 
     def _latest(self, event: LatestOffset, log: Position, now_ms: int) -> Action:
         """The leader's log ends before the follower's after an unclean election; otherwise its start lies above."""
@@ -316,6 +335,8 @@ class Follow:
 
     def _due(self, event: Due, log: Position, now_ms: int) -> Action:
         assert isinstance(self.state, Delayed)
+        if not self._begun:  # the slot was being changed when the partition was added
+            return self._begin(log)
         action = self.state.action
         return self._fetch() if isinstance(action, Fetch) else self._change(action)
 
