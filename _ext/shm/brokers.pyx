@@ -4,7 +4,7 @@ One writer, the coordinator's replicas thread, fills the block of the table that
 version. Readers copy the current block and compare the version before and after, so they need no lock.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from typing import NamedTuple
@@ -169,6 +169,43 @@ def set_broker_epoch(int64_t epoch):
 def broker_epoch():
     """The epoch of this broker's registration; -1 if it is not registered."""
     return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
+
+
+# -- the session in the metadata store --------------------------------------------------------------------------------
+
+def note_session(int64_t session_id, bytes password not None, int64_t zxid):
+    """Note the session of the coordinator for its successor. Only the coordinator's store thread calls this.
+
+    The id is written last: after a death in between there is no session, and the successor begins a new one.
+
+    :param session_id: 0: there is no session. :param zxid: the last transaction that the coordinator has seen.
+    :raises ValueError: the password is longer than the header can hold.
+    """
+    cdef Header* header = region().header
+    cdef const uint8_t* text = <const uint8_t*>password
+    cdef size_t length = <size_t>len(password)
+    if length > sizeof(header.session_password):
+        raise ValueError(f"the password of the session has {length} bytes")
+    store_release_64(<uint64_t*>&header.session_id, 0)
+    fence()
+    memcpy(header.session_password, text, length)
+    header.session_password_bytes = length
+    header.session_zxid = zxid
+    store_release_64(<uint64_t*>&header.session_id, <uint64_t>session_id)
+
+
+def note_zxid(int64_t zxid):
+    """Note the last transaction that the coordinator has seen."""
+    region().header.session_zxid = zxid
+
+
+def session():
+    """(id, password, last transaction seen) of the session that the coordinator noted last; None if there is none."""
+    cdef Header* header = region().header
+    cdef int64_t session_id = <int64_t>load_acquire_64(<uint64_t*>&header.session_id)
+    if session_id == 0:
+        return None
+    return session_id, bytes(header.session_password[:header.session_password_bytes]), header.session_zxid
 
 
 def clustered():

@@ -169,6 +169,7 @@ class Asked:
             shm=SimpleNamespace(cluster_id="cluster"),
             topics=worker.topics,
             advertised=[SimpleNamespace(host="here", port=9092)],
+            brokers=None,
         )
         self.call = Call(12, None, 0, None, view, self.create, lambda: self.answer)
 

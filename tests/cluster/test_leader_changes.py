@@ -1,4 +1,4 @@
-"""Leaders change between an Odradek broker (id 2) and a Kafka 3.9.1 broker (id 3), under another Kafka broker (id 1)."""
+"""Leaders change between an Odradek broker (id 2) and a Kafka 3.9.1 broker (id 3); another Kafka broker is the controller."""
 
 import signal
 from collections.abc import Iterator
@@ -89,7 +89,10 @@ def test_a_tail_that_the_next_leader_does_not_have_is_cut(cluster: Cluster) -> N
     produce(cluster.kafka, "tail", 20, first=RECORDS + 1)
     cluster.ours.start()
     until_same(cluster, "tail")
-    assert consume(cluster.kafka, "tail", RECORDS + 21) == list(range(RECORDS + 21))
+    ours = b"".join(segments(cluster.ours.data_dir / "tail-0").values())
+    # Their first records may be there: their fetch was waiting for records when they were stopped.
+    assert b"lost 49" not in ours
+    assert all(str(number).encode() in ours for number in range(RECORDS + 21))
 
 
 def test_no_acknowledged_record_is_lost_while_the_leader_changes(cluster: Cluster) -> None:

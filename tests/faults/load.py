@@ -82,7 +82,8 @@ class LoadProducer:
     def _delivered(self, record: RecordId) -> Callable[[KafkaError | None, Message], None]:
         def told(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.acknowledged[record] = (message.partition(), message.offset())
+                offset = message.offset()  # None: the broker recognised a repeated batch without knowing its offset
+                self.acknowledged[record] = (message.partition(), -1 if offset is None else offset)
             else:
                 self.failed.append((record, str(error)))
 

@@ -372,7 +372,8 @@ def test_a_store_closes_soon_when_zookeeper_is_away(server, fault, with_session)
             until(lambda: not store.connected, "the store has noticed it")
         began = time.monotonic()
         if with_session:
-            store.end_session()
+            with pytest.raises(StoreUnavailable, match="did not confirm the end"):
+                store.end_session()
         store.close()
         assert time.monotonic() - began < SOON_S
         with pytest.raises(StoreUnavailable):

@@ -19,6 +19,7 @@ LOGGERS = {
     "odradek.forwarding": "Requests that workers forward to the coordinator.",
     "odradek.controller": "Topics and partitions: created, changed, deleted; the metadata store; policies.",
     "odradek.metadata": "The connection to ZooKeeper.",
+    "odradek.metadata.kazoo": "The messages of kazoo, the library of this connection.",
     "odradek.replication": "Roles of partitions in a cluster, in-sync replicas, requests of the controller.",
     "odradek.groups": "Consumer groups, their members and offsets.",
     "odradek.storage": "Files of logs and checkpoints: calls that fail, syncs.",

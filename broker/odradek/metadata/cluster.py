@@ -26,6 +26,10 @@ class BrokerIdTaken(Exception):
     """Another live broker is registered with this id."""
 
 
+class EndpointTaken(BrokerIdTaken):
+    """Another live broker is registered with one of the addresses of this broker."""
+
+
 class Election(NamedTuple):
     """The result of an election: ``broker_id`` of the controller, and ``epoch`` if this broker is the controller."""
 
@@ -43,6 +47,31 @@ def new_uuid() -> uuid.UUID:
         value = uuid.uuid4()
         if value.int > 1 and not encode_uuid(value).startswith("-"):
             return value
+
+
+def join_cluster(store: Store, expected: str | None) -> str:
+    """The id of the cluster whose metadata store other brokers use, too. It is created if the log directories are new.
+
+    Raises WrongCluster if the store belongs to another cluster than the log directories, or is empty although they were used:
+    nothing is written to it then.
+
+    :param expected: the cluster id in meta.properties; None for new log directories.
+    """
+    try:
+        stored = znodes.decode_cluster_id(store.get(znodes.CLUSTER_ID)[0])
+    except NoNode:
+        if expected is not None:
+            raise WrongCluster(
+                f"the log directories belong to cluster {expected} (meta.properties), but zookeeper.connect leads to an empty"
+                " tree: set zookeeper.connect, with its chroot, to the ZooKeeper of that cluster"
+            ) from None
+    else:
+        if expected not in (None, stored):
+            raise WrongCluster(
+                f"the log directories belong to cluster {expected} (meta.properties), but zookeeper.connect leads to cluster"
+                f" {stored}: set zookeeper.connect or log.dirs to those of one cluster"
+            )
+    return ensure_cluster_id(store, None)
 
 
 def ensure_cluster_id(store: Store, expected: str | None) -> str:
@@ -88,6 +117,21 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
     stat = store.exists(path)
     assert stat is not None
     return stat.created
+
+
+def check_endpoints(store: Store, broker_id: int, registration: znodes.BrokerRegistration) -> None:
+    """Raise EndpointTaken if another broker has registered an address of this one: clients would reach the wrong broker."""
+    own = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
+    others = [int(name) for name in store.children(znodes.BROKER_IDS) if int(name) != broker_id]
+    for other, node in zip(others, store.get_many([znodes.broker_path(other) for other in others]), strict=True):
+        if node is None:
+            continue
+        for endpoint in znodes.decode_broker(other, node[0]).endpoints:
+            if (endpoint.host, endpoint.port) in own:
+                raise EndpointTaken(
+                    f"broker {other} is registered with the address {endpoint.host}:{endpoint.port}: set a different address in"
+                    " advertised.listeners or listeners of this broker"
+                )
 
 
 def elect_controller(store: Store, broker_id: int) -> Election:

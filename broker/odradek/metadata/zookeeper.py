@@ -172,12 +172,31 @@ class ZookeeperStore:
         if connection is not None:
             if connection.alive:
                 return connection
-            resume = connection.session if self._has_session else None
-            last_zxid = self.last_zxid
-            self._set(None)
-            connection.end(in_order=False)
+            return self._connect_again(connection)
         self._make_chroot()
         return self._begin(resume, last_zxid, self.options.chroot)
+
+    def _connect_again(self, given_up: ZookeeperConnection) -> ZookeeperConnection:
+        """Replace a connection that kazoo has given up. Raises StoreUnavailable."""
+        before = given_up.session if self._has_session else None
+        last_zxid = self.last_zxid
+        given_up.end(in_order=False)
+        try:
+            connection = self._begin(before, last_zxid, self.options.chroot)
+        except StoreUnavailable:
+            self._set(given_up)  # the next call replaces it
+            raise
+        assert connection.session is not None
+        same = before is None or connection.session.id == before.id
+        self._on_event(SessionEvent.CONNECTED if same else SessionEvent.NEW_SESSION)
+        return connection
+
+    def revive(self) -> None:
+        """Connect again if the connection was given up, because ZooKeeper had refused the credentials. Raises
+        StoreUnavailable."""
+        connection = self._connection
+        if connection is not None and not connection.alive:
+            self._connect_again(connection)
 
     def _begin(self, resume: Session | None, last_zxid: int, chroot: str) -> ZookeeperConnection:
         connection = ZookeeperConnection(self.options, self._on_event)
@@ -214,17 +233,26 @@ class ZookeeperStore:
         finally:
             self._end(in_order=True)
 
-    def _end(self, in_order: bool) -> None:
+    def _end(self, in_order: bool) -> bool:
+        """End the connection. Returns False if a session remains that should end."""
         connection = self._connection
-        if connection is not None:
-            self._set(None)
-            connection.end(in_order)
+        if connection is None:
+            return True
+        self._set(None)
+        return connection.end(in_order) or not in_order
 
     def end_session(self) -> None:
-        """See `Store`. Ends the connection; later calls connect again, without a session."""
+        """See `Store`. Ends the connection; later calls connect again, without a session.
+
+        Raises StoreUnavailable if ZooKeeper does not confirm it within seconds; the session then ends by its timeout.
+        """
         if self._has_session:
             self._has_session = False
-            self._end(in_order=True)
+            timeout_s = self.session_timeout_s
+            if not self._end(in_order=True):
+                raise StoreUnavailable(
+                    f"ZooKeeper did not confirm the end of the session; it ends after {timeout_s:g} s"
+                )
 
     def close(self) -> None:
         """See `Store`. Returns within seconds, also if ZooKeeper does not respond."""
@@ -294,6 +322,10 @@ class ZookeeperStore:
             return self.get(path)
         except NoNode:
             return None
+
+    def sync(self) -> None:
+        """Let later reads see all changes that have happened before this call. Raises StoreError."""
+        self._read(lambda client: client.sync_async("/"), "/")
 
     # -- reading --------------------------------------------------------------------------------------------------
 

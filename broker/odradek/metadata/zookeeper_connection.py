@@ -192,7 +192,7 @@ class ZookeeperConnection:
         self._changed = threading.Condition()
         self._lock = threading.Lock()
         self._missed: list[tuple[Watch, Event]] = []
-        self._started = self._ending = False
+        self._started = self._ending = self._ended = False
         self._lost_at = 0.0
         self.timeout_s = options.session_timeout_s
         """The session timeout that ZooKeeper has granted, in seconds."""
@@ -338,36 +338,40 @@ class ZookeeperConnection:
         """End the connection and all waits of other threads; may be called in any thread. `end` must follow."""
         self._ending = True
         self.client._stopped.set()
-        self._handler.abort()
+        with self._lock:
+            if not self._ended:
+                self._handler.abort()
         with self._changed:
             self._changed.notify_all()
 
-    def end(self, in_order: bool) -> None:
-        """End the connection.
+    def end(self, in_order: bool) -> bool:
+        """End the connection; a second call does nothing.
 
         :param in_order: also end the session, and delete its ephemeral nodes. Otherwise a successor can resume it.
+        :return: whether ZooKeeper has confirmed the end of the session.
         """
         client, connection = self.client, self.client._connection
+        confirmed = False
         if in_order and not self._ending and self.wait_until_connected(time.monotonic() + END_WITHIN_S):
             self._ending = True
             client._stopped.set()
             client._queue.append((CloseInstance, None))
             connection._write_sock.send(b"\0")
-            in_order = not connection.connection_stopped.wait(END_WITHIN_S)
-        if in_order:
-            log.warning(
-                "ZooKeeper did not confirm the end of the session; it ends by its timeout of %g s", self.timeout_s
-            )
+            confirmed = connection.connection_stopped.wait(END_WITHIN_S)
         self.stop_waiting()
-        if connection.connection_stopped.wait(END_WITHIN_S):
+        if not connection.connection_stopped.wait(END_WITHIN_S):
+            log.warning(
+                "the connection thread to ZooKeeper does not end (a name of zookeeper.connect is being resolved)"
+            )
+            return confirmed
+        with self._lock:
+            ended, self._ended = self._ended, True
+        if not ended:
             connection.stop()
             client.handler.stop()
             client.close()
             self._handler.close()
-        else:
-            log.warning(
-                "the connection thread to ZooKeeper does not end (a name of zookeeper.connect is being resolved)"
-            )
+        return confirmed
 
 
 def _call(watch: Watch, event: Event) -> None:

@@ -145,6 +145,8 @@ TRAFFIC = (
             "failedfetchrequests_total": "Partitions of a topic that Fetch requests returned with an error; without the "
             "label topic, of all topics.",
             "bytesrejected_total": "Bytes of record batches that the broker refused, for any reason.",
+            "replicationbytesin_total": "Bytes of record batches that the broker replicated from the leaders of the "
+            "partitions that it follows; without a label.",
         },
         "kafka_server_brokertopicmetrics_",
     ),

@@ -161,9 +161,9 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
             ("", Labels(topic=topic), values[index]) for (topic, key), values in sums.of_topic.items() if key == api
         ]
         yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], samples)
-    rejected = sum(counters["bytes_rejected"] for counters in words)
-    name = "kafka_server_brokertopicmetrics_bytesrejected_total"
-    yield Family(METRICS[name], [("", NO_LABELS, rejected)])
+    for name, word in (("bytesrejected", "bytes_rejected"), ("replicationbytesin", "replication_bytes_in")):
+        total = sum(counters[word] for counters in words)
+        yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], [("", NO_LABELS, total)])
 
 
 def batch_families(

@@ -9,6 +9,7 @@ broker as restarted.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 import odradek._ext.shm.brokers as brokers
@@ -21,11 +22,13 @@ from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import znodes
-from odradek.metadata.cluster import ensure_cluster_id, register_broker
+from odradek.metadata.cluster import check_endpoints, join_cluster, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
+from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
+from odradek.processes.broker_session import BrokerSession
 from odradek.processes.context import ProcessContext
 from odradek.processes.controller_service import ControllerService
 from odradek.shm.partition_table import PartitionTable
@@ -41,6 +44,7 @@ class ClusterMembership:
     :param apply: applies changed settings of topics to slots, in the replicas thread.
     :param apply_all: reads the settings of all topics with a log on this broker, and applies them.
     :param make_controller: makes the controller of this broker for a store, which takes part in no election yet.
+    :param on_session: see `ZookeeperStore.on_session`.
     """
 
     def __init__(
@@ -49,11 +53,15 @@ class ClusterMembership:
         apply: ApplySettings,
         apply_all: Callable[[], None],
         make_controller: Callable[[Store], ControllerService],
+        on_session: Callable[[SessionEvent], None],
     ) -> None:
         self._context = context
         self._apply = apply
         self._apply_all = apply_all
         self._make_controller = make_controller
+        self._on_session = on_session
+        self._session: BrokerSession | None = None
+        self._stopping = False
         self.controller: ControllerService | None = None
         self._member: ClusterMember | None = None
         self._settings: BrokerSettings | None = None
@@ -67,12 +75,18 @@ class ClusterMembership:
         Raises StoreError, WrongCluster.
         """
         config, shm = self._context.config, self._context.shm
+        if self._stopping:
+            raise StoreUnavailable("the broker stops")
         if self.store is None:
             store = open_zookeeper(config)
-            store.start_session()
+            store.on_session(self._on_session)
+            self._session = BrokerSession(store, Path(self._context.log_dirs[0]))
             self.store = store
         store = self.store
-        cluster_id = ensure_cluster_id(store, shm.cluster_id or None)
+        assert self._session is not None
+        if store.session is None:
+            self._session.begin()
+        cluster_id = join_cluster(store, shm.cluster_id or None)
         if not shm.cluster_id:
             self._context.note_cluster(cluster_id)
         member = self._member = ClusterMember(store, config, self._apply, self._apply_all)
@@ -94,10 +108,12 @@ class ClusterMembership:
 
         Raises StoreError, BrokerIdTaken.
         """
-        assert self.store is not None
+        assert self.store is not None and self._session is not None
+        self._session.note()  # before the registration, so that the next start can end it
         config = self._context.config
         rack = config["broker.rack"]
         registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
+        check_endpoints(self.store, config.node_id, registration)
         epoch = register_broker(self.store, config.node_id, registration)
         brokers.set_broker_epoch(epoch)
         log.info("registered broker %d with broker epoch %d", config.node_id, epoch)
@@ -148,6 +164,37 @@ class ClusterMembership:
             znodes.encode_log_dir_event(self._context.config.node_id, LOG_DIR_FAILURE),
             sequential=True,
         )
+
+    @property
+    def session_timeout_s(self) -> float:
+        """See `ZookeeperStore.session_timeout_s`; may be called in any thread."""
+        return 0.0 if self.store is None else self.store.session_timeout_s
+
+    def note_progress(self) -> None:
+        """Note for the successor of this process what it must have seen; may be called in any thread."""
+        if self._session is not None and self.store is not None and self.store.session is not None:
+            self._session.note_zxid()
+
+    def revive(self) -> None:
+        """See `ZookeeperStore.revive`. Raises StoreError."""
+        if self.store is not None:
+            self.store.revive()
+
+    def stop_waiting(self) -> None:
+        """Let calls that wait for ZooKeeper fail; may be called in any thread. `leave` must follow."""
+        self._stopping = True
+        if self.store is not None:
+            self.store.stop_waiting()
+
+    @property
+    def connected(self) -> bool:
+        """Whether ZooKeeper is connected; may be called in any thread."""
+        return self.store is not None and self.store.connected
+
+    def leave(self) -> None:
+        """See `Membership`."""
+        if self._session is not None:
+            self._session.end()
 
     def note_error(self, error: StoreError) -> None:
         """See `Membership`."""

@@ -15,6 +15,7 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
+from odradek.metadata.session import Action, SessionEvent
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import ForwardReply
 from odradek.processes.cluster_membership import ClusterMembership
@@ -24,10 +25,13 @@ from odradek.processes.controller_service import ControllerService
 from odradek.processes.in_sync_service import InSyncService
 from odradek.processes.metering import UncountedErrors, count_errors_of_response
 from odradek.processes.replica_service import ReplicaService
+from odradek.processes.session_keeper import SessionKeeper
 from odradek.replication import controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
 
+STOP_WITHIN_S = 8.0
+"""The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
 """The time in seconds between two attempts to join the cluster."""
 SETTINGS_WITHIN_S = 20.0
@@ -47,14 +51,19 @@ class ClusterService:
         self._loop = asyncio.get_running_loop()
         self._store_thread = store_thread
         self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
-        self.membership = ClusterMembership(context, self._apply, self._apply_all, self._make_controller)
+        self.membership = ClusterMembership(
+            context, self._apply, self._apply_all, self._make_controller, self._on_session
+        )
         self.replicas = ReplicaService(context, self._read_settings)
         self._channel = ControllerChannel(self._loop, context.config)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
+        self._keeper = SessionKeeper(lambda: self.membership.session_timeout_s, self._take, self._revive)
+        self._stop_waiting: asyncio.TimerHandle | None = None
         self._offline_dirs = self._count_offline_dirs()
         self._opening: asyncio.Future[bool] | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._open_store: Callable[[], None] | None = None
         self.joined = False
 
     # -- joining --------------------------------------------------------------------------------------------------
@@ -74,23 +83,69 @@ class ClusterService:
 
         The settings of all topics with a log here are in the slots before the broker is registered.
         """
+        self._open_store = open_store
         while True:
+            losses = self._keeper.losses
             try:
-                await self._in_store(open_store)
-                hosted = await self._in_replicas(self.replicas.hosted_topics)
-                settings = await self._in_store(self.membership.topic_settings, hosted)
-                await self._in_replicas(self.replicas.configure, settings)
-                await self._in_store(self.membership.report_strays, hosted)
+                await self._read_all()
                 await self._in_store(self.membership.register)
             except StoreError as error:
                 servers = self._context.config["zookeeper.connect"]
                 log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
             else:
-                self.joined = True
-                if self.membership.controller is not None and self._context.config["odradek.controller.eligible"]:
-                    self.membership.controller.start()
-                return
+                if losses == self._keeper.losses:
+                    break
+        self._keeper.begin()
+        self.joined = True
+        self._elect()
+
+    async def _read_all(self) -> None:
+        """Open the store, and read the settings of brokers and of topics with a log here. Raises StoreError, WrongCluster."""
+        assert self._open_store is not None
+        await self._in_store(self._open_store)
+        hosted = await self._in_replicas(self.replicas.hosted_topics)
+        settings = await self._in_store(self.membership.topic_settings, hosted)
+        await self._in_replicas(self.replicas.configure, settings)
+        await self._in_store(self.membership.report_strays, hosted)
+
+    def _elect(self) -> None:
+        if self.membership.controller is not None and self._context.config["odradek.controller.eligible"]:
+            self.membership.controller.start()
+
+    # -- the session ----------------------------------------------------------------------------------------------
+
+    def _on_session(self, event: SessionEvent) -> None:
+        """Called in a thread of the store."""
+        self._keeper.on_event(event)
+
+    async def _take(self, action: Action) -> None:
+        """See `SessionKeeper`."""
+        controller = self.membership.controller
+        if action is Action.RESIGN and controller is not None:
+            controller.resign()
+        elif action is Action.REREAD:
+            await self._read_all()
+        elif action is Action.REGISTER:
+            await self._in_store(self.membership.register)
+        elif action is Action.ELECT:
+            self._elect()
+        elif action is Action.RESUME and controller is not None and self._context.config["odradek.controller.eligible"]:
+            controller.reconnected()
+
+    async def _revive(self) -> None:
+        """See `SessionKeeper`."""
+        await self._in_store(self.membership.revive)
+
+    def hurry(self) -> None:
+        """The broker stops: do not wait for ZooKeeper, or only for a short time if it is connected."""
+        self._keeper.close()
+        if self._stop_waiting is not None:
+            return
+        if not self.membership.connected:
+            self.membership.stop_waiting()
+        else:
+            self._stop_waiting = self._loop.call_later(STOP_WITHIN_S, self.membership.stop_waiting)
 
     def _make_controller(self, store: Store) -> ControllerService:
         """Called in the store thread."""
@@ -143,6 +198,7 @@ class ClusterService:
 
     def upkeep(self) -> None:
         """Twice a second: open logs that waited for disk space, and report log directories that failed."""
+        self.membership.note_progress()
         if self._opening is None or self._opening.done():
             self._opening = self._loop.run_in_executor(self._replicas_thread, self.replicas.open_waiting)
             self._opening.add_done_callback(self._opened)
@@ -209,6 +265,8 @@ class ClusterService:
         for task in (self._opening, self._reporting, self._leaving):
             if task is not None:
                 task.cancel()
+        if self._stop_waiting is not None:
+            self._stop_waiting.cancel()
         if self.membership.controller is not None:
             self.membership.controller.close()
         self._in_sync.close()

@@ -16,6 +16,7 @@ requests that were already sent get a retriable error. The successor takes its w
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +81,7 @@ class Coordinator:
 
     async def run(self) -> None:
         """Serve until SIGTERM. Raises the exceptions of `StoreService.open`."""
-        self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
+        self._loop.add_signal_handler(signal.SIGTERM, self._stop)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         assert self._context.forward_listener is not None
         if self._cluster is None:
@@ -108,6 +109,11 @@ class Coordinator:
         if self._cluster is not None:
             await self._cluster.close()
         self._thread.shutdown()
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        if self._cluster is not None:
+            self._cluster.hurry()
 
     async def _join(self, cluster: ClusterService) -> None:
         """Join the cluster. The broker serves only after its first registration. The successor of a coordinator that died
@@ -249,5 +255,5 @@ def main(context: ProcessContext) -> int:
         uvloop.run(_run(context))
     except (StoreError, WrongCluster, BrokerIdTaken, NotController) as error:
         log.error("the coordinator cannot start: %s", error)
-        return 1
+        return os.EX_CONFIG if isinstance(error, WrongCluster | BrokerIdTaken) else 1
     return 0

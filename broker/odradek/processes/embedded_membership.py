@@ -67,6 +67,11 @@ class EmbeddedMembership:
         if self._controller is not None:
             self._controller.open_waiting()
 
+    def leave(self) -> None:
+        """See `Membership`."""
+        if self.store is not None:
+            self.store.end_session()
+
     def note_error(self, error: StoreError) -> None:
         """Report a failure of the store's file as a failure of the log directory that contains it."""
         cause = error.__cause__

@@ -58,6 +58,10 @@ class Membership(Protocol):
         """Report a failure of the store."""
         ...
 
+    def leave(self) -> None:
+        """End the session of the broker, and with it its registration. Raises StoreError."""
+        ...
+
 
 class StoreService:
     """See the module."""
@@ -217,7 +221,10 @@ class StoreService:
         if store is None:
             return
         try:
-            store.end_session()
-            store.close()
+            self._membership.leave()
         except StoreError as error:
             log.warning("cannot end the broker's session in the metadata store: %s; the next start ends it", error)
+        try:
+            store.close()
+        except StoreError as error:
+            log.warning("cannot close the metadata store: %s", error)

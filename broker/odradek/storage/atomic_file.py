@@ -25,15 +25,17 @@ def fsync_directory(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = True) -> None:
+def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
     """Replace the file `path` by `content` atomically, and durably unless `sync` is False.
+
+    :param mode: the permissions of a new file, before the umask.
 
     Raises OSError with a filename; the file then has its old content, and the temporary file is deleted.
     """
     target = Path(path)
     temporary = target.with_name(target.name + TEMPORARY)
     try:
-        _write(temporary, content, sync)
+        _write(temporary, content, sync, mode)
         temporary.replace(target)
         if sync:
             fsync_directory(target.parent)
@@ -45,8 +47,8 @@ def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = T
         raise
 
 
-def _write(path: Path, content: bytes, sync: bool) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def _write(path: Path, content: bytes, sync: bool, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         view = memoryview(content)
         while view:

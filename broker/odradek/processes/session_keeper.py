@@ -1,0 +1,153 @@
+"""Follows the broker's session in ZooKeeper, and lets the broker do what its loss or return requires (`metadata.session`).
+
+Used in the coordinator's event loop; only `on_event` may be called in another thread. One task takes the actions, one after
+another, and repeats those that fail.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
+from odradek.metadata.session import Action, SessionEvent, SessionMachine, SessionState
+from odradek.metadata.store import StoreError
+
+log = logging.getLogger("odradek.metadata")
+
+RETRY_S = 1.0
+"""The time in seconds between two attempts to take an action."""
+
+
+class SessionKeeper:
+    """See the module.
+
+    :param timeout_s: the session timeout in seconds, as granted by ZooKeeper.
+    :param take: takes an action. Raises StoreError, WrongCluster, BrokerIdTaken; the action is then taken again.
+    :param revive: lets the store connect again if it has given up; called while the session is lost.
+    """
+
+    def __init__(
+        self,
+        timeout_s: Callable[[], float],
+        take: Callable[[Action], Awaitable[None]],
+        revive: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._take = take
+        self._revive = revive
+        self._machine = SessionMachine()
+        self._active = False
+        self._closed = False
+        self._timeout: asyncio.TimerHandle | None = None
+        self._reviving: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.losses = 0
+        """The number of sessions that ended."""
+
+    @property
+    def state(self) -> SessionState:
+        """The state of the session."""
+        return self._machine.state
+
+    def begin(self) -> None:
+        """Begin to follow the session: the broker is registered in it. Earlier events need no action."""
+        if self._task is None and not self._closed:
+            self._machine = SessionMachine()
+            self._active = True
+            self._task = self._loop.create_task(self._run())
+
+    def on_event(self, event: SessionEvent) -> None:
+        """See `ZookeeperStore.on_session`. May be called in any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._event, event)
+        except RuntimeError:  # the loop is closed
+            log.debug("the coordinator has ended; ignoring: %s", event.value)
+
+    def _event(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.LOST, SessionEvent.NEW_SESSION):
+            self.losses += 1
+        if not self._active or self._closed:
+            return
+        self._machine.event(event)
+        self._set_timers()
+        self._changed.set()
+
+    def _set_timers(self) -> None:
+        """The session may have ended when the connection is away for its timeout; a lost session must be replaced."""
+        state = self._machine.state
+        if state is not SessionState.SUSPENDED and self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        elif state is SessionState.SUSPENDED and self._timeout is None:
+            self._timeout = self._loop.call_later(self._timeout_s(), self._timed_out)
+        if state is not SessionState.LOST and self._reviving is not None:
+            self._reviving.cancel()
+            self._reviving = None
+        elif state is SessionState.LOST and self._reviving is None:
+            self._reviving = self._loop.call_later(RETRY_S, self._look_at_lost)
+
+    def _timed_out(self) -> None:
+        self._timeout = None
+        log.warning(
+            "no connection to ZooKeeper for %g s: other brokers may take over; produce and fetch requests are served meanwhile",
+            self._timeout_s(),
+        )
+        self._event(SessionEvent.TIMEOUT)
+
+    def _look_at_lost(self) -> None:
+        self._reviving = None
+        self._changed.set()
+
+    # -- actions --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while (action := self._machine.next_action()) is not None:
+                if await self._attempt(action):
+                    self._machine.done(action)
+                else:
+                    await self._wait()
+            if self._machine.state is SessionState.LOST:
+                try:
+                    await self._revive()
+                except StoreError as error:
+                    log.warning("waiting for ZooKeeper: %s; retrying in %g s", error, RETRY_S)
+                self._set_timers()
+
+    async def _attempt(self, action: Action) -> bool:
+        """Take an action. Returns False if it must be taken again."""
+        try:
+            await self._take(action)
+        except StoreError as error:
+            log.warning("cannot %s after the loss of the connection to ZooKeeper: %s; retrying in %g s",
+                        action.value, error, RETRY_S)  # fmt: skip
+        except (WrongCluster, BrokerIdTaken) as error:
+            log.error("cannot join the cluster again: %s; retrying in %g s", error, RETRY_S)
+        except Exception:
+            log.exception(
+                "cannot %s after the loss of the connection to ZooKeeper; retrying in %g s", action.value, RETRY_S
+            )
+        else:
+            return True
+        return False
+
+    async def _wait(self) -> None:
+        """Wait before the next attempt; an event ends the wait."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), RETRY_S)
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    def close(self) -> None:
+        """Stop; the action that is being taken in another thread is finished there."""
+        self._closed = True
+        for timer in (self._timeout, self._reviving):
+            if timer is not None:
+                timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
