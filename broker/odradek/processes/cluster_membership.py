@@ -97,7 +97,7 @@ class ClusterMembership:
         controller = cast(Controller, ClientRequests(member, admin))
         settings = self._settings = BrokerSettings(store, cast(Controller, member), config, self._context.running, shm)
         settings.load()
-        table = PartitionTable(shm, self._context.log_dirs)
+        table = PartitionTable(shm, self._context.log_dirs, writes=False)
         producer_ids = ProducerIds(store, config.node_id)
         return CoordinatorView(
             config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin
