@@ -15,6 +15,7 @@ from tests.cluster.test_guest_of_kafka import KAFKA, OURS, Cluster, closing_admi
 from tests.waiting import until
 
 ROLLING = {"segment.bytes": "100000"}
+pytestmark = pytest.mark.xdist_group("follower-of-kafka")
 
 
 @pytest.fixture(scope="module")

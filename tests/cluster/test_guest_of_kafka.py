@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.errors import TopicAlreadyExistsError
 
 from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers, tool
@@ -15,6 +16,8 @@ from tests.waiting import until
 
 KAFKA, OURS = 1, 2
 RECORDS = 500
+OFFLINE = "from OfflinePartition to OnlinePartition"
+pytestmark = pytest.mark.xdist_group("guest-of-kafka")
 
 
 class Cluster:
@@ -28,7 +31,15 @@ class Cluster:
 
     def create(self, name: str, assignment: dict[int, list[int]]) -> None:
         """Create a topic and wait until all its partitions have leaders, according to both brokers."""
-        self.admin.create_topics([NewTopic(name, replica_assignments=assignment)])
+
+        def created() -> bool:
+            try:
+                self.admin.create_topics([NewTopic(name, replica_assignments=assignment)])
+            except TopicAlreadyExistsError:
+                return False  # the controller has not finished the deletion of a former topic of this name
+            return True
+
+        until(created, f"{name} is created")
         for servers in (self.kafka, self.ours.bootstrap_servers):
             until(lambda servers=servers: self.leaders(name, servers) == {p: r[0] for p, r in assignment.items()},
                   lambda servers=servers: f"{servers} shows the leaders of {name}: {self.leaders(name, servers)}")  # fmt: skip
@@ -165,5 +176,8 @@ def test_it_leads_again_after_a_kill(cluster: Cluster, kill: str) -> None:
 
 
 def test_kafka_logged_no_error_about_it(cluster: Cluster) -> None:
-    errors = [line for line in cluster.peers.brokers[KAFKA].log().splitlines() if "ERROR" in line]
+    # Partitions of one replica have no leader while their broker is away.
+    errors = [
+        line for line in cluster.peers.brokers[KAFKA].log().splitlines() if " ERROR " in line and OFFLINE not in line
+    ]
     assert errors == []

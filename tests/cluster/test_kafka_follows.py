@@ -18,6 +18,7 @@ from tests.waiting import until
 CONTROLLER, OURS, FOLLOWER = 1, 2, 3
 RECORDS = 500
 LAG_MS = 3000
+pytestmark = pytest.mark.xdist_group("kafka-follows")
 
 
 class Cluster:

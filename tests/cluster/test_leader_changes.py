@@ -18,6 +18,7 @@ from tests.waiting import until
 CONTROLLER, OURS, THEIRS = 1, 2, 3
 SESSION_MS = 4000
 RECORDS = 300
+pytestmark = pytest.mark.xdist_group("leader-changes")
 
 
 @pytest.fixture(scope="module")
