@@ -25,7 +25,7 @@ CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connect
 	tests/api/test_parked_requests.py tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-dev build-debug tables demo run quick test test-all wheel test-faults test-cuts test-package chaos test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -89,6 +89,9 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
+cluster: build-dev ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java and Maven)
+	@$(BIN)/python -m tests.cluster.playground
+
 quick: build-dev ## the tests that start no broker and no other program: less than two minutes
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
 
@@ -118,6 +121,9 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
+
+chaos-cluster: build-dev ## half an hour of failures of a cluster under load (MINUTES=30)
+	@$(BIN)/python -m tests.cluster.failures --minutes $(or $(MINUTES),30)
 
 # A third copy, with the C sources of the first, compiled for AddressSanitizer and not optimized, which takes a minute. The brokers
 # that the tests start use it, too. Everything that is found is in the reports.

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from odradek.controller.cluster import in_sync, reassignment
+from odradek.controller.cluster.admin import mark_and_delete
 from odradek.controller.cluster.context import ReplicaStatus
 from odradek.controller.cluster.effects import Write
 from odradek.controller.cluster.executor import Executor
@@ -296,3 +297,11 @@ def test_a_node_of_old_tools_that_cannot_be_decoded_is_removed():
     cluster.tree.store.create(REASSIGN_PARTITIONS, b"[]", make_parents=True)
     cluster.settle()
     assert not cluster.tree.exists(REASSIGN_PARTITIONS)
+
+
+def test_a_topic_can_be_deleted_after_its_reassignment():
+    cluster = with_topic()
+    begin(cluster, [3, 1])
+    assert node(cluster) == ([3, 1], [], [])
+    cluster.run(mark_and_delete(cluster.controller.context, ["t"]))
+    assert not cluster.tree.exists(znodes.topic_path("t"))

@@ -48,9 +48,8 @@ def queue(context: ControllerContext, names: Iterable[str]) -> None:
 
 def resume(context: ControllerContext, names: Collection[str]) -> Steps[None]:
     """Topics that waited can be deleted now: a broker started, or a reassignment ended."""
-    resumed = context.deleting.intersection(names)
-    if resumed:
-        context.ineligible -= resumed
+    context.ineligible.difference_update(names)
+    if not context.deleting.isdisjoint(names):
         yield from proceed(context)
 
 

@@ -1,0 +1,28 @@
+"""Failures of a cluster under load: nothing that was acknowledged is lost, duplicated or reordered; see `failures`."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.failures import FAILURES, failing_cluster
+
+SEED = 20261123
+GROUPS = [
+    ["kill_leader", "stop_in_order", "kill_process"],
+    ["kill_and_start_at_once", "pause_zookeeper", "kill_controller"],
+    ["kill_two", "pause_leader", "kill_all"],
+]
+
+
+@pytest.mark.parametrize("names", GROUPS, ids="-".join)
+def test_nothing_acknowledged_is_lost(tmp_path: Path, names: list[str]) -> None:
+    rng = random.Random(SEED)
+    with failing_cluster(tmp_path) as cluster:
+        for name in names:
+            FAILURES[name](cluster, rng)
+            cluster.wait_until_healed()
+
+
+def test_every_failure_is_tested() -> None:
+    assert {name for names in GROUPS for name in names} == set(FAILURES)
