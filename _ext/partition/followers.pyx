@@ -22,13 +22,14 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from odradek._ext.shm.atomics cimport store_release_32
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, store_release_32
 from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.faults cimport FOLLOWER_FETCH_NOTED, FOLLOWER_HIGH_WATERMARK_MOVED, fault
 from odradek._ext.shm.layout cimport (
     COORDINATOR,
     IN_SYNC_COMMITTED,
     MAX_FOLLOWERS,
+    MAX_IN_SYNC,
     ROLE_LEADER,
     SERVING,
     SLOT_DELETED,
@@ -200,6 +201,27 @@ class FollowerFacts(NamedTuple):
     log_start_offset: int
     fetched_before_ms: int        # since its last fetch; -1: none in this leader epoch
     caught_up_before_ms: int      # since it last had every record of the leader; -1: never in this leader epoch
+
+
+def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch):
+    """The smallest log start offset of the live replicas of a partition; None if this broker does not lead it in this epoch. -1 if a
+    live follower has not fetched in this epoch. No lock is taken.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef Follower* follower
+    cdef int64_t lowest = slot.log_start_offset
+    cdef int32_t i, broker_id
+    for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
+        broker_id = slot.replicas[i]
+        if broker_id == region().header.broker_id or not broker_alive(broker_id):
+            continue
+        follower = follower_of(slot, broker_id)
+        lowest = min(lowest, follower.log_start_offset if follower != NULL else <int64_t>-1)
+    fence()                                 # a role that changed meanwhile is seen: it changes before the followers do
+    if load_acquire_32(&slot.role) != ROLE_LEADER or slot.incarnation != incarnation \
+            or load_acquire_32(<uint32_t*>&slot.leader_epoch) != <uint32_t>leader_epoch:
+        return None
+    return lowest
 
 
 def followers_of(uint32_t index):

@@ -78,7 +78,9 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     LATE_REQUESTS = 52            # not executed: their clients had closed the connection long before the broker read them
     FORGOTTEN_BYTES = 53          # kept for connections, then freed because too much was kept
     REPLICATION_BYTES_IN = 54     # of records that were appended to logs of followers
-    PROBES = 55
+    IN_SYNC_SHRINKS = 55          # committed changes of in-sync replicas; written by the coordinator
+    IN_SYNC_EXPANSIONS = 56
+    PROBES = 57
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

@@ -47,7 +47,7 @@ PROBE_NAMES = (
     "turns", "turn_us", "cpu_us", "busy_us", "bytes_rejected", "produce_failed", "fetch_failed", "folded", "retired_entries",
     "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
     "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
-    "fetch_sessions_evicted", "late_requests", "forgotten_bytes", "replication_bytes_in",
+    "fetch_sessions_evicted", "late_requests", "forgotten_bytes", "replication_bytes_in", "in_sync_shrinks", "in_sync_expansions",
 )
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")

@@ -15,6 +15,7 @@ from odradek._ext.shm.layout cimport (
     SLOT_DELETED,
     SLOT_FREE,
     SLOT_ONLINE,
+    SLOT_REMOTE,
     Commit,
     PartitionView,
     Slot,
@@ -23,7 +24,7 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
-from odradek._ext.shm.topics cimport Topic
+from odradek._ext.shm.topics cimport UNPUBLISHED_LEADER, Topic
 from odradek._ext.shm.views cimport read_view
 
 Partition = namedtuple(
@@ -33,12 +34,14 @@ Partition = namedtuple(
 )
 Partition.__doc__ = """The state of one partition, read from its slot.
 
-`state`: a SlotState; `leads`: this broker is the leader; `preferred_id`: the first replica; `replicas`, `in_sync`: their numbers;
-`segment_base`, `segment_bytes`: of the active segment."""
+`state`: a SlotState; `leads`: this broker is the leader; `leader_id`: -1 without a leader; `preferred_id`: the first replica;
+`replicas`, `in_sync`: their numbers; `segment_base`, `segment_bytes`: of the active segment. In a cluster, leader and replicas of a
+partition that another broker leads are what the controller published."""
 
 
 def partitions_of(Topic topic):
-    """A `Partition` for each partition of a topic, except those whose slot now holds another partition."""
+    """A `Partition` for each partition of a topic, except those whose slot now holds another partition, and those of other brokers
+    that the controller has not published."""
     cdef list partitions = []
     cdef Slot* slot
     cdef Commit commit
@@ -58,8 +61,15 @@ def partitions_of(Topic topic):
         read_commit(slot, &commit)
         state = state_now(slot)
         read_view(slot, &view)
+        if slot.role == ROLE_LEADER:
+            view.leader_id = slot.leader_id
+            view.replica_count = slot.replica_count
+            view.in_sync_count = slot.in_sync_count
+            view.replicas[0] = slot.replicas[0]
+        elif state == SLOT_REMOTE and view.leader_id == UNPUBLISHED_LEADER:
+            continue
         row = Partition(
-            i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, view.leader_id,
+            i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, max(view.leader_id, -1),
             view.replicas[0] if view.replica_count else -1, view.replica_count, view.in_sync_count,
             slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
             commit.segment_base, commit.size,

@@ -1,13 +1,17 @@
 """DeleteRecords (21): raises the log start offset, which deletes older records. Executed by the coordinator, which may wait.
 
 Offset -1 means the high watermark. The response is sent when the new log start offsets are durable; the next retention
-pass removes the files. The low watermark of a partition is its log start offset, because it has one replica. Version 2 only
-adds the flexible encoding.
+pass removes the files. Version 2 only adds the flexible encoding.
+
+The low watermark of a partition is the smallest log start offset of its live replicas. In a cluster, the response is sent when
+it has reached the requested offset, or with REQUEST_TIMED_OUT after the timeout of the request. The leader's records are
+deleted in both cases.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import odradek._ext.partition.followers as followers
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slot_access import AppendResult
@@ -18,7 +22,7 @@ from odradek.controller.topic_names import INTERNAL
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_records
 from odradek.shm import log_starts
-from odradek.shm.log_starts import Deletion
+from odradek.shm.log_starts import HIGH_WATERMARK, Deletion
 
 NO_LOW_WATERMARK = -1
 STEP = 1000
@@ -36,9 +40,50 @@ CODES = {
 }
 
 
+class Awaited(NamedTuple):
+    """A partition whose followers have not deleted the records yet. ``required``: the low watermark that ends the wait."""
+
+    incarnation: int
+    leader_epoch: int
+    required: int
+    result: Any
+
+
+class Deleted:
+    """A response whose partitions wait for their followers. Used in the coordinator's loop.
+
+    :ivar response: the response; a partition has the error REQUEST_TIMED_OUT while it waits.
+    """
+
+    def __init__(self, response: Any, timeout_s: float, awaited: dict[int, Awaited]) -> None:
+        self.response = response
+        self.timeout_s = timeout_s
+        self._awaited = awaited
+        for place in awaited.values():
+            place.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+    @property
+    def slots(self) -> set[int]:
+        """The slots of the partitions that wait."""
+        return set(self._awaited)
+
+    def look(self, slot: int) -> None:
+        """End the wait of a partition if its low watermark has reached the offset, or this broker does not lead it any more."""
+        place = self._awaited[slot]
+        low_watermark = followers.low_watermark(slot, place.incarnation, place.leader_epoch)
+        if low_watermark is None:
+            place.result.error_code, place.result.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LOW_WATERMARK
+        elif low_watermark >= place.required:
+            place.result.error_code, place.result.low_watermark = ErrorCode.NONE, low_watermark
+        else:
+            return
+        del self._awaited[slot]
+
+
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Delete the records of each partition independently, a few partitions per step. If a partition is named more than once,
-    the last offset counts, as in Kafka.
+    the last offset counts, as in Kafka. In a cluster, returns a `Deleted` instead of the response if followers must delete
+    records.
     """
     make = delete_records.Response
     offsets = {
@@ -47,21 +92,39 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         for partition in topic.partitions
     }
     of_topic: dict[str, list[Any]] = {name: [] for name, _ in offsets}
+    awaited: dict[int, Awaited] = {}
     places = list(offsets.items())
     for first in range(0, len(places), STEP):
         if first:
             yield
         for (name, partition), (code, low_watermark) in _delete(places[first : first + STEP], request, call).items():
-            of_topic[name].append(
-                make.DeleteRecordsPartitionResult(
-                    partition_index=partition, low_watermark=low_watermark, error_code=code
-                )
+            result = make.DeleteRecordsPartitionResult(
+                partition_index=partition, low_watermark=low_watermark, error_code=code
             )
-    return make(
+            of_topic[name].append(result)
+            if call.view.config.clustered and code == ErrorCode.NONE:
+                _await_followers(name, result, offsets[name, partition], awaited, call)
+    response = make(
         topics=[
             make.DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in of_topic.items()
         ]
     )
+    return Deleted(response, max(request.timeout_ms, 0) / 1000, awaited) if awaited else response
+
+
+def _await_followers(name: str, result: Any, offset: int, awaited: dict[int, Awaited], call: CoordinatorCall) -> None:
+    """Set the low watermark of a partition whose leader has deleted the records; add it to `awaited` if followers have not."""
+    log_start = result.low_watermark
+    required = log_start if offset == HIGH_WATERMARK else min(offset, log_start)
+    slot = call.view.table.find(name, result.partition_index)
+    facts = slot_facts.describe(slot)
+    low_watermark = followers.low_watermark(slot, facts.incarnation, facts.leader_epoch)
+    if low_watermark is None or facts.topic != name:
+        result.error_code, result.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LOW_WATERMARK
+        return
+    result.low_watermark = low_watermark
+    if low_watermark < required:
+        awaited[slot] = Awaited(facts.incarnation, facts.leader_epoch, required, result)
 
 
 def _delete(
@@ -88,6 +151,8 @@ def _deletion(name: str, partition: int, offset: int, call: CoordinatorCall) -> 
     """The deletion for a partition's slot, or the error code if the partition is refused."""
     slot = call.view.table.find(name, partition)
     if slot < 0:
+        if call.view.config.clustered:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # partitions of other brokers have slots, too
         known = call.view.controller.image.topics.get(name)
         elsewhere = known is not None and partition in known.assignment.partitions
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

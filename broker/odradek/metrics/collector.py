@@ -225,7 +225,7 @@ class Collector:
         places = of_processes.places(shm)
         workers = [place for place in places if place.kind == ProcessKind.WORKER]
         topics = self._topics.names
-        yield from of_partitions.cluster_families(rows, self._settings.broker)
+        yield from of_partitions.cluster_families(rows, self._settings.broker, self._settings.listeners[0])
         yield from of_partitions.partition_families(rows, topics, self.sizes, self._labels)
         if groups is not None:
             yield from self._group_families(groups, rows)
@@ -236,6 +236,8 @@ class Collector:
         )
         yield from self._traffic_families(places, workers)
         yield from of_partitions.broker_families(rows, shm, places)
+        coordinators = [place for place in places if place.kind == ProcessKind.COORDINATOR]
+        yield from of_partitions.in_sync_families(pages.counters(shm, place.page) for place in coordinators)
         yield from of_processes.families(shm, places)
         yield from of_processes.worker_families(shm, places)
         yield from of_processes.late_families(shm, places)

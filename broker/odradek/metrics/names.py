@@ -272,13 +272,25 @@ BROKER = (
             "does not fetch because of an error; the log names each. 0 without a cluster.",
             "kafka_controller_kafkacontroller_activecontrollercount": "1 if this broker is the active controller, else 0.",
             "kafka_controller_kafkacontroller_offlinepartitionscount": "Number of partitions in the cluster without an "
-            "available leader: clients can neither write nor read them.",
-            "kafka_controller_kafkacontroller_globaltopiccount": "Number of topics in the cluster.",
-            "kafka_controller_kafkacontroller_globalpartitioncount": "Number of partitions in the cluster.",
+            "available leader: clients can neither write nor read them. 0 on brokers that are not the active controller.",
+            "kafka_controller_kafkacontroller_globaltopiccount": "Number of topics in the cluster. 0 on brokers that are not "
+            "the active controller.",
+            "kafka_controller_kafkacontroller_globalpartitioncount": "Number of partitions in the cluster. 0 on brokers that "
+            "are not the active controller.",
             "kafka_log_logmanager_offlinelogdirectorycount": "Number of log directories of this broker that have failed.",
             "kafka_server_kafkaserver_brokerstate": "State of the broker, in Kafka's numbers: 3 running, 7 shutting down. "
             "Kafka's other values do not occur: metrics are served only after the start (1 starting, 2 recovery of logs), "
             "and a stop moves no leaders to other brokers (6 pending controlled shutdown).",
+        },
+    ),
+    *_rows(
+        COUNTER,
+        "",
+        {
+            "kafka_server_replicamanager_isrshrinks_total": "Number of times that a follower of a partition led by this "
+            "broker left the in-sync replicas, because it lagged for replica.lag.time.max.ms or its broker stopped answering.",
+            "kafka_server_replicamanager_isrexpands_total": "Number of times that a follower of a partition led by this "
+            "broker joined the in-sync replicas, because it had caught up.",
         },
     ),
     *_rows(

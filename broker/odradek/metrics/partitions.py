@@ -1,9 +1,10 @@
 """Families about topics, partitions, the broker and its log directories, from the slots and the header of the shared memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import odradek._ext.shm.brokers as brokers
 from odradek._ext.shm.layout import ProcessKind, ProcessState, SlotState
 from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -144,18 +145,45 @@ def stored_bytes(rows: Sequence[Partition], sizes: LogSizes) -> int | None:
     return sum(size.size_bytes for size in log_sizes if size is not None)
 
 
-def cluster_families(rows: Rows, broker: Address) -> Iterator[Family]:
-    """Yield the families of the cluster: this broker alone, which is its controller."""
-    everything = [row for partitions in rows.values() for row in partitions]
-    yield single("kafka_brokers", 1)
-    info = Labels(id=str(broker.broker_id), address=broker.address)
-    yield Family(METRICS["kafka_broker_info"], [("", info, 1)])
+def cluster_families(rows: Rows, broker: Address, listener: str) -> Iterator[Family]:
+    """Yield the families of the cluster. As in Kafka, only the active controller reports the numbers of the controller.
+
+    :param listener: the name of the listener whose addresses identify the brokers.
+    """
+    clustered = brokers.clustered()
+    live = list(_live_brokers(listener)) if clustered else [broker]
+    active = not clustered or brokers.controller()[0] == broker.broker_id
+    yield single("kafka_brokers", len(live))
+    infos: list[Sample] = [
+        ("", Labels(id=str(live_broker.broker_id), address=live_broker.address), 1) for live_broker in live
+    ]
+    yield Family(METRICS["kafka_broker_info"], infos)
     prefix = "kafka_controller_kafkacontroller_"
-    yield single(prefix + "activecontrollercount", 1)
-    offline = sum(row.leader_id < 0 or row.state == SlotState.SLOT_OFFLINE for row in everything)
+    yield single(prefix + "activecontrollercount", int(active))
+    everything = [row for partitions in rows.values() for row in partitions] if active else []
+    ids = {live_broker.broker_id for live_broker in live}
+    if clustered:
+        offline = sum(row.leader_id not in ids for row in everything)
+    else:
+        offline = sum(row.leader_id < 0 or row.state == SlotState.SLOT_OFFLINE for row in everything)
     yield single(prefix + "offlinepartitionscount", offline)
-    yield single(prefix + "globaltopiccount", len(rows))
+    yield single(prefix + "globaltopiccount", sum(map(bool, rows.values())) if active else 0)
     yield single(prefix + "globalpartitioncount", len(everything))
+
+
+def _live_brokers(listener: str) -> Iterator[Address]:
+    """Yield the live brokers with their addresses of this listener, or of their first one."""
+    for info in brokers.brokers():
+        endpoint = info.endpoint(listener) or next(iter(info.endpoints), None)
+        host = "" if endpoint is None else f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        yield Address(info.id, "" if endpoint is None else f"{host}:{endpoint.port}")
+
+
+def in_sync_families(words: Iterable[Mapping[str, int]]) -> Iterator[Family]:
+    """Yield the numbers of committed changes of in-sync replicas. :param words: the counters of the coordinators' pages."""
+    counters = list(words)
+    for name, word in (("isrshrinks", "in_sync_shrinks"), ("isrexpands", "in_sync_expansions")):
+        yield single(f"kafka_server_replicamanager_{name}_total", sum(page[word] for page in counters))
 
 
 def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> Iterator[Family]:

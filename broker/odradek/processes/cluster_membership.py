@@ -105,7 +105,7 @@ class ClusterMembership:
         changes = self._changes = SettingsChanges(store, self._on_settings)
         changes.begin()
         settings.load(self._note_groups)
-        table = PartitionTable(shm, self._context.log_dirs)
+        table = PartitionTable(shm, self._context.log_dirs, writes=False)
         producer_ids = ProducerIds(store, config.node_id)
         return CoordinatorView(
             config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin

@@ -41,10 +41,11 @@ from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
 from odradek.processes.cluster_service import ClusterService
 from odradek.processes.context import ProcessContext
+from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
-from odradek.processes.store_service import SWEEP_RETRY_S, StoreService
+from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
 from odradek.processes.turns import Turns
 from odradek.shm.removed_files import RemovedFiles
 
@@ -69,6 +70,7 @@ class Coordinator:
         stored = self._store_service.topic_names if self._cluster is None else lambda: None
         self._groups = GroupService(context.config, context.shm, context.log_dirs, self._offset_tree(), stored)
         self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
+        self._deletions = DelayedDeletions()
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
         self._busy = BusyTime()
@@ -177,7 +179,12 @@ class Coordinator:
         if self._cluster is not None and self._cluster.replicas.serves(request):
             return await self._cluster.execute(request)
         errors: list[UncountedErrors | None] = []
-        reply: ForwardReply = await self._in_steps(self._store_service.execute(request, errors.append))
+        executed: ForwardReply | Unfinished = await self._in_steps(self._store_service.execute(request, errors.append))
+        if isinstance(executed, Unfinished):
+            await self._deletions.wait(executed.deleted, request.deadline)
+            reply: ForwardReply = await self._in_steps(executed.finish())
+        else:
+            reply = executed
         for uncounted in errors:
             count_errors_of_response(uncounted, request.context)
         return reply
@@ -192,6 +199,7 @@ class Coordinator:
         version, changed_slots = self._shm.metadata_version, self._shm.take_ready()
         if self._cluster is not None:
             self._cluster.look(changed_slots, process_died)
+            self._deletions.look(frozenset(changed_slots))
         # Not before `open`: groups that are loaded earlier would keep the offsets of deleted topics.
         if self._cluster is not None or self._store_service.is_open:
             if process_died or version != self._followed_version:
@@ -221,6 +229,7 @@ class Coordinator:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
         if self._cluster is not None:
+            self._deletions.look_at_all()
             self._cluster.upkeep()
             return
         if self._opening is None or self._opening.done():

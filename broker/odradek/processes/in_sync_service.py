@@ -14,6 +14,7 @@ import odradek._ext.partition.in_sync as native
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.shm.metering import count
 from odradek._ext.shm.views import view_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.processes.controller_channel import ControllerChannel
@@ -63,7 +64,11 @@ class SlotVerbs:
     def commit(self, slot: int, serial: int, proposal: Proposal, in_sync: Sequence[int], partition_epoch: int) -> bool:
         """See `Verbs`."""
         place = (slot, proposal.incarnation, proposal.leader_epoch, serial)
-        return bool(native.commit_in_sync(*place, list(in_sync), partition_epoch))
+        committed = bool(native.commit_in_sync(*place, list(in_sync), partition_epoch))
+        if committed:
+            count("in_sync_shrinks", len(in_sync) < len(proposal.before))
+            count("in_sync_expansions", len(in_sync) > len(proposal.before))
+        return committed
 
     def revert(self, slot: int, serial: int, proposal: Proposal) -> bool:
         """See `Verbs`."""

@@ -9,10 +9,11 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Generator
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
+from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
 from odradek.api.not_controller import refusal
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
@@ -23,7 +24,7 @@ from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_names, encode_auto_created
 from odradek.processes.context import ProcessContext
-from odradek.processes.forwarded import decode_forwarded
+from odradek.processes.forwarded import Forwarded, decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 
 log = logging.getLogger("odradek.controller")
@@ -63,6 +64,13 @@ class Membership(Protocol):
         ...
 
 
+class Unfinished(NamedTuple):
+    """An executed request whose response must wait for followers. ``finish``: the steps that then return the reply."""
+
+    deleted: Deleted
+    finish: Callable[[], Generator[None, None, ForwardReply]]
+
+
 class StoreService:
     """See the module."""
 
@@ -87,9 +95,9 @@ class StoreService:
 
     def execute(
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
-    ) -> Generator[None, None, ForwardReply]:
-        """Execute one request of a worker and return the encoded response. Works in steps, between which other requests have
-        their turn. The handler's exceptions are raised.
+    ) -> "Generator[None, None, ForwardReply | Unfinished]":
+        """Execute one request of a worker and return the encoded response, or an `Unfinished`. Works in steps, between which
+        other requests have their turn. The handler's exceptions are raised.
 
         :param report_errors: called with the errors of the response that the loop must count in this process.
         """
@@ -120,8 +128,16 @@ class StoreService:
         except StoreError as error:
             self._membership.note_error(error)
             raise
-        report_errors((yield from uncounted_errors(row.key, response)))
-        payload = frame_response(row, decoded.version, decoded.correlation_id, response)
+        if isinstance(response, Deleted):
+            return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
+        return (yield from self._reply(decoded, response, report_errors))
+
+    def _reply(
+        self, decoded: Forwarded, response: Any, report_errors: Callable[[UncountedErrors | None], None]
+    ) -> Generator[None, None, ForwardReply]:
+        assert self._view is not None
+        report_errors((yield from uncounted_errors(decoded.row.key, response)))
+        payload = frame_response(decoded.row, decoded.version, decoded.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:

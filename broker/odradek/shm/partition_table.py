@@ -73,13 +73,15 @@ class PartitionTable:
     """The partition table as one process sees it.
 
     :param log_dirs: paths of the log directories, in the order in which the supervisor added them to the shared memory.
+    :param writes: whether the user of this object is the only writer of the table. Other users find announced partitions only.
     """
 
-    def __init__(self, shm: SharedMemory, log_dirs: Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(self, shm: SharedMemory, log_dirs: Sequence[str | os.PathLike[str]], *, writes: bool = True) -> None:
         self.shm = shm
         self.log_dirs = [Path(path) for path in log_dirs]
         self.directory = TopicDirectory()
         self._slots: SlotsInUse | None = None
+        self._writes = writes
 
     def create(
         self,
@@ -268,6 +270,10 @@ class PartitionTable:
 
     def find(self, topic: str, partition: int) -> int:
         """The slot of a partition, announced or not; -1 if it has none."""
+        if not self._writes:
+            self.directory.refresh()
+            known = self.directory.get(topic)
+            return -1 if known is None else int(known.slot(partition))
         return self._in_use().get(topic, partition)
 
 

@@ -1,0 +1,167 @@
+"""Groups in a cluster of an Odradek broker (id 2) and Kafka 3.9.1 brokers: `__consumer_offsets` is on both kinds, and moves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from odradek._ext.api.offset_commits import partition_for
+from odradek.clients.wire import Connection
+from odradek.protocol.schemas import find_coordinator
+from odradek.testing.broker_process import Broker
+from tests.cluster.peer_processes import Peers, tool
+from tests.cluster.test_guest_of_kafka import Cluster, closing_admin, produce
+from tests.waiting import until
+
+CONTROLLER, OURS = 1, 2
+PARTITIONS = 4
+TOPIC = "read"
+RECORDS = 100
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory: Path = tmp_path_factory.mktemp("groups")
+    common = {
+        "zookeeper.session.timeout.ms": 4000,
+        "replica.fetch.backoff.ms": 100,
+        "offsets.topic.replication.factor": 2,
+        "offsets.topic.num.partitions": PARTITIONS,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with Peers(directory) as peers:
+        kafka = peers.start_kafka(CONTROLLER, common)
+        config = common | {
+            "broker.id": OURS,
+            "metadata.store": "zookeeper",
+            "zookeeper.connect": peers.connect,
+            "num.network.threads": 2,
+        }
+        with Broker(config, directory=directory / "odradek") as ours, closing_admin(f"127.0.0.1:{kafka.port}") as admin:
+            made = Cluster(peers, ours, admin)
+            made.create(TOPIC, {0: [CONTROLLER, OURS]})
+            produce(made.kafka, TOPIC, RECORDS)
+            yield made
+
+
+def servers_of(cluster: Cluster) -> list[str]:
+    return [cluster.kafka, cluster.ours.bootstrap_servers]
+
+
+def coordinator(servers: str, group: str) -> int:
+    """The coordinator of a group, as one broker returns it; -1: none."""
+    host, port = servers.rsplit(":", 1)
+    connection = Connection(host, int(port), 30)
+    try:
+        request = find_coordinator.Request(key=group, key_type=0)
+        return connection.ask(find_coordinator.SCHEMA, request, newest=2).node_id
+    finally:
+        connection.close()
+
+
+def agreed(cluster: Cluster, group: str) -> int:
+    """The coordinator of a group; -1 if the brokers do not agree."""
+    found = {coordinator(servers, group) for servers in servers_of(cluster)}
+    return found.pop() if len(found) == 1 else -1
+
+
+def group_of(partition: int, prefix: str) -> str:
+    """A group that belongs to a partition of `__consumer_offsets`."""
+    names = (f"{prefix}-{number}" for number in range(1000))
+    return next(name for name in names if partition_for(name, PARTITIONS) == partition)
+
+
+def read_some(servers: str | list[str], group: str, count: int) -> list[int]:
+    """Join a group, read `count` records, commit them and leave."""
+    consumer = KafkaConsumer(
+        TOPIC, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
+        max_poll_records=count,
+    )  # fmt: skip
+    # The library joins before it knows the topic's partitions, and stays in the join if a poll ends meanwhile.
+    until(lambda: consumer.partitions_for_topic(TOPIC), "the client knows the partitions")
+    values: list[int] = []
+
+    def poll() -> bool:
+        for batch in consumer.poll(timeout_ms=30_000, max_records=count - len(values)).values():
+            values.extend(int(record.value) for record in batch)
+        return len(values) >= count
+
+    until(poll, lambda: f"{group} reads {count} records: {values}")
+    consumer.commit()
+    consumer.close()
+    return values
+
+
+def committed(servers: str | list[str], group: str) -> int | None:
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id=group)
+    try:
+        return consumer.committed(TopicPartition(TOPIC, 0))
+    finally:
+        consumer.close()
+
+
+def test_both_kinds_coordinate_groups(cluster: Cluster) -> None:
+    until(lambda: coordinator(cluster.ours.bootstrap_servers, "any") > 0, "the first request creates the topic")
+    found = {}
+    for partition in range(PARTITIONS):
+        group = group_of(partition, "both")
+        until(lambda group=group: agreed(cluster, group) > 0, f"both brokers name the same coordinator of {group}")
+        found[partition] = agreed(cluster, group)
+        assert read_some(cluster.kafka, group, 10) == list(range(10))
+        assert read_some(cluster.ours.bootstrap_servers, group, 10) == list(range(10, 20))
+        for servers in servers_of(cluster):
+            assert committed(servers, group) == 20
+    assert set(found.values()) == {CONTROLLER, OURS}
+
+
+def offsets_topic(cluster: Cluster) -> dict[int, tuple[int, list[int], list[int]]]:
+    """(leader, replicas, in-sync replicas) of the partitions of `__consumer_offsets`, as Kafka's broker returns it."""
+    with closing_admin(cluster.kafka) as admin:
+        (topic,) = admin.describe_topics([OFFSETS])
+    return {
+        row["partition_index"]: (row["leader_id"], list(row["replica_nodes"]), list(row["isr_nodes"]))
+        for row in topic["partitions"]
+    }
+
+
+def all_in_sync(cluster: Cluster) -> bool:
+    return all(len(in_sync) == 2 for _, _, in_sync in offsets_topic(cluster).values())
+
+
+def elect_preferred(cluster: Cluster) -> None:
+    """Move the leaderships back to the first replicas."""
+    tool("org.apache.kafka.tools.LeaderElectionCommand", "--bootstrap-server", cluster.kafka, "--election-type", "preferred",
+         "--all-topic-partitions")  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["stop", "kill_group"])
+def test_groups_move_to_kafka_and_back(cluster: Cluster, how: str) -> None:
+    groups = [group_of(partition, f"moving-{how}") for partition in range(PARTITIONS)]
+    until(lambda: all_in_sync(cluster), lambda: f"all replicas are in sync: {offsets_topic(cluster)}")
+    for group in groups:
+        read_some(servers_of(cluster), group, 10)
+    getattr(cluster.ours, how)()
+    for group in groups:
+        until(lambda group=group: coordinator(cluster.kafka, group) == CONTROLLER, f"Kafka coordinates {group}")
+        assert read_some(cluster.kafka, group, 10) == list(range(10, 20))
+    cluster.ours.start()
+    until(lambda: all_in_sync(cluster), lambda: f"all replicas are in sync: {offsets_topic(cluster)}")
+    elect_preferred(cluster)
+    places = offsets_topic(cluster)
+    assert {leader for leader, _, _ in places.values()} == {CONTROLLER, OURS}
+    for partition, group in enumerate(groups):
+        leader = places[partition][0]
+        until(
+            lambda group=group, leader=leader: agreed(cluster, group) == leader,
+            f"broker {leader} coordinates {group}",
+        )
+        assert read_some(servers_of(cluster), group, 10) == list(range(20, 30))
+        for servers in servers_of(cluster):
+            assert committed(servers, group) == 30
+
+
+def test_kafka_logged_no_error_about_it(cluster: Cluster) -> None:
+    errors = [line for line in cluster.peers.brokers[CONTROLLER].log().splitlines() if "ERROR" in line]
+    assert errors == []
