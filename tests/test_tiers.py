@@ -56,6 +56,9 @@ def test_a_listed_test_has_its_mark_whatever_its_parameters(mark, names, suffix)
 @pytest.mark.parametrize("name", LISTED)
 def test_every_listed_test_exists(name):
     path, _, function = name.partition("::")
+    if (REPOSITORY / path).is_dir():
+        assert list((REPOSITORY / path).glob("test_*.py"))
+        return
     module = ast.parse((REPOSITORY / path).read_text())
     functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
     assert function in functions if function else any(name.startswith("test_") for name in functions)

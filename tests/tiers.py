@@ -43,8 +43,9 @@ LONG = {
     "tests/shm/test_crash_rounds.py": "400 crashes of a log, or ODRADEK_FAULT_ROUNDS",
 }
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
-or of tests without their parameters."""
+of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/cluster": "several brokers, of Odradek and of Kafka 3.9, that form a cluster, which is a preview",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.
@@ -62,7 +63,8 @@ def marks_of_name(node_id: str) -> set[str]:
     :param node_id: pytest's name of the test: a path, ``::``, a function, and its parameters in brackets.
     """
     path, _, function = node_id.partition("::")
-    names = {path, f"{path}::{re.split('[@[]', function)[0]}"}  # pytest-xdist appends @ and the test's group
+    function = re.split("[@[]", function)[0]  # pytest-xdist appends @ and the test's group
+    names = {path, path.rpartition("/")[0], f"{path}::{function}"}
     return {mark for mark, tests in (("long", LONG), ("nightly", NIGHTLY)) if not names.isdisjoint(tests)}
 
 
