@@ -208,8 +208,8 @@ def test_a_reader_whose_log_diverges_learns_where(worker, epochs, last_epoch, of
     slot, topic = epochs
     part = Follower(worker).ask_one((topic, 0, offset), last_epoch=last_epoch, leader_epoch=6)
     assert part.error_code == 0
-    told = (part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
-    assert told == (diverging or (-1, -1))
+    returned = (part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
+    assert returned == (diverging or (-1, -1))
     if diverging:
         assert not part.records
         assert not [facts for facts in followers_of(slot) if facts.log_end_offset >= 0], "its position is not noted"
@@ -415,7 +415,7 @@ def test_a_changed_leader_epoch_ends_the_wait(idle):
     _, parts = follower.receive()
     assert {number: part.error_code for number, part in parts.items()} == {9: ErrorCode.FENCED_LEADER_EPOCH}
     _, parts = follower.ask()
-    assert set(parts) == {9}, "an error is told until the partition is named again"
+    assert set(parts) == {9}, "an error is returned until the partition is named again"
     _, parts = follower.ask((topic, 9, 0), leader_epoch=1)
     assert parts[9].error_code == 0
     assert follower.ask() == (0, {})

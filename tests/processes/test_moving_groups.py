@@ -84,9 +84,9 @@ async def loaded(groups):
 
 def commit(groups, group, offset):
     """Begin a commit; the list that gets its error."""
-    told = []
-    groups.groups.commit(Commit(group, "", -1, None, {("orders", 0): CommittedOffset(offset)}), told.append)
-    return told
+    codes = []
+    groups.groups.commit(Commit(group, "", -1, None, {("orders", 0): CommittedOffset(offset)}), codes.append)
+    return codes
 
 
 def committed(groups, group):
@@ -116,9 +116,9 @@ def test_groups_begin_and_end_with_the_role(broker, slots):
         async with service(broker) as groups:
             await loaded(groups)
             for partition in range(PARTITIONS):
-                told = commit(groups, group_of(partition), 5 + partition)
-                await until(lambda told=told: told)
-                assert told == [ErrorCode.NONE]
+                codes = commit(groups, group_of(partition), 5 + partition)
+                await until(lambda codes=codes: codes)
+                assert codes == [ErrorCode.NONE]
             obey(broker, slots[0], 1)
             groups.follow()
             assert committed(groups, group_of(0)) is ErrorCode.NOT_COORDINATOR
@@ -175,13 +175,13 @@ def test_a_commit_waits_for_the_followers(broker, slots):
     async def run():
         async with service(broker) as groups:
             await loaded(groups)
-            told = commit(groups, group_of(0), 5)
+            codes = commit(groups, group_of(0), 5)
             await written(slots[0], 1)
             groups.look(slots)
-            assert (told, committed(groups, group_of(0))) == ([], None)
+            assert (codes, committed(groups, group_of(0))) == ([], None)
             assert replica_probe.note_fetch(slots[0], FOLLOWER, 1) == 0
             groups.look(slots)
-            assert (told, committed(groups, group_of(0))) == ([ErrorCode.NONE], 5)
+            assert (codes, committed(groups, group_of(0))) == ([ErrorCode.NONE], 5)
 
     asyncio.run(run())
 
@@ -193,9 +193,9 @@ def test_a_commit_need_not_wait_if_the_configuration_says_so(broker, slots, acks
     async def run():
         async with service(broker, **{"offsets.commit.required.acks": acks}) as groups:
             await loaded(groups)
-            told = commit(groups, group_of(0), 5)
-            await until(lambda: told)
-            assert (told, committed(groups, group_of(0))) == ([ErrorCode.NONE], 5)
+            codes = commit(groups, group_of(0), 5)
+            await until(lambda: codes)
+            assert (codes, committed(groups, group_of(0))) == ([ErrorCode.NONE], 5)
 
     asyncio.run(run())
 
@@ -211,17 +211,17 @@ def test_a_commit_is_refused_with_too_few_replicas_in_sync(broker, slots):
         async with service(broker) as groups:
             await loaded(groups)
             for _ in range(3):
-                told = commit(groups, group_of(0), 5)
-                await until(lambda told=told: told)
-                assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+                codes = commit(groups, group_of(0), 5)
+                await until(lambda codes=codes: codes)
+                assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
             assert slot_facts.describe(slots[0]).log_end_offset == 0
             assert committed(groups, group_of(0)) is None, "reading goes on"
             lead(broker, slots[0], 0, alone=False)
-            told = commit(groups, group_of(0), 6)
+            codes = commit(groups, group_of(0), 6)
             await written(slots[0], 1)
             assert replica_probe.note_fetch(slots[0], FOLLOWER, 1) == 0
             groups.look(slots)
-            assert told == [ErrorCode.NONE]
+            assert codes == [ErrorCode.NONE]
 
     asyncio.run(run())
 
@@ -233,14 +233,14 @@ def test_a_commit_fails_if_too_few_replicas_are_in_sync_after_the_append(broker,
     async def run():
         async with service(broker) as groups:
             await loaded(groups)
-            told = commit(groups, group_of(0), 5)
+            codes = commit(groups, group_of(0), 5)
             await written(slots[0], 1)
             assert replica_probe.note_fetch(slots[0], FOLLOWER, 1) == 0
             incarnation = slot_probe.incarnation_of(slots[0])
             serial = in_sync.propose_in_sync(slots[0], incarnation, 1, [LEADER])
             assert in_sync.commit_in_sync(slots[0], incarnation, 1, serial, [LEADER], 5)
             groups.look(slots)
-            assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+            assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
     asyncio.run(run())
 
@@ -253,14 +253,14 @@ def test_the_commit_of_a_deposed_coordinator_fails(broker, slots, again):
     async def run():
         async with service(broker) as groups:
             await loaded(groups)
-            told = commit(groups, group_of(0), 5)
+            codes = commit(groups, group_of(0), 5)
             await written(slots[0], 1)
             obey(broker, slots[0], 2)
             if again:
                 lead(broker, slots[0], 3, alone=True)
                 assert slot_facts.describe(slots[0]).high_watermark == 1
             groups.look(slots)
-            assert told == [ErrorCode.NOT_COORDINATOR]
+            assert codes == [ErrorCode.NOT_COORDINATOR]
             groups.follow()
             if again:
                 await loaded(groups)
@@ -275,13 +275,13 @@ def test_a_member_that_waits_in_a_deposed_coordinator_is_sent_away(broker, slots
     async def run():
         async with service(broker, **{"group.initial.rebalance.delay.ms": 600_000}) as groups:
             await loaded(groups)
-            told = []
+            answers = []
             request = JoinRequest("", 10_000, 60_000, "consumer", (("range", b""),), id_required=False)
-            groups.groups.members.join(group_of(0), request, told.append)
-            assert told == []
+            groups.groups.members.join(group_of(0), request, answers.append)
+            assert answers == []
             obey(broker, slots[0], 1)
             groups.follow()
-            assert [answer.error for answer in told] == [ErrorCode.NOT_COORDINATOR]
+            assert [answer.error for answer in answers] == [ErrorCode.NOT_COORDINATOR]
 
     asyncio.run(run())
 
@@ -292,8 +292,8 @@ def test_a_new_coordinator_serves_before_its_high_watermark_moves(broker, slots)
     async def run():
         async with service(broker) as first:
             await loaded(first)
-            told = commit(first, group_of(0), 5)
-            await until(lambda: told)
+            codes = commit(first, group_of(0), 5)
+            await until(lambda: codes)
         obey(broker, slots[0], 1)
         set_min_in_sync(broker, slots[0], 2)
         async with service(broker) as groups:

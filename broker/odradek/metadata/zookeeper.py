@@ -418,7 +418,7 @@ class ZookeeperStore:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """See `Store`. Each missing parent is created by a request of its own. Raises TooLarge.
+        """See `Store`. Each missing parent is created by a separate request. Raises TooLarge.
 
         If the response is lost, a node with the same content that was created since then is the own node.
         """

@@ -346,7 +346,7 @@ class Fetcher:
         return follow.LogChanged()
 
     def _ask(self, entry: _Partition, *, latest: bool) -> Event:
-        """Ask the leader for an offset, on a connection of its own: a fetch may be under way on the other one."""
+        """Ask the leader for an offset, on a separate connection, because a fetch may be under way on the first."""
         followed = entry.followed
         address = self.address()
         if address is None:

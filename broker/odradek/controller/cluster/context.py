@@ -233,10 +233,10 @@ class ControllerContext:
             return
         if topic.topic_id is not None and self.by_id.get(topic.topic_id) is topic:
             del self.by_id[topic.topic_id]
-        gone = set(topic.partitions.values())
-        self.reassigning -= gone
+        removed = set(topic.partitions.values())
+        self.reassigning -= removed
         for broker_id in list(self.offline_dirs):
-            self.offline_dirs[broker_id] -= gone
+            self.offline_dirs[broker_id] -= removed
 
     def set_assignment(self, partition: Partition, replicas: list[int], adding: list[int], removing: list[int]) -> None:
         """Replace the assignment of a partition in memory; replicas that are new to it begin in NON_EXISTENT."""
