@@ -455,11 +455,6 @@ def proposal_of(uint32_t index):
     return proposal(index, &found, True) if some else None
 
 
-def is_recovering(uint32_t index):
-    """Whether the leader was elected uncleanly and has not reported its recovery to the controller."""
-    return bool(slot_at(index).recovering)
-
-
 def in_sync_sets(uint32_t index):
     """(committed, maximal) in-sync set of a slot, copied at one moment: lists of broker ids."""
     cdef Slot* slot = checked_slot(index)

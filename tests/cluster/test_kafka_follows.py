@@ -7,13 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import NotEnoughReplicasError
 
 from odradek.testing.broker_process import Broker
 from tests.cluster import shown
 from tests.cluster.peer_processes import Peers
+from tests.cluster.test_guest_of_kafka import consume, produce
 from tests.waiting import until
 
 CONTROLLER, OURS, FOLLOWER = 1, 2, 3
@@ -73,28 +74,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             closing(KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{controller.port}")) as admin,
         ):
             yield Cluster(peers, ours, admin)
-
-
-def produce(servers: str, topic: str, count: int = RECORDS, first: int = 0) -> None:
-    with closing(KafkaProducer(bootstrap_servers=servers, acks="all")) as producer:
-        results = [producer.send(topic, f"{n}".encode(), partition=0) for n in range(first, first + count)]
-        producer.flush(60)
-        for sent in results:
-            sent.get(60)
-
-
-def consume(servers: str, topic: str, count: int) -> list[int]:
-    with closing(KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
-        values: list[int] = []
-
-        def poll() -> bool:
-            for batch in consumer.poll(timeout_ms=500).values():
-                values.extend(int(record.value) for record in batch)
-            return len(values) >= count
-
-        until(poll, lambda: f"{count} records of {topic}: {len(values)} were read")
-        return values
 
 
 def test_records_with_acks_all_are_in_both_logs(cluster: Cluster) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from odradek.clients.wire import Connection
-from odradek.protocol.schemas import metadata
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import JavaProcess, Peers
 from tests.cluster.test_follower_of_kafka import Load, segments
 from tests.cluster.test_guest_of_kafka import Cluster, closing_admin, consume, produce
@@ -51,13 +50,7 @@ def same_logs(cluster: Cluster, topic: str) -> bool:
 
 def leader_of(cluster: Cluster, topic: str) -> int:
     """The leader of partition 0, as the controller returns it: the library would ask any broker, also one that is stopped."""
-    connection = Connection("127.0.0.1", cluster.peers.brokers[CONTROLLER].port, 30)
-    try:
-        wanted = metadata.Request(topics=[metadata.Request.MetadataRequestTopic(name=topic)])
-        (found,) = connection.ask(metadata.SCHEMA, wanted, newest=9).topics
-    finally:
-        connection.close()
-    return next((row.leader_id for row in found.partitions), -1)
+    return shown.leaders(f"127.0.0.1:{cluster.peers.brokers[CONTROLLER].port}", topic).get(0, -1)
 
 
 def until_same(cluster: Cluster, topic: str) -> None:

@@ -1,6 +1,6 @@
 """Errors between a client and a cluster. The text of each error is one line for people."""
 
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, known_error
 
 INSTALL_LIBRARY = "pip install 'confluent-kafka>=2.5' (Odradek's extra `clients`)"
 """The command that installs librdkafka's Python client, however Odradek was installed."""
@@ -33,10 +33,8 @@ class RefusedError(ClientError):
 
 def code_of(code: int) -> ErrorCode:
     """The ErrorCode of a number; UNKNOWN_SERVER_ERROR for an unknown number."""
-    try:
-        return ErrorCode(code)  # type: ignore[call-arg]
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    error = known_error(code)
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error
 
 
 def describe_code(code: int) -> str:

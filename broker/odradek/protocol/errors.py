@@ -187,3 +187,17 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, FINAL, "the epoch of the streams topology is invalid"
     STREAMS_TOPOLOGY_FENCED = 132, FINAL, "the epoch of the streams topology is older than the group's"
     SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE, "the maximum number of share sessions is open"
+
+
+_BY_NUMBER = {int(code): code for code in ErrorCode}
+
+
+def known_error(code: int) -> ErrorCode | None:
+    """The error with this number; None if it has no name here."""
+    return _BY_NUMBER.get(code)
+
+
+def error_text(code: int) -> str:
+    """The name of an error, for log messages; "error N" if it has none here."""
+    error = known_error(code)
+    return f"error {code}" if error is None else error.name

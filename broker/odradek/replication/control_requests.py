@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from odradek._ext.shm.brokers import Endpoint
+from odradek.config.listeners import SECURITY_PROTOCOLS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import leader_and_isr, stop_replica, update_metadata
 
@@ -24,7 +25,6 @@ METADATA_GROUPED_BY_TOPIC = 5
 STOPPED_ONE_BY_ONE = 3
 ENDPOINTS_BY_PROTOCOL = 1
 ENDPOINTS_BY_NAME = 3
-SECURITY_PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 
 
 class Assigned(NamedTuple):
@@ -141,7 +141,8 @@ def endpoints_of(broker: Any, version: int) -> Sequence[Endpoint]:
         return [Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port)]
     endpoints = []
     for endpoint in broker.endpoints:
-        protocol = SECURITY_PROTOCOLS.get(endpoint.security_protocol, str(endpoint.security_protocol))
+        number = endpoint.security_protocol
+        protocol = SECURITY_PROTOCOLS[number] if 0 <= number < len(SECURITY_PROTOCOLS) else str(number)
         name = endpoint.listener if version >= ENDPOINTS_BY_NAME else protocol
         endpoints.append(Endpoint(name, endpoint.host, endpoint.port))
     return endpoints

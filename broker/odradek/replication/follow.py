@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek._ext.partition.slot_access import AppendResult
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, error_text
 
 UNDEFINED = -1
 
@@ -292,7 +292,7 @@ class Follow:
             return self._stop(event.code, STOPPING[event.code])
         if event.code == ErrorCode.OFFSET_OUT_OF_RANGE and isinstance(self.state, Fetching):
             return self._change(AskLatest())
-        return self._wait(now_ms, Fetch(), f"the leader returned {_error_name(event.code)}", event.code in USUAL)
+        return self._wait(now_ms, Fetch(), f"the leader returned {error_text(event.code)}", event.code in USUAL)
 
     def _append_failed(self, event: AppendFailed, log: Position, now_ms: int) -> Action:
         if event.result == AppendResult.APPEND_BEFORE_LOG:
@@ -339,10 +339,6 @@ class Follow:
             return self._begin(log)
         action = self.state.action
         return self._fetch() if isinstance(action, Fetch) else self._change(action)
-
-
-def _error_name(code: int) -> str:
-    return next((known.name for known in ErrorCode if known == code), f"error {code}")
 
 
 TRANSITIONS: dict[tuple[type, type], Callable[..., Action]] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, error_text
 from odradek.protocol.schemas import alter_partition
 
 log = logging.getLogger("odradek.replication")
@@ -268,7 +268,7 @@ class InSyncKeeper:
             self._again(sent, str(outcome))
             return
         if outcome.error_code:
-            self._again(sent, _text(outcome.error_code))
+            self._again(sent, error_text(outcome.error_code))
             return
         self._reported = None
         answers = {}
@@ -304,16 +304,19 @@ class InSyncKeeper:
                 item.stuck = True
         elif code in BACK_TO_COMMITTED:
             log.info(
-                "%s: the controller refused the in-sync replicas %s now (%s)", name, item.proposal.in_sync, _text(code)
+                "%s: the controller refused the in-sync replicas %s now (%s)",
+                name,
+                item.proposal.in_sync,
+                error_text(code),
             )
             self._forget(item.slot)
             self._verbs.revert(item.slot, item.serial, item.proposal)
         elif code in WAIT_FOR_CONTROLLER:
-            log.info("%s: the controller has a newer state (%s); waiting for it", name, _text(code))
+            log.info("%s: the controller has a newer state (%s); waiting for it", name, error_text(code))
             item.stuck = True
             self._adopt([item.slot])
         else:
-            self._again([item], _text(code))
+            self._again([item], error_text(code))
 
     def _commit(self, item: _Pending, in_sync: Sequence[int], partition_epoch: int) -> None:
         self._forget(item.slot)
@@ -349,11 +352,3 @@ class InSyncKeeper:
     def _retry(self) -> None:
         self._retry_planned = False
         self._flush()
-
-
-def _text(code: int) -> str:
-    """The name of an error code."""
-    try:
-        return ErrorCode(code).name  # type: ignore[call-arg]
-    except ValueError:
-        return f"error {code}"

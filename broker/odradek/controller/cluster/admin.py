@@ -29,7 +29,7 @@ from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.controller import NotController, Outcome
 from odradek.controller.image import ClusterImage, Topic
 from odradek.controller.policies import Policies
-from odradek.controller.topic_names import INTERNAL, folded
+from odradek.controller.topic_names import folded
 from odradek.controller.topics import NewPartitions, NewTopic, Plan, Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import NodeError, NodeExists, StoreError
@@ -93,10 +93,6 @@ class ClusterAdmin:
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
-    def brokers(self) -> list[Broker]:
-        """The brokers that can keep replicas. Raises NotController."""
-        return live_brokers(self._context())
-
     def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
         """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
 
@@ -120,24 +116,6 @@ class ClusterAdmin:
             return plans.plan_partitions(request, image, self._config, brokers, self._rng)
 
         return self._change(requests, make_plan, validate_only)
-
-    def auto_create(self, names: Sequence[str]) -> list[Outcome]:
-        """Create topics that a client requested, with the broker's defaults; existing topics are no error."""
-        try:
-            count = len(self.brokers())
-        except NotController as error:
-            return [Outcome(name, ErrorCode.NOT_CONTROLLER, str(error)) for name in dict.fromkeys(names)]
-        requests = [
-            plans.internal_topic(name, self._config, count) if name in INTERNAL else NewTopic(name)
-            for name in dict.fromkeys(names)
-        ]
-        outcomes = self.create_topics(requests)
-        for outcome in outcomes:
-            if outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and outcome.name not in self._context().deleting:
-                topic = self._context().topics[outcome.name]
-                outcome.code, outcome.message, outcome.topic_id = ErrorCode.NONE, None, topic.topic_id
-                outcome.topic = Topic(topic.name, topic.assignment(), {}, topic.version)
-        return outcomes
 
     def _change(
         self,

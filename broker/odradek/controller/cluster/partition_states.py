@@ -5,7 +5,6 @@ store has its new state.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -380,14 +379,6 @@ def initial_status(context: ControllerContext, partition: Partition) -> Partitio
     if partition.state is None:
         return NEW
     return ONLINE if context.is_online(partition, partition.state.leader) else OFFLINE
-
-
-def by_status(context: ControllerContext) -> Mapping[PartitionStatus, int]:
-    """How many partitions are in each state; for metrics."""
-    counts: dict[PartitionStatus, int] = defaultdict(int)
-    for partition in context.partitions():
-        counts[partition.status] += 1
-    return counts
 
 
 def to_elect(context: ControllerContext) -> list[Partition]:

@@ -7,6 +7,7 @@ broker epoch differs.
 
 from collections.abc import Iterable
 
+from odradek.config.listeners import SECURITY_PROTOCOLS
 from odradek.controller.cluster.context import ControllerContext, Partition, Topic
 from odradek.controller.cluster.effects import Outgoing
 from odradek.metadata.znodes import PartitionState
@@ -17,7 +18,6 @@ VERSIONS = {LEADER_AND_ISR: 7, UPDATE_METADATA: 8, STOP_REPLICA: 4}
 """The versions that a controller of inter-broker protocol 3.9 sends, without negotiation."""
 
 LEADER_DURING_DELETE, EPOCH_DURING_DELETE, NO_EPOCH = -2, -2, -1
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _LeaderState = leader_and_isr.Request.LeaderAndIsrPartitionState
 _UpdateState = update_metadata.Request.UpdateMetadataPartitionState
@@ -216,7 +216,7 @@ def live_broker_messages(context: ControllerContext) -> list:
                     port=endpoint.port,
                     host=endpoint.host,
                     listener=endpoint.name,
-                    security_protocol=SECURITY_PROTOCOLS[endpoint.protocol],
+                    security_protocol=SECURITY_PROTOCOLS.index(endpoint.protocol),
                 )
                 for endpoint in broker.endpoints
             ],
