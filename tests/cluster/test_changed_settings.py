@@ -1,5 +1,7 @@
 """Settings that one broker of a cluster changes are applied by the others: two Odradek brokers, and Kafka's kafka-configs."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,6 +14,7 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError
 from odradek.metadata import znodes
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.peer_processes import tool
 from tests.waiting import until
 from tests.zookeeper import chroot
@@ -34,6 +37,7 @@ def brokers(servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 "broker.id": broker_id,
                 "zookeeper.connect": servers,
                 "zookeeper.session.timeout.ms": 60_000,
+                "replica.lag.time.max.ms": 2000,
                 "num.network.threads": 1,
                 "offsets.topic.replication.factor": 1,
                 "offsets.topic.num.partitions": 1,
@@ -110,3 +114,30 @@ def test_settings_are_current_after_a_restart_and_after_a_loss_of_the_session(
     until(lambda: not accepts_large(brokers[1], "restarted"), "the setting made meanwhile is applied")
     alter(brokers[0], "--entity-type", "topics", "--entity-name", "restarted", "--delete-config", "max.message.bytes")
     until(lambda: accepts_large(brokers[1], "restarted"), "a later change is applied, too")
+
+
+@pytest.mark.parametrize("entity", [("topics", "--entity-name", "unclean-1"), ("brokers", "--entity-default")])
+def test_allowing_unclean_elections_elects_a_leader(brokers: list[Broker], entity: tuple[str, str, str]) -> None:
+    first, second = brokers
+    topic = "unclean-1" if entity[0] == "topics" else "unclean-2"
+    with closing(KafkaAdminClient(bootstrap_servers=[broker.bootstrap_servers for broker in brokers])) as admin:
+        admin.create_topics([NewTopic(topic, replica_assignments={0: [2, 1]})])
+    (replicator,) = (int(row["pid"]) for row in first.processes() if row["kind"] == "replicator")
+    os.kill(replicator, signal.SIGSTOP)
+
+    def state() -> tuple[int, set[int]]:
+        found = shown.partitions(first.bootstrap_servers, topic).get(0)
+        return (-1, set()) if found is None else (found.leader, set(found.in_sync))
+
+    try:
+        until(lambda: state() == (2, {2}), "the stopped follower is not in sync any more")
+        second.stop()
+        until(lambda: state() == (-1, {2}), "the partition has no leader")
+    finally:
+        os.kill(replicator, signal.SIGCONT)
+    change = ["--entity-type", entity[0], *entity[1:]]
+    alter(first, *change, "--add-config", "unclean.leader.election.enable=true")
+    until(lambda: state() == (1, {1}), "the other replica leads")
+    alter(first, *change, "--delete-config", "unclean.leader.election.enable")
+    second.start()
+    until(lambda: state() == (1, {1, 2}), "the former leader follows")

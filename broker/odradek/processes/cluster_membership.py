@@ -160,6 +160,8 @@ class ClusterMembership:
                 self._apply(self._member.settings_of(topics))
             if own.intersection(changed):
                 self._settings.reload_brokers()
+            if self.controller is not None and (topics or own.intersection(changed)):
+                self.controller.settings_changed()
         except StoreError:
             self._changes.repeat(changed)
             raise

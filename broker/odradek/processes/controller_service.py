@@ -127,6 +127,10 @@ class ControllerService:
         """The connection to the store is back, in the same session."""
         self._submit(self.controller.reconnected)
 
+    def settings_changed(self) -> None:
+        """Settings of topics or of brokers have changed. May be called in any thread."""
+        self._loop.call_soon_threadsafe(self._submit, self.controller.unclean_elections_changed)
+
     def resign(self) -> None:
         """The session is lost: this broker is not the controller any more."""
         self._submit(self.controller.resign)

@@ -109,6 +109,9 @@ def test_a_change_of_the_setting_elects_where_there_is_no_leader():
     cluster.controller.unclean_elections_changed()
     assert cluster.tree.summary("t") == (2, [2], 3)
     assert cluster.tree.state("t").leader_recovery_state == 1
+    cluster.brokers.take()
+    cluster.controller.unclean_elections_changed()
+    assert cluster.brokers.take() == [], "nothing waits for a leader any more"
 
 
 # -- starts -----------------------------------------------------------------------------------------------------------

@@ -118,6 +118,15 @@ def replicas_offline(
     yield from deletion.replicas_failed(context, [replica for replica in replicas if context.is_deleting(replica[0])])
 
 
+def elect_leaderless(context: ControllerContext, unclean: UncleanElections) -> Steps[None]:
+    """Elect leaders where there is none: unclean elections may be allowed now."""
+    waiting = to_elect(context)
+    if waiting:
+        batch = RequestBatch(context)
+        yield from bring_online(context, waiting, offline_election, batch, unclean)
+        yield Send(batch.take())
+
+
 def brokers_started(context: ControllerContext, ids: Sequence[int], unclean: UncleanElections) -> Steps[None]:
     """Inform the brokers of the cluster and of their replicas, elect leaders of offline partitions, resume what waited.
 

@@ -300,9 +300,9 @@ class ClusterController:
             self._run(leadership.rebalance(self.context, settings.imbalance_percentage))
 
     def unclean_elections_changed(self) -> None:
-        """unclean.leader.election.enable of a topic or of all topics was changed: elect where there is no leader."""
+        """unclean.leader.election.enable of a topic or of all topics may have changed. Raises StoreError."""
         if self.context is not None:
-            self._run(broker_events.replicas_offline(self.context, (), self.unclean_elections()))
+            self._run(broker_events.elect_leaderless(self.context, self.unclean_elections()))
 
 
 def _codes_by_id(context: ControllerContext, response: Any) -> list[tuple[Partition, int]]:
