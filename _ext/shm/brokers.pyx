@@ -171,6 +171,16 @@ def broker_epoch():
     return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
 
 
+def note_published():
+    """Note that the controller has sent the brokers and all partitions. It stays so until the broker stops."""
+    store_release_64(&region().header.published, 1)
+
+
+def published():
+    """Whether the controller has sent the brokers and all partitions since this broker started, so that Metadata can be answered."""
+    return load_acquire_64(&region().header.published) != 0
+
+
 # -- the session in the metadata store --------------------------------------------------------------------------------
 
 def note_session(int64_t session_id, bytes password not None, int64_t zxid):

@@ -363,6 +363,7 @@ cdef struct Header:
     uint64_t controller_epoch     # the largest that a request of a controller had
     int64_t controller_id         # -1: not known
     int64_t broker_epoch          # of the registration of this broker; -1: not registered
+    uint64_t published            # 1: the controller has sent the brokers and all partitions since the start
     int64_t lag_limit_ms          # replica.lag.time.max.ms
     int64_t session_id            # of the metadata store, for the successor of a coordinator; 0: none
     int64_t session_zxid          # the last transaction that the coordinator has seen

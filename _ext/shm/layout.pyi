@@ -316,6 +316,7 @@ class Header(TypedDict):
     controller_epoch: int
     controller_id: int
     broker_epoch: int
+    published: int
     lag_limit_ms: int
     session_id: int
     session_zxid: int

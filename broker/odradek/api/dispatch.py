@@ -41,9 +41,9 @@ def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any
 
 
 OF_CLUSTER = frozenset({metadata.API_KEY, describe_cluster.API_KEY, describe_topic_partitions.API_KEY})
-"""Requests that a broker in a cluster cannot answer between its start and the controller's first UpdateMetadata request.
+"""Requests that a broker in a cluster cannot answer after its start until the controller has sent the brokers and the partitions.
 Their connections are closed, so that clients ask another broker. An answer without brokers makes librdkafka 2.16
-forget all brokers: it does not connect any more."""
+forget all brokers: it does not connect any more. An answer without a topic makes it fail all records that wait for it."""
 
 
 class Dispatcher:
@@ -90,8 +90,10 @@ class Dispatcher:
             known = f"supports versions {row.min_version} to {row.max_version}" if row else "does not support this API"
             connection.close_reason = f"a request of API key {api_key}, version {version}: this broker {known}"
             return False
-        if self._clustered and api_key in OF_CLUSTER and broker_table.version() == 0:
-            connection.close_reason = f"a {row.name} request before the controller sent the brokers of the cluster"
+        if self._clustered and api_key in OF_CLUSTER and not broker_table.published():
+            connection.close_reason = (
+                f"a {row.name} request before the controller sent the brokers and partitions of the cluster"
+            )
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
         try:

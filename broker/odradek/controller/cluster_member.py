@@ -23,6 +23,7 @@ from odradek.protocol.errors import ErrorCode
 log = logging.getLogger("odradek.controller")
 
 MANY_BROKERS = 1 << 31
+TOPICS_READ_AT_ONCE = 100
 NOT_NOTIFIED = znodes.GROUP_CONFIGS + "/"
 """Settings of groups exist only in this broker: Kafka brokers cannot read a notification of such a change."""
 
@@ -101,6 +102,16 @@ class ClusterMember:
             name: {} if node is None else znodes.decode_config(path, node[0])
             for name, path, node in zip(topics, paths, nodes, strict=True)
         }
+
+    def has_partitions(self) -> bool:
+        """Whether a partition exists that a controller publishes: one that had a leader, of a topic that is not being deleted.
+        Raises StoreError."""
+        names = sorted(set(self._store.children(znodes.TOPICS)) - set(self._store.children(znodes.DELETE_TOPICS)))
+        for start in range(0, len(names), TOPICS_READ_AT_ONCE):
+            states = [znodes.state_path(name, 0) for name in names[start : start + TOPICS_READ_AT_ONCE]]
+            if any(self._store.get_many(states)):
+                return True
+        return False
 
     # -- creation of topics ---------------------------------------------------------------------------------------
 

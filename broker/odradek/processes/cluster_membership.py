@@ -132,6 +132,12 @@ class ClusterMembership:
             raise StoreUnavailable("the metadata store is not connected yet")
         return self._member.settings_of(list(topics))
 
+    def has_partitions(self) -> bool:
+        """Whether the cluster has partitions that its controller will publish. Raises StoreError."""
+        if self._member is None:
+            raise StoreUnavailable("the metadata store is not connected yet")
+        return self._member.has_partitions()
+
     # -- settings that other brokers changed ------------------------------------------------------------------------
 
     def _note_groups(self, _: Event) -> None:

@@ -35,8 +35,9 @@ STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
 """The time in seconds between two attempts to join the cluster."""
-SETTINGS_WITHIN_S = 20.0
-"""The time in seconds within which the settings of new topics must be read; a controller waits 30 s for a response."""
+READ_WITHIN_S = 20.0
+"""The time in seconds within which a request of the controller must get what it needs from ZooKeeper; the controller waits 30 s for
+a response."""
 
 Result = TypeVar("Result")
 
@@ -56,7 +57,7 @@ class ClusterService:
         self.membership = ClusterMembership(
             context, self._apply, self._apply_all, self._make_controller, self._on_session, self._settings.wake
         )
-        self.replicas = ReplicaService(context, self._read_settings)
+        self.replicas = ReplicaService(context, self._read_settings, self._has_partitions)
         self._channel = ControllerChannel(self._loop, context.config)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
         self._keeper = SessionKeeper(lambda: self.membership.session_timeout_s, self._take, self._revive)
@@ -173,13 +174,20 @@ class ClusterService:
 
     def _read_settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Called in the replicas thread."""
-        reading: Future[Mapping[str, Mapping[str, str]]]
-        reading = self._store_thread.submit(self.membership.topic_settings, topics)
+        return self._read(self.membership.topic_settings, topics)
+
+    def _has_partitions(self) -> bool:
+        """Called in the replicas thread."""
+        return self._read(self.membership.has_partitions)
+
+    def _read(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of a function that reads in the store thread. Called in the replicas thread. Raises StoreError."""
+        reading = self._store_thread.submit(work, *arguments)
         try:
-            return reading.result(SETTINGS_WITHIN_S)
+            return reading.result(READ_WITHIN_S)
         except TimeoutError:
             reading.cancel()
-            raise StoreUnavailable(f"ZooKeeper did not return them within {SETTINGS_WITHIN_S:g} s") from None
+            raise StoreUnavailable(f"ZooKeeper did not answer within {READ_WITHIN_S:g} s") from None
 
     # -- settings -------------------------------------------------------------------------------------------------
 

@@ -101,12 +101,16 @@ class ReplicaService:
     """See the module.
 
     :param read_settings: reads the settings of topics in the store thread.
+    :param has_partitions: reads in the store thread whether the cluster has partitions.
     """
 
-    def __init__(self, context: ProcessContext, read_settings: SettingsReader) -> None:
+    def __init__(
+        self, context: ProcessContext, read_settings: SettingsReader, has_partitions: Callable[[], bool]
+    ) -> None:
         self._table = PartitionTable(context.shm, context.log_dirs)
         self._logs = LocalLogs(context, self._table)
-        self._control = ReplicaControl(self._table, self._logs, context.config.node_id, INTERNAL, read_settings)
+        node_id = context.config.node_id
+        self._control = ReplicaControl(self._table, self._logs, node_id, INTERNAL, read_settings, has_partitions)
         self._rows = {key: row for key, row in served_rows(True).items() if row.where is Where.REPLICAS}
         self._handlers = handlers_of(Where.REPLICAS, clustered=True)
         self._limits = limits_of(context.config)
@@ -140,7 +144,7 @@ class ReplicaService:
             response = self._handlers[decoded.row.key](decoded.message, call)
         except StoreError as error:
             log.warning(
-                "cannot execute %s of %s: the settings of its topics cannot be read: %s; closing the connection, so that the "
+                "cannot execute %s of %s: what it needs from ZooKeeper cannot be read: %s; closing the connection, so that the "
                 "controller repeats the request",
                 decoded.row.name, call.client, error,
             )  # fmt: skip

@@ -92,6 +92,7 @@ class ReplicaControl:
 
     :param broker_id: the id of this broker.
     :param internal: the names of internal topics.
+    :param has_partitions: reads whether the cluster has partitions that its controller will publish; raises StoreError.
     """
 
     def __init__(
@@ -101,12 +102,14 @@ class ReplicaControl:
         broker_id: int,
         internal: Collection[str],
         read_settings: SettingsReader,
+        has_partitions: Callable[[], bool],
     ) -> None:
         self._table = table
         self._logs = logs
         self._broker_id = broker_id
         self._internal = internal
         self._read_settings = read_settings
+        self._has_partitions = has_partitions
 
     def start(self) -> None:
         """Announce all slots: a predecessor may have died before it announced its last changes."""
@@ -373,7 +376,11 @@ class ReplicaControl:
     # -- UpdateMetadata -----------------------------------------------------------------------------------------------
 
     def update_metadata(self, request: Any, version: int) -> Any:
-        """Publish the live brokers, and merge the partitions into the published state. Returns the response."""
+        """Publish the live brokers, and merge the partitions into the published state. Returns the response.
+
+        A new controller sends the brokers first, without partitions, to a broker that may have started a moment ago. Raises
+        StoreError if such a broker cannot find out whether there are partitions.
+        """
         refusal = self._refusal(request, "UpdateMetadata")
         if refusal:
             return published_response(refusal)
@@ -390,6 +397,8 @@ class ReplicaControl:
                     refused.append(f"{entry.topic}-{entry.partition} ({error})")
         finally:
             self._table.announce(changed)
+        if not brokers.published() and (entries or not self._has_partitions()):
+            brokers.note_published()
         if refused:
             log.error("cannot publish %d partitions to clients, the first is %s", len(refused), refused[0])
         return published_response()
