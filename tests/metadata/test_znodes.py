@@ -14,12 +14,12 @@ from odradek.metadata.cluster import (
     EndpointTaken,
     WrongCluster,
     check_endpoints,
-    elect_controller,
     ensure_cluster_id,
     join_cluster,
     new_uuid,
     register_broker,
 )
+from odradek.metadata.election import Reign, run_for_controller
 from odradek.metadata.sqlite import SqliteStore
 from odradek.metadata.store import Session
 from odradek.storage.log_directory import encode_uuid
@@ -160,11 +160,11 @@ def test_a_broker_registers_and_its_successor_in_the_session_again(opener):
 
 def test_every_election_has_an_epoch_of_its_own(opener):
     one, other = opener(Session(1, b"a")), opener(Session(2, b"b"))
-    assert elect_controller(one, 7) == (7, 1)
-    assert elect_controller(other, 8) == (7, None)
-    assert elect_controller(opener(Session(1, b"a")), 7) == (7, 2)
+    assert run_for_controller(one, 7) == Reign(1, one.exists("/controller_epoch").version)
+    assert run_for_controller(other, 8) == 7
+    assert run_for_controller(opener(Session(1, b"a")), 7) == Reign(2, one.exists("/controller_epoch").version)
     one.end_session()
-    assert elect_controller(other, 8) == (8, 3)
+    assert run_for_controller(other, 8) == Reign(3, other.exists("/controller_epoch").version)
     assert znodes.decode_controller(other.get("/controller")[0]) == 8
 
 

@@ -1,4 +1,4 @@
-"""What a broker does with LeaderAndIsr, StopReplica and UpdateMetadata: on a real partition table, with logs in one directory."""
+"""What a broker does with LeaderAndIsr, StopReplica and UpdateMetadata, on a real partition table."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -41,8 +41,8 @@ def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any
 
 
 OF_CLUSTER = frozenset({metadata.API_KEY, describe_cluster.API_KEY, describe_topic_partitions.API_KEY})
-"""Requests that a broker in a cluster cannot answer after its start until the controller has sent the brokers and the partitions.
-Their connections are closed, so that clients ask another broker. An answer without brokers makes librdkafka 2.16
+"""Requests that a broker in a cluster cannot answer until the controller has sent it the brokers and the partitions. Their
+connections are closed, so that clients ask another broker. An answer without brokers makes librdkafka 2.16
 forget all brokers: it does not connect any more. An answer without a topic makes it fail all records that wait for it."""
 
 

@@ -37,7 +37,8 @@ from odradek.controller.topics import (
     write_states,
 )
 from odradek.metadata import znodes
-from odradek.metadata.cluster import elect_controller, was_adopted
+from odradek.metadata.cluster import was_adopted
+from odradek.metadata.election import run_for_controller
 from odradek.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
 
@@ -96,13 +97,10 @@ class Controller:
     def become_controller(self) -> None:
         """Become the controller in a new epoch and recover. Raises NotController, StoreError."""
         self._stale = True
-        election = elect_controller(self._store, self._broker_id)
-        if election.epoch is None:
-            raise NotController(f"broker {election.broker_id} is the controller")
-        self.epoch = election.epoch
-        stat = self._store.exists(znodes.CONTROLLER_EPOCH)
-        assert stat is not None
-        self._epoch_version = stat.version
+        outcome = run_for_controller(self._store, self._broker_id)
+        if isinstance(outcome, int):
+            raise NotController(f"broker {outcome} is the controller")
+        self.epoch, self._epoch_version = outcome
         log.info("broker %d is the controller, epoch %d", self._broker_id, self.epoch)
         self.recover()
 

@@ -1,4 +1,4 @@
-"""Joins a cluster: creates the persistent nodes and the cluster id, registers the broker, elects the controller.
+"""Joins a cluster: creates the persistent nodes and the cluster id, and registers the broker.
 
 Runs in the coordinator's controller thread; `ensure_cluster_id` also in the first loader. The transactions of the store
 protect it.
@@ -6,11 +6,9 @@ protect it.
 
 import uuid
 from pathlib import Path
-from typing import NamedTuple
 
-from odradek.clock import now_ms
 from odradek.metadata import znodes
-from odradek.metadata.store import BadVersion, NodeExists, NoNode, Store, ensure_path
+from odradek.metadata.store import NodeExists, NoNode, Store, StoreUnavailable, ensure_path
 from odradek.storage.log_directory import encode_uuid
 
 ADOPTED_PRODUCER_IDS_FROM = 1 << 40
@@ -28,13 +26,6 @@ class BrokerIdTaken(Exception):
 
 class EndpointTaken(BrokerIdTaken):
     """Another live broker is registered with one of the addresses of this broker."""
-
-
-class Election(NamedTuple):
-    """The result of an election: ``broker_id`` of the controller, and ``epoch`` if this broker is the controller."""
-
-    broker_id: int
-    epoch: int | None
 
 
 def new_uuid() -> uuid.UUID:
@@ -115,7 +106,8 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
         else:
             store.set(path, data)
     stat = store.exists(path)
-    assert stat is not None
+    if stat is None:
+        raise StoreUnavailable(f"the session ended while broker {broker_id} was registered")
     return stat.created
 
 
@@ -132,42 +124,6 @@ def check_endpoints(store: Store, broker_id: int, registration: znodes.BrokerReg
                     f"broker {other} is registered with the address {endpoint.host}:{endpoint.port}: set a different address in"
                     " advertised.listeners or listeners of this broker"
                 )
-
-
-def elect_controller(store: Store, broker_id: int) -> Election:
-    """Become the controller, in a new epoch, if there is none or if a predecessor in this session was the controller.
-
-    One transaction creates the controller node and increments the epoch, so that no broker acts in an epoch that is not
-    durable.
-    """
-    while True:
-        epoch, epoch_version = _controller_epoch(store)
-        transaction = store.transaction()
-        stat = store.exists(znodes.CONTROLLER)
-        if stat is not None and stat.owner != (store.session.id if store.session else 0):
-            try:
-                return Election(znodes.decode_controller(store.get(znodes.CONTROLLER)[0]), None)
-            except NoNode:
-                continue  # the controller resigned between the two reads
-        if stat is not None:
-            transaction.delete(znodes.CONTROLLER)
-        transaction.create(znodes.CONTROLLER, znodes.encode_controller(broker_id, now_ms()), ephemeral=True)
-        transaction.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), epoch_version)
-        try:
-            transaction.commit()
-        except (NodeExists, NoNode, BadVersion):
-            continue  # another broker was faster: read its id
-        return Election(broker_id, epoch + 1)
-
-
-def _controller_epoch(store: Store) -> tuple[int, int]:
-    """The epoch of the last election (0: none) and the version of its node, which is created if it does not exist."""
-    try:
-        store.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
-    except NodeExists:
-        pass  # the usual case
-    data, stat = store.get(znodes.CONTROLLER_EPOCH)
-    return znodes.decode_controller_epoch(data), stat.version
 
 
 # -- the machine --------------------------------------------------------------------------------------------------

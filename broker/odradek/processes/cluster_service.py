@@ -36,8 +36,8 @@ STOP_WITHIN_S = 8.0
 RETRY_S = 1.0
 """The time in seconds between two attempts to join the cluster."""
 READ_WITHIN_S = 20.0
-"""The time in seconds within which a request of the controller must get what it needs from ZooKeeper; the controller waits 30 s for
-a response."""
+"""The time in seconds within which a request of the controller must get what it needs from ZooKeeper. The controller waits
+30 s for the response."""
 
 Result = TypeVar("Result")
 

@@ -1,7 +1,8 @@
 """The election of the controller: one transaction creates ``/controller`` and begins a controller epoch.
 
-Runs in the coordinator's store thread. The version of ``/controller_epoch`` that fences all writes of the controller is the
-result of that transaction: a version that is read afterwards could already be that of a successor.
+Used with the embedded store and with ZooKeeper, in the coordinator's store thread. The version of ``/controller_epoch`` that
+fences all writes of the controller is the result of that transaction: a version that is read afterwards could already be that
+of a successor.
 """
 
 from typing import NamedTuple
