@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from odradek._ext.partition.slot_access import AppendResult
 from odradek.protocol.errors import ErrorCode
 from odradek.replication import follow
+from odradek.replication.backoff import FIRST_MS, GrowingBackoff
 from odradek.replication.follow import (
     AppendFailed,
     AskEarliest,
@@ -148,10 +149,19 @@ def test_a_leader_whose_log_contains_the_offset_after_all_is_fetched_after_the_b
     assert machine.handle(Due(), LOG, NOW_MS + BACKOFF_MS) == Fetch()
 
 
-@pytest.mark.parametrize("event", [Unanswered(), Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), LatestOffset(-1)])
-def test_a_question_without_an_answer_is_asked_again_by_the_next_fetch(event: follow.Event) -> None:
+@pytest.mark.parametrize(
+    ("event", "wait_ms"),
+    [
+        (Unanswered(), BACKOFF_MS),
+        (Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), FIRST_MS),
+        (LatestOffset(-1), BACKOFF_MS),
+    ],
+)
+def test_a_question_without_an_answer_is_asked_again_by_the_next_fetch(event: follow.Event, wait_ms: int) -> None:
     machine = asking()
-    assert waits(machine.handle(event, LOG, NOW_MS))
+    action = machine.handle(event, LOG, NOW_MS)
+    assert isinstance(action, Wait)
+    assert action.until_ms == NOW_MS + wait_ms
     assert machine.handle(Due(), LOG, NOW_MS) == Fetch()
 
 
@@ -164,8 +174,23 @@ def test_each_error_of_the_leader(code: ErrorCode) -> None:
     elif code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
         assert isinstance(action, Stop)
         assert machine.state == Failed(code)
+    elif code in follow.USUAL:
+        assert action == Wait(NOW_MS + FIRST_MS, action.reason, usual=True)
     else:
         assert waits(action)
+
+
+def test_waits_for_a_leader_that_is_not_informed_yet_grow_to_the_backoff() -> None:
+    machine, now_ms, waited = fetching(), NOW_MS, []
+    for _ in range(8):
+        action = machine.handle(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), LOG, now_ms)
+        assert isinstance(action, Wait)
+        waited.append(action.until_ms - now_ms)
+        now_ms = action.until_ms
+        assert machine.handle(Due(), LOG, now_ms) == Fetch()
+    assert waited == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS]
+    later = machine.handle(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), LOG, now_ms + BACKOFF_MS + 1)
+    assert later == Wait(now_ms + BACKOFF_MS + 1 + FIRST_MS, later.reason, usual=True)
 
 
 def test_an_unknown_error_code_delays_the_partition() -> None:
@@ -369,3 +394,9 @@ def test_replicas_agree_after_any_history(batch: int, history: list[tuple[str, i
         first = max(log.start, leader.start)
         assert log.records[first - log.start :] == leader.records[first - leader.start :]
         assert delays == 0, "the follower waited although the leader answered everything"
+
+
+def test_a_limit_below_the_first_wait() -> None:
+    backoff = GrowingBackoff(5)
+    assert [backoff.next(now_ms) for now_ms in (100, 105, 110)] == [5, 5, 5]
+    assert [GrowingBackoff(0).next(now_ms) for now_ms in (100, 100)] == [0, 0]

@@ -5,7 +5,7 @@ GIL; this module connects, and decides about partitions whose fetch cannot simpl
 Other threads only call `add`, `remove`, `look`, `stop`, `join` and the properties.
 
 A partition that fails is delayed or stopped alone. If the connection is lost, the fetcher connects again after
-`replica.fetch.backoff.ms`.
+20 ms, and after longer times up to `replica.fetch.backoff.ms` if that fails.
 """
 
 import heapq
@@ -28,6 +28,7 @@ from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.protocol.errors import ErrorCode
 from odradek.replication import follow
+from odradek.replication.backoff import GrowingBackoff
 from odradek.replication.follow import Action, Event, Follow, Position
 from odradek.replication.leader_connection import Address, LeaderConnection, LeaderError
 from odradek.shm import epochs, truncation
@@ -131,6 +132,7 @@ class Fetcher:
         self._connection: LeaderConnection | None = None
         self._connected_to: Address | None = None
         self._connect_at_ms = 0
+        self._reconnects = GrowingBackoff(settings.backoff_ms)
         self._unreachable = ""  # why, as it was logged
         self._refused_at = -1  # the number of the response with which the leader last refused the whole request
         self._failed = 0
@@ -433,9 +435,10 @@ class Fetcher:
         return True
 
     def _lost(self, reason: str) -> None:
-        """Connect again after the backoff. Logs a reason once, until the connection succeeds."""
+        """Connect again, at first soon, later after the backoff. Logs a reason once, until the connection succeeds."""
         self._disconnect()
-        self._connect_at_ms = monotonic_ms() + self.settings.backoff_ms
+        now = monotonic_ms()
+        self._connect_at_ms = now + self._reconnects.next(now)
         if reason != self._unreachable:
             self._unreachable = reason
             log.warning(

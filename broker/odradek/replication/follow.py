@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from odradek._ext.partition.slot_access import AppendResult
 from odradek.protocol.errors import ErrorCode, error_text
+from odradek.replication.backoff import GrowingBackoff
 
 UNDEFINED = -1
 
@@ -215,7 +216,7 @@ ROLE_RESULTS = frozenset({AppendResult.APPEND_STALE, AppendResult.APPEND_NOT_LEA
 class Follow:
     """The state machine of one partition.
 
-    :param backoff_ms: `replica.fetch.backoff.ms`.
+    :param backoff_ms: `replica.fetch.backoff.ms`; after errors that are usual for a short time, the waits only grow to it.
     :param epoch_end: see `EpochEnd`; may raise OSError.
     """
 
@@ -223,6 +224,10 @@ class Follow:
     epoch_end: EpochEnd
     state: State = field(default_factory=lambda: Delayed(0, Fetch()))
     _begun: bool = False
+    _usual: GrowingBackoff = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._usual = GrowingBackoff(self.backoff_ms)
 
     def handle(self, event: Event, log: Position, now_ms: int) -> Action:
         """Take an event, change the state, and return what to do next.
@@ -257,7 +262,8 @@ class Follow:
         return action
 
     def _wait(self, now_ms: int, action: LogAction, reason: str = "", usual: bool = False) -> Action:
-        self.state = Delayed(now_ms + self.backoff_ms, action)
+        delay_ms = self._usual.next(now_ms) if usual else self.backoff_ms
+        self.state = Delayed(now_ms + delay_ms, action)
         return Wait(self.state.until_ms, reason, usual)
 
     def _stop(self, code: int, reason: str) -> Action:

@@ -1,0 +1,28 @@
+"""The time between attempts that usually succeed soon: short at first, then growing to the configured backoff.
+
+After a change of leaders, a broker may ask the new leader before the controller has informed it. A fixed backoff would then
+stop replication for its whole length, and with it every produce request with acks=all.
+"""
+
+FIRST_MS = 20
+
+
+class GrowingBackoff:
+    """See the module. Times are monotonic, in ms.
+
+    :param limit_ms: the longest wait; also the time without a failure after which the next wait is short again.
+    """
+
+    def __init__(self, limit_ms: int) -> None:
+        self._limit_ms = limit_ms
+        self._wait_ms = FIRST_MS
+        self._until_ms = 0
+
+    def next(self, now_ms: int) -> int:
+        """The time in ms until the next attempt, after an attempt that has just failed."""
+        if now_ms - self._until_ms > self._limit_ms:
+            self._wait_ms = FIRST_MS
+        wait = min(self._wait_ms, self._limit_ms)
+        self._wait_ms = wait * 2
+        self._until_ms = now_ms + wait
+        return wait
