@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.brokers import GENERATOR, ROOT, BenchError, Server, generate, warm_memory
+from bench.cluster import CLUSTER, CLUSTER_ROWS
 from bench.life import KINDS, LIFE, LIFE_ROWS
 from bench.report import table, write
 from bench.rows import ROWS, WORKED_BYTES, Row
 
 FLOOR_ROUNDS = 3
-ALL = {row.name: row for row in (*ROWS, *LIFE_ROWS)}
+ALL = {row.name: row for row in (*ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
+SEPARATE = LIFE | CLUSTER
+"""The rows that start their own brokers."""
+ONCE = ("many-partitions", "failover")
+"""Long rows: one round, and none with ``--quick``."""
 
 
 def arguments() -> argparse.Namespace:
@@ -24,7 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", help=f"run only these rows, separated by commas: {', '.join(ALL)}")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds per row and broker (default 5)")
     parser.add_argument(
-        "--quick", action="store_true", help="two rounds, without many-partitions; do not write RESULTS.md"
+        "--quick", action="store_true", help=f"two rounds, without {' and '.join(ONCE)}; do not write RESULTS.md"
     )
     parser.add_argument("--ours-only", action="store_true", help="measure only Odradek")
     parser.add_argument("--kafka-only", action="store_true", help="measure only Kafka")
@@ -131,7 +136,7 @@ def run_life(row: Row, kinds: list[str], rounds: int) -> dict[str, list[dict[str
     figures: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     for number in range(rounds):
         for kind in kinds:
-            figures[kind].append(LIFE[row.name](KINDS[kind]))
+            figures[kind].append(SEPARATE[row.name](KINDS[kind]))
             say(f"{row.name} {number + 1}/{rounds} {kind}: {figures[kind][-1]}")
     return figures
 
@@ -189,17 +194,17 @@ def main() -> int:
     kinds = [kind for kind in kinds if not (kind == "ours" and options.kafka_only)]
     rounds = 2 if options.quick else options.rounds
     if options.quick and not options.only:
-        names.remove("many-partitions")
+        names = [name for name in names if name not in ONCE]
     build_generator()
     figures: dict[str, dict[str, list[dict[str, float]]]] = {}
     try:
         bare = floors()
-        loads = [ALL[name] for name in names if name not in LIFE]
+        loads = [ALL[name] for name in names if name not in SEPARATE]
         if loads:
             figures |= run_rows(loads, kinds, rounds)
         for name in names:
-            if name in LIFE:
-                figures[name] = run_life(ALL[name], kinds, 1 if name == "many-partitions" else min(rounds, 3))
+            if name in SEPARATE:
+                figures[name] = run_life(ALL[name], kinds, 1 if name in ONCE else min(rounds, 3))
     except BenchError as error:
         say(f"bench: {error}")
         return 1

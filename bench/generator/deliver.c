@@ -65,7 +65,7 @@ void run_deliver(const struct options *options) {
     struct topic topic = find_topic(producer.fd, options->topic);
     int64_t offset;
     list_offsets(producer.fd, options->topic, 1, LATEST, &offset);
-    put_produce(&produce, options->topic, 0, 1, &batch);
+    put_produce(&produce, options->topic, 0, 1, &batch, options->acks);
     struct latencies latencies = {0};
     struct window window;
     struct timespec pause = {0, (long)(options->pause * 1e9)};

@@ -36,7 +36,7 @@ void run_fill(const struct options *options) {
     int fd = connect_to(options, 0);
     for (int first = 0; first < options->partitions; first += PARTITIONS_A_REQUEST) {
         int left = options->partitions - first, partitions = left < PARTITIONS_A_REQUEST ? left : PARTITIONS_A_REQUEST;
-        put_produce(&request, options->topic, first, partitions, &batch);
+        put_produce(&request, options->topic, first, partitions, &batch, options->acks);
         struct cursor response = ask(fd, &request);
         check_response(&response, options->topic, partitions);
     }

@@ -143,7 +143,7 @@ void run_longpoll(const struct options *options) {
         die("out of memory");
     list_offsets(run.producer, options->topic, options->partitions, LATEST, run.ends);
     for (int partition = 0; partition < options->partitions; partition++)
-        put_produce(&run.requests[partition], options->topic, partition, 1, &batch);
+        put_produce(&run.requests[partition], options->topic, partition, 1, &batch, options->acks);
     struct epoll_event event = {.events = EPOLLIN};
     if (epoll_ctl(run.epoll, EPOLL_CTL_ADD, run.producer, &event))
         die("cannot watch a connection");

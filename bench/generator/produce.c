@@ -65,7 +65,7 @@ void run_produce(const struct options *options) {
         stream->partition = i % options->partitions;
         stream->request = &requests[stream->partition];
         if (!stream->request->size)
-            put_produce(stream->request, options->topic, stream->partition, 1, &batch);
+            put_produce(stream->request, options->topic, stream->partition, 1, &batch, options->acks);
         stream->last_offset = -1;
         open_stream(&run, stream);
     }

@@ -7,7 +7,7 @@
 
 struct options {
     const char *host, *topic, *batch_file, *out, *path, *kind;
-    int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample, groups;
+    int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample, groups, acks;
     long batch_bytes, requests, bytes;
     double seconds, warmup, rate, pause, timeout;
     bool sync;

@@ -135,10 +135,10 @@ void begin_request(struct buffer *buffer, enum api api, int version, int32_t cor
 
 void end_request(struct buffer *buffer) { store_u32(buffer->data, (uint32_t)(buffer->size - 4)); }
 
-void put_produce(struct buffer *buffer, const char *topic, int first_partition, int partitions, const struct batch *batch) {
+void put_produce(struct buffer *buffer, const char *topic, int first_partition, int partitions, const struct batch *batch, int acks) {
     begin_request(buffer, PRODUCE, PRODUCE_VERSION, 0);
     put_uvarint(buffer, 0); /* no transactional id */
-    put_i16(buffer, 1);     /* acks */
+    put_i16(buffer, (int16_t)acks);
     put_i32(buffer, 30000);
     put_uvarint(buffer, 2);
     put_compact_string(buffer, topic);

@@ -79,7 +79,7 @@ size_t check_batches(const uint8_t *data, size_t size, int64_t *next_offset, con
 
 void begin_request(struct buffer *buffer, enum api api, int version, int32_t correlation_id);
 void end_request(struct buffer *buffer);
-void put_produce(struct buffer *buffer, const char *topic, int first_partition, int partitions, const struct batch *batch);
+void put_produce(struct buffer *buffer, const char *topic, int first_partition, int partitions, const struct batch *batch, int acks);
 void put_fetch(struct buffer *buffer, const struct topic *topic, int partition, int64_t offset, int max_wait_ms, int max_bytes);
 void put_list_offsets(struct buffer *buffer, const char *topic, int partitions, int64_t timestamp);
 void put_metadata(struct buffer *buffer, const char *topic);
