@@ -234,7 +234,7 @@ class Prober:
         self._leaders: dict[int, int] = {}
         self._acknowledged = dict.fromkeys(range(count), 0.0)
         self._longest = dict.fromkeys(range(count), 0.0)
-        self._batch = build_batch([Record(value=b"v" * 100, timestamp=1)])
+        self._batch = build_batch([Record(value=b"v" * 100, timestamp=int(time.time() * 1000))])
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(broker_id,), daemon=True) for broker_id in IDS]
@@ -279,6 +279,8 @@ class Prober:
         connection: Connection | None = None
         while not self._ending.is_set():
             led = [number for number, leader in self._leaders.items() if leader == broker_id]
+            if -1 in self._leaders.values():
+                self._look()
             if not led:
                 self._ending.wait(LOOK_AGAIN_S)
                 continue

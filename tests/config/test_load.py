@@ -239,6 +239,13 @@ def test_more_in_sync_replicas_than_a_partition_can_have_are_a_warning():
     assert line.startswith("min.insync.replicas=2 (--set)") and line.endswith("acks=all waits for this broker only")
 
 
+def test_more_in_sync_replicas_than_replicas_are_reported_in_a_cluster():
+    cluster = ["zookeeper.connect=zk:2181", "broker.id=1", "min.insync.replicas=2"]
+    assert not load(None, [*cluster, "default.replication.factor=2"]).warnings
+    (line,) = load(None, cluster).warnings
+    assert line.endswith("they have 1 replicas (default.replication.factor), and acks=all waits for these only")
+
+
 def test_all_bad_settings_of_a_topic_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         load(None).topic_config({"segment.bytes": "x", "retention.ms": "1", "no.such.key": "1"})

@@ -106,13 +106,18 @@ class BrokerConfig:
         self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
 
     def replica_warnings(self) -> list[str]:
-        """A warning if min.insync.replicas exceeds the one replica that a partition of this broker has; else none."""
-        name = "min.insync.replicas"
-        if self.integer(name) <= 1:
+        """A warning if min.insync.replicas exceeds the number of replicas that new topics have; else none."""
+        name, replicas = "min.insync.replicas", "default.replication.factor"
+        count = self.integer(replicas) if self.clustered else 1
+        if self.integer(name) <= count:
             return []
+        needless = f"{name}={self[name]} ({self.where(name)}) does not make acks=all safer"
+        if self.clustered:
+            return [
+                f"{needless} for new topics: they have {count} replicas ({replicas}), and acks=all waits for these only"
+            ]
         return [
-            f"{name}={self[name]} ({self.where(name)}) does not make acks=all safer: this broker does not replicate yet. "
-            "Every partition has one replica, and acks=all waits for this broker only"
+            f"{needless}: with metadata.store=embedded every partition has one replica, and acks=all waits for this broker only"
         ]
 
     def __getitem__(self, name: str) -> Value:

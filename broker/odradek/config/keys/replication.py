@@ -31,8 +31,8 @@ KEYS = (
     ConfigKey("num.replica.fetchers", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NOW,
         "The number of connections that this broker uses to replicate from each other broker."),
     ConfigKey("replica.fetch.backoff.ms", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The time in ms that a follower waits after a failed fetch. If an error is usual for a short time (the leader does not know "
-        "yet that it leads, or has closed the connection), the first waits are shorter."),
+        "The time in ms that a follower waits after a failed fetch. After errors that are usual for a short time, such as a "
+        "leader that does not know yet that it leads, the first waits are shorter."),
     ConfigKey("replica.fetch.max.bytes", INT, 1_048_576, Range(0), MEDIUM, READ_ONLY, NOW,
         "The maximum number of bytes per partition that a follower requests."),
     ConfigKey("replica.fetch.min.bytes", INT, 1, Range(0), HIGH, READ_ONLY, NOW,
