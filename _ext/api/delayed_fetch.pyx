@@ -118,7 +118,7 @@ cdef class DelayedFetch(Waiter):
             p = context.partitions[context.refresh_at]
             if p.dirty or p.listed_for == context.request:
                 continue
-            if not p.slot or not self.plan.refresh(p, context):
+            if not p.slot or not self.plan.replica_reads.refresh(p, context):
                 context.mark_dirty(p)
         return 0
 
@@ -148,7 +148,7 @@ cdef class DelayedFetch(Waiter):
         self.context.unnoted = []
         for p in left:
             if p.noted_for != self.context.request and not p.forgotten and not p.found.error and p.slot and not self.context.ended:
-                if self.plan.note(p, self.context, slot_at(p.slot - 1)):
+                if self.plan.replica_reads.note(p, self.context, slot_at(p.slot - 1)):
                     self.touched(p)
         self.noting = len(self.context.unnoted) > 0
         return self.noting

@@ -113,7 +113,7 @@ cdef class FetchHandler:
     @property
     def notes(self):
         """How often the position of a follower was noted."""
-        return self.plan.notes
+        return self.plan.replica_reads.notes
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:

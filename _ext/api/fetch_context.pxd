@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
+from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.metering cimport Client, ReaderPlace
 from odradek._ext.shm.topics cimport Topic
 from odradek._ext.storage.segment_list cimport OpenSegment
@@ -122,6 +122,21 @@ cdef inline bint answers_at_once(FetchPartition p) noexcept:
 cdef inline bint reads_to_log_end(int32_t replica_id) noexcept:
     """Return whether the reader is a replica or reads like a replica, to the log end; consumers read to the high watermark."""
     return replica_id >= 0 or replica_id == DEBUGGING_CONSUMER
+
+
+cdef inline int refuse_partition(FetchPartition p, int16_t error) noexcept:
+    """Set the partition's error; its offsets are not sent then, as in Kafka. Return 0."""
+    p.found.error = error
+    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
+    p.found.included = True
+    return 0
+
+
+cdef inline void forget_result(FetchPartition p) noexcept:
+    """Discard the results of an earlier look at the partition."""
+    p.found.error = NO_ERROR
+    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = p.found.log_end_offset = -1
+    p.found.diverging_epoch = p.found.preferred_replica = p.found.current_leader = p.found.current_leader_epoch = -1
 
 
 cdef void set_request(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,

@@ -5,7 +5,6 @@ slot's ring of recent batches, or through the offset index. One consistent copy 
 A result is used only if the slot's generation did not change meanwhile.
 """
 
-import logging
 import os
 
 from libc.errno cimport EAGAIN, EBADMSG, errno
@@ -14,20 +13,24 @@ from libc.string cimport memcpy
 from posix.stat cimport fstat, struct_stat
 
 from odradek._ext.api.fetch_context cimport (
-    CONSUMER,
-    DEBUGGING_CONSUMER,
-    FIRST_WITH_ENDPOINTS,
     FIRST_WITH_MAX_BYTES,
-    FIRST_WITH_RACK,
     WARM_ROUNDS,
     FetchContext,
     FetchPartition,
     answers_at_once,
+    forget_result,
     reads_to_log_end,
+    refuse_partition,
     storage_error,
 )
-from odradek._ext.partition.followers cimport LOCK_BUSY_RESULT, note_follower_fetch
-from odradek._ext.partition.leader_epochs cimport EPOCH_IN_FILE, EPOCH_UNDEFINED, end_offset_for
+from odradek._ext.api.replica_reads cimport (
+    REFUSED,
+    ReadErrors,
+    ReplicaReads,
+    has_follower,
+    may_read_from_follower,
+    read_offsets,
+)
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.protocol.byte_order cimport load32, load64
@@ -44,8 +47,6 @@ from odradek._ext.protocol.kafka_errors cimport (
 from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.layout cimport (
-    MAX_FOLLOWERS,
-    MAX_IN_SYNC,
     RECENT_KEPT,
     ROLE_FOLLOWER,
     ROLE_LEADER,
@@ -54,11 +55,8 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     SLOT_REMOTE,
     Commit,
-    Follower,
     RecentBatch,
     Slot,
-    monotonic_ms,
-    read_commit,
     slot_at,
     state_now,
 )
@@ -71,13 +69,10 @@ from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
 
 
-LOG = logging.getLogger("odradek.requests")
-
 cdef enum:
     FIRST_WITH_ZSTD = 10
     BATCH_LENGTH_BYTES = 12
     BATCH_HEAD_BYTES = 27             # up to the last offset delta; a message of format v0 may have one byte less
-    REPORT_AGAIN_MS = 60000
     HEADER_READ_BYTES = 4096
     LOOKS = 4                         # attempts at a partition whose files are being renamed
 
@@ -120,65 +115,6 @@ cdef inline void remember_start(FetchPartition p) noexcept:
     p.expected.base = p.segment.base_offset
     p.expected.position = p.planned.position
     p.expected.generation = p.found.generation
-
-
-cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
-    """Return whether another broker is assigned a replica of the partition that this broker leads."""
-    cdef int i
-    for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
-        if slot.replicas[i] == broker_id:
-            return broker_id != slot.leader_id
-    return False
-
-
-cdef inline bint may_read_from_follower(FetchContext context) noexcept:
-    """Return whether the reader is not a follower, and knows that it may be directed to a follower (KIP-392)."""
-    return context.replica_id == DEBUGGING_CONSUMER or (context.replica_id < 0 and context.version >= FIRST_WITH_RACK)
-
-
-cdef inline int refuse_partition(FetchPartition p, int16_t error) noexcept:
-    """Set the partition's error; its offsets are not sent then, as in Kafka. Return 0."""
-    p.found.error = error
-    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
-    p.found.included = True
-    return 0
-
-
-cdef inline void forget_result(FetchPartition p) noexcept:
-    """Discard the results of an earlier look at the partition."""
-    p.found.error = NO_ERROR
-    p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = p.found.log_end_offset = -1
-    p.found.diverging_epoch = p.found.preferred_replica = p.found.current_leader = p.found.current_leader_epoch = -1
-
-
-cdef inline void read_offsets(FetchPartition p, Slot* slot, Commit* commit) noexcept:
-    """Read the commit block and the offsets that the response contains."""
-    p.found.log_start_offset = slot.log_start_offset
-    p.found.last_stable_offset = slot.last_stable_offset
-    read_commit(slot, commit)
-    p.found.high_watermark = commit.high_watermark
-    p.found.log_end_offset = commit.log_end_offset
-    if p.found.last_stable_offset > p.found.high_watermark:
-        p.found.last_stable_offset = p.found.high_watermark
-
-
-cdef list in_sync_followers(Slot* slot, int64_t offset):
-    """Return (log end offset, time at which it was caught up in ms, broker id) of the in-sync followers whose log contains `offset`.
-
-    Reads the entries without the lock: a choice by values of different moments is as good as one by older values.
-    """
-    cdef list found = []
-    cdef Follower* follower
-    cdef int i, k
-    for i in range(MAX_FOLLOWERS):
-        follower = &slot.followers[i]
-        if follower.broker_id < 0 or follower.log_end_offset < offset or not 0 <= follower.log_start_offset <= offset:
-            continue
-        for k in range(min(slot.in_sync_count, <int32_t>MAX_IN_SYNC)):
-            if slot.in_sync[k] == follower.broker_id:
-                found.append((follower.log_end_offset, follower.caught_up_ms, follower.broker_id))
-                break
-    return found
 
 
 cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
@@ -312,10 +248,11 @@ cdef class FetchPlan:
     """
 
     def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes, replicas=None):
-        self.replicas = replicas
+        self.errors = ReadErrors()
+        self.replica_reads = ReplicaReads(replicas, self.errors)
+        self.clustered = replicas is not None
         self.topics = topics
         self.cache = SegmentCache()
-        self.reported = {}
         self.log_dirs = [os.fsencode(path) for path in log_dirs]
         self.segment_lists = {}
         self.max_bytes = max_bytes
@@ -422,8 +359,8 @@ cdef class FetchPlan:
             slot = slot_at(p.slot - 1)
             p.found.error = self.refusal(p, context, slot)
         if p.found.error:
-            if self.replicas is not None and p.slot:
-                self.name_leader(p, context, slot_at(p.slot - 1))
+            if self.clustered and p.slot:
+                self.replica_reads.name_leader(p, context, slot_at(p.slot - 1))
             p.found.included = True
             return 0
         # Read the generation before the commit block: a position found with this commit must not count as valid in a log that was
@@ -432,8 +369,8 @@ cdef class FetchPlan:
         read_offsets(p, slot, &commit)
         if p.request.fetch_offset < p.found.log_start_offset:
             return refuse_partition(p, OFFSET_OUT_OF_RANGE)
-        if context.replica_id >= 0 or self.replicas is not None:
-            checked = self.check_replicas(p, context, slot, &commit, planning)
+        if context.replica_id >= 0 or self.clustered:
+            checked = self.replica_reads.check(p, context, slot, &commit, planning)
             if checked:
                 return 0 if checked == REFUSED else checked
         if p.request.fetch_offset > commit.log_end_offset:
@@ -473,123 +410,6 @@ cdef class FetchPlan:
         if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
             return UNSUPPORTED_COMPRESSION_TYPE
         return NO_ERROR
-
-    # -- followers, and consumers that may read from them -------------------------------------------------------------
-
-    cdef int check_replicas(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1:
-        """Compare the replica's log with this broker's, note its position, and choose the replica from which a consumer should read.
-        Return 0, REFUSED if the partition contributes no records, or 1 if it must be examined again.
-        """
-        cdef int32_t epoch = slot.leader_epoch
-        cdef uint32_t role = slot.role
-        cdef bint diverges = p.request.last_fetched_epoch >= 0 and self.diverge(p, context, slot)
-        # What was read belongs to one log only if the role did not change meanwhile: a reader that believed that the logs diverge at an
-        # offset of another log would lose records.
-        fence()
-        if load_acquire_32(&slot.role) != role or slot.leader_epoch != epoch:
-            forget_result(p)
-            return 1
-        if diverges:
-            return REFUSED
-        if context.replica_id < 0:
-            return self.prefer(p, context, slot) if planning and context.rack is not None else 0
-        if planning and p.noted_for != context.request and p.request.fetch_offset <= commit.log_end_offset:
-            if self.note(p, context, slot):
-                return REFUSED
-            read_offsets(p, slot, commit)       # the note may have moved the high watermark
-            fence()
-            return load_acquire_32(&slot.role) != role or slot.leader_epoch != epoch
-        return 0
-
-    cdef int diverge(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
-        """Compare the epoch of the reader's last record with this log. Return whether the partition contributes no records: its epoch
-        is unknown here, or the logs diverge before the fetch offset. The reader must truncate its log then, and its position is not
-        noted.
-        """
-        cdef int32_t found_epoch = -1
-        cdef int64_t end_offset = -1
-        cdef int found = end_offset_for(slot, p.request.last_fetched_epoch, &found_epoch, &end_offset)
-        if found == EPOCH_IN_FILE:      # a reader that was away for many leader epochs; the file is small
-            if self.replicas is None:
-                found = EPOCH_UNDEFINED
-            else:
-                try:
-                    found_epoch, end_offset = self.replicas.end_offset_for(p.slot - 1, p.request.last_fetched_epoch)
-                except OSError as failure:
-                    self.report(p.slot, slot, failure)
-                    refuse_partition(p, storage_error(context.version))
-                    return True
-        if found == EPOCH_UNDEFINED or found_epoch < 0:
-            refuse_partition(p, OFFSET_OUT_OF_RANGE)
-            return True
-        if found_epoch >= p.request.last_fetched_epoch and end_offset >= p.request.fetch_offset:
-            return False
-        p.found.diverging_epoch = found_epoch
-        p.found.diverging_end = end_offset
-        p.found.included = True
-        return True
-
-    cdef int note(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
-        """Note the follower's position, once for a request. Return whether it was refused; the partition has the error then."""
-        cdef int32_t epoch = p.request.leader_epoch if p.request.leader_epoch >= 0 else slot.leader_epoch
-        cdef int16_t error
-        self.notes += 1
-        with nogil:
-            error = note_follower_fetch(p.slot - 1, p.incarnation, epoch, context.replica_id, context.replica_epoch, p.request.fetch_offset,
-                                        p.request.log_start_offset, context.last_used_ms, SPINS_OF_LOOP)
-        if error == LOCK_BUSY_RESULT:
-            context.unnoted.append(p)
-            return False
-        p.noted_for = context.request
-        if not error:
-            return False
-        refuse_partition(p, error)
-        self.name_leader(p, context, slot)
-        return True
-
-    cdef bint refresh(self, FetchPartition p, FetchContext context) except -1:
-        """Note that a follower whose session has nothing new for this partition still has all of its records. Return False if the
-        partition must be planned instead, because it moved.
-        """
-        cdef Slot* slot = slot_at(p.slot - 1)
-        cdef int64_t log_end = p.request.fetch_offset
-        cdef int32_t epoch = slot.leader_epoch
-        cdef int16_t error
-        cdef Commit commit
-        if slot.incarnation != p.incarnation or state_now(slot) != SLOT_ONLINE or \
-                (p.request.leader_epoch >= 0 and p.request.leader_epoch != epoch):
-            return False
-        read_commit(slot, &commit)
-        if commit.log_end_offset != log_end or commit.high_watermark != p.sent.high_watermark or \
-                slot.log_start_offset != p.sent.log_start_offset:
-            return False
-        self.notes += 1
-        with nogil:
-            error = note_follower_fetch(p.slot - 1, p.incarnation, epoch, context.replica_id, context.replica_epoch, log_end,
-                                        p.request.log_start_offset, context.last_used_ms, SPINS_OF_LOOP)
-        return error == NO_ERROR
-
-    cdef int prefer(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
-        """If a follower in the consumer's rack has the requested records, name it instead of sending records. Return REFUSED, or 0."""
-        cdef int32_t preferred
-        cdef list candidates
-        if slot.role != ROLE_LEADER or slot.replica_count < 2 or context.replica_id != CONSUMER:
-            return 0
-        candidates = in_sync_followers(slot, p.request.fetch_offset)
-        preferred = self.replicas.preferred(candidates, context.rack, context.listener) if candidates else -1
-        if preferred < 0:
-            return 0
-        p.found.preferred_replica = preferred
-        p.found.included = True
-        return REFUSED
-
-    cdef int name_leader(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
-        """After an error that makes the client look up the leader: note the leader that this broker knows, for the response."""
-        if self.replicas is None or context.version < FIRST_WITH_ENDPOINTS or slot.incarnation != p.incarnation:
-            return 0
-        if p.found.error == NOT_LEADER_OR_FOLLOWER or p.found.error == FENCED_LEADER_EPOCH:
-            p.found.current_leader, p.found.current_leader_epoch = self.replicas.leader_of(p.slot - 1)
-        return 0
 
     cdef int locate_records(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1:
         """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as
@@ -654,18 +474,8 @@ cdef class FetchPlan:
             return OFFSET_OUT_OF_RANGE
         if error.errno is not None:
             note_device(slot.log_dir, -<int>error.errno)
-        self.report(p.slot, slot, error)
+        self.errors.report(p.slot, slot, error)
         return storage_error(context.version)
-
-    cdef int report(self, uint32_t known, Slot* slot, failure) except -1:
-        """Log that a partition cannot be read, at most once a minute per partition."""
-        cdef int64_t now = monotonic_ms()
-        before = self.reported.get(known)
-        if before is None or now - before >= REPORT_AGAIN_MS:
-            self.reported[known] = now
-            name = (<char*>slot.topic)[:slot.topic_bytes].decode()
-            LOG.error("cannot read partition %s-%d, Fetch requests for it fail: %s", name, slot.partition, failure)
-        return 0
 
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
         """Return this process's list of the slot's segments, refreshed if the slot's generation has changed."""
