@@ -69,12 +69,15 @@ cdef class DelayedFetch(Waiter):
         before its look [R 6], so that a later move is noticed between two requests, too.
         """
         cdef Py_ssize_t at
+        cdef bint complete
         cdef list listed = self.context.listed
         if self.context.selective:
             for at in range(self.context.plan_at, min(self.context.plan_at + SLICE, <Py_ssize_t>len(listed))):
                 self.follow_partition(listed[at])
             fence()
-        return self.plan.plan_some(self.context, SLICE)
+        complete = self.plan.plan_some(self.context, SLICE)
+        self.note_later()
+        return complete
 
     # -- the session of a follower ------------------------------------------------------------------------------------
 

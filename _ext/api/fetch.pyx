@@ -193,8 +193,6 @@ cdef class FetchHandler:
         cdef int step
         fetch.begin_plan(STAGE_FIRST_PLAN)
         step = fetch.step()
-        if fetch.context.unnoted:
-            fetch.note_later()
         if step == STEP_ANSWER and (fetch.context.version >= FIRST_WITH_BATCHES or not fetch.context.planned_bytes):
             self.responses.write(connection.data_loop, fetch.context)
             return FRAME_DONE

@@ -208,6 +208,11 @@ cdef class Purgatory:
         """Handle a wake-up of the process. The caller has drained the event descriptor before."""
         self.serve_ready()
 
+    def serve_own(self):
+        """Wake the waiters of the slots that this process itself moved outside of a turn of the data loop."""
+        if region().self_wake:
+            self.serve_ready()
+
     def look_at_all(self):
         """After the death of another process: recover the slots whose locks it held, then wake every waiter once [R 6.4]."""
         with nogil:

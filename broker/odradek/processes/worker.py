@@ -264,7 +264,8 @@ class Worker:
                 note_error(index, number)
 
     def _settle(self) -> None:
-        """Send the responses that were completed outside of a turn of the data loop."""
+        """After work outside of a turn of the data loop: wake those who waited for it, and send the completed responses."""
+        self.purgatory.serve_own()
         self.data_loop.flush_dirty()
         self._report_closed()
 
