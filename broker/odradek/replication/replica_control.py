@@ -176,6 +176,12 @@ class ReplicaControl:
                 outcomes.append((entry, self._assign(entry, settings, changed)))  # noqa: PERF401
         finally:
             self._table.announce(changed)
+        ignored = sum(code == ErrorCode.STALE_CONTROLLER_EPOCH for _, code in outcomes)
+        if ignored:
+            log.info(
+                "ignored LeaderAndIsr for %d of %d partitions, because their leader epochs are not newer than the known ones",
+                ignored, len(outcomes),
+            )  # fmt: skip
         return assigned_response(version, outcomes)
 
     def _settings_of_new(self, entries: Iterable[Assigned]) -> dict[str, dict[str, int]]:
@@ -209,7 +215,7 @@ class ReplicaControl:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             epoch = roles.role_epoch(slot)
             if state.leader_epoch <= epoch:
-                log.info(
+                log.debug(
                     "ignored LeaderAndIsr for %s-%d: leader epoch %d is not newer than %d",
                     entry.topic, entry.partition, state.leader_epoch, epoch,
                 )  # fmt: skip
