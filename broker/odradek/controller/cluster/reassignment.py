@@ -145,12 +145,13 @@ def resume(context: ControllerContext, partitions: Iterable[Partition]) -> Steps
 
 
 def _start_added(context: ControllerContext, partitions: Sequence[Partition]) -> Steps[None]:
-    """Phase A."""
+    """Phase A. The added replicas are sent as new ones, so that a broker with a failed log directory creates them, too."""
     if not partitions:
         return
     batch = RequestBatch(context)
     for partition in (yield from begin_epochs(context, partitions)):
-        batch.lead(partition.replicas, partition)
+        batch.lead(partition.original_replicas, partition)
+        batch.lead(partition.adding, partition, is_new=True)
     added = [
         (partition, replica)
         for partition in partitions
