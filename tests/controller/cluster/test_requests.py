@@ -97,6 +97,16 @@ def test_stop_replica_carries_the_leader_epoch_or_the_epoch_of_a_deletion():
     } == {("a", 0): (7, False), ("a", 1): (-1, False), ("b", 0): (-2, True)}
 
 
+def test_stop_replica_carries_the_epoch_that_the_replica_knows():
+    context, batch = make()
+    partition = context.find("a", 0)
+    batch.stop(3, partition, delete=False)
+    partition.state = partition.state._replace(leader_epoch=8)  # the replica leaves the in-sync replicas
+    (outgoing,) = batch.take()
+    (topic,) = outgoing.request.topic_states
+    assert [state.leader_epoch for state in topic.partition_states] == [7]
+
+
 def test_brokers_that_are_not_registered_receive_nothing():
     context, batch = make()
     batch.lead([1, 9], context.find("a", 0))

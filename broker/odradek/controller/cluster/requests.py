@@ -25,12 +25,12 @@ _StopState = stop_replica.Request.StopReplicaPartitionState
 
 
 class RequestBatch:
-    """The requests of one event. The state of a partition is read when the requests are built (`take`)."""
+    """The requests of one event. The state of a partition is read when the requests are built (`take`), except for `stop`."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._leaders: dict[int, dict[Partition, bool]] = {}  # by broker: partitions and whether the replica is new
-        self._stops: dict[int, dict[Partition, bool]] = {}  # by broker: partitions and whether to delete the replica
+        self._stops: dict[int, dict[Partition, tuple[int, bool]]] = {}  # leader epoch, and whether to delete
         self._updated: dict[Partition, None] = {}
         self._update_brokers: set[int] = set()
 
@@ -42,9 +42,13 @@ class RequestBatch:
         self.update_all((partition,))
 
     def stop(self, broker_id: int, partition: Partition, delete: bool) -> None:
-        """Stop a replica with StopReplica, and delete it if ``delete``."""
+        """Stop a replica with StopReplica, and delete it if ``delete``.
+
+        The request contains the present leader epoch, which the replica knows, also if the partition changes before `take`.
+        """
         states = self._stops.setdefault(broker_id, {})
-        states[partition] = delete or states.get(partition, False)
+        _, deleted = states.get(partition, (NO_EPOCH, False))
+        states[partition] = self._stop_epoch(partition), delete or deleted
 
     def update(self, brokers: Iterable[int], partitions: Iterable[Partition]) -> None:
         """Send the live brokers and these partitions with UpdateMetadata.
@@ -71,9 +75,9 @@ class RequestBatch:
         receivers = sorted(self._update_brokers & known.keys())
         if receivers:
             requests += self._update_metadata(receivers)
-        for broker_id, states in self._stops.items():
+        for broker_id, stops in self._stops.items():
             if broker_id in known:
-                requests.append(self._stop_replica(broker_id, states))
+                requests.append(self._stop_replica(broker_id, stops))
         self._leaders, self._stops, self._updated, self._update_brokers = {}, {}, {}, set()
         return requests
 
@@ -166,14 +170,15 @@ class RequestBatch:
             offline_replicas=[replica for replica in partition.replicas if replica not in online],
         )
 
-    def _stop_replica(self, broker_id: int, states: dict[Partition, bool]) -> Outgoing:
+    def _stop_epoch(self, partition: Partition) -> int:
+        if self._context.is_deleting(partition):
+            return EPOCH_DURING_DELETE
+        return NO_EPOCH if partition.state is None else partition.state.leader_epoch
+
+    def _stop_replica(self, broker_id: int, stops: dict[Partition, tuple[int, bool]]) -> Outgoing:
         context = self._context
         topics: dict[Topic, list] = {}
-        for partition, delete in states.items():
-            if partition.topic.name in context.deleting:
-                leader_epoch = EPOCH_DURING_DELETE
-            else:
-                leader_epoch = NO_EPOCH if partition.state is None else partition.state.leader_epoch
+        for partition, (leader_epoch, delete) in stops.items():
             topics.setdefault(partition.topic, []).append(
                 _StopState(partition_index=partition.index, leader_epoch=leader_epoch, delete_partition=delete)
             )
