@@ -44,6 +44,9 @@ def controlled_shutdown(
     batch = RequestBatch(context)
     remaining = yield from elect_leaders(context, led, shutdown_election, batch)
     yield Send(batch.take())
+    for partition in followed:  # first of all, so that it does not fetch when the leader learns that it left
+        batch.stop(broker_id, partition, delete=False)
+    yield Send(batch.take())
     yield from replica_states.to_offline(context, [(partition, broker_id) for partition in followed], batch)
     yield Send(batch.take())
     if remaining:
