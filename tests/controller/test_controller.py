@@ -103,6 +103,18 @@ def test_manual_assignments_are_not_changed():
     assert made.added == [0, 1]
 
 
+def test_a_manual_assignment_may_contain_brokers_that_are_down_in_a_cluster():
+    def planned(replicas):
+        entry = NewTopic("t", assignments=[(0, replicas)])
+        return plan_topic(entry, ClusterImage(), CONFIG, THREE, random.Random(0), any_broker=True)
+
+    assert planned([9, 1]).topic.assignment.partitions == {0: [9, 1]}
+    with pytest.raises(Refusal, match="negative broker ids: \\[-1\\]"):
+        planned([1, -1])
+    with pytest.raises(Refusal, match="a broker twice"):
+        planned([9, 9])
+
+
 @pytest.mark.parametrize(
     ("entry", "code", "message"),
     [

@@ -86,9 +86,19 @@ def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
 
 
 def plan_topic(
-    request: NewTopic, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], rng: random.Random
+    request: NewTopic,
+    image: ClusterImage,
+    config: BrokerConfig,
+    brokers: Sequence[Broker],
+    rng: random.Random,
+    *,
+    any_broker: bool = False,
 ) -> Plan:
-    """Plan a new topic. Raises Refusal. :param rng: chooses the brokers of the first replicas."""
+    """Plan a new topic. Raises Refusal.
+
+    :param rng: chooses the brokers of the first replicas.
+    :param any_broker: assignments may contain brokers that are not in ``brokers``, because they may be down now.
+    """
     reason = topic_names.why_illegal(request.name)
     if reason is None and request.name == topic_names.CLUSTER_METADATA:
         reason = f"topic {request.name} belongs to KRaft and cannot be created"
@@ -112,7 +122,7 @@ def plan_topic(
         raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     settings = checked_config({name: value for name, value in request.configs if value is not None}, config)
     if request.assignments:
-        partitions = _manual_assignment(request, brokers)
+        partitions = _manual_assignment(request, None if any_broker else brokers)
     else:
         count = _count(request.num_partitions, config.integer("num.partitions"))
         _refuse_too_many(request.name, count, config.integer("odradek.max.partitions"))
@@ -204,7 +214,7 @@ def _too_few_brokers(factor: int, brokers: Sequence[Broker]) -> Refusal:
     )
 
 
-def _manual_assignment(request: NewTopic, brokers: Sequence[Broker]) -> dict[int, list[int]]:
+def _manual_assignment(request: NewTopic, brokers: Sequence[Broker] | None) -> dict[int, list[int]]:
     if request.num_partitions != DEFAULT or request.replication_factor != DEFAULT:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -223,16 +233,21 @@ def _manual_assignment(request: NewTopic, brokers: Sequence[Broker]) -> dict[int
     return dict(sorted(partitions.items()))
 
 
-def _check_replicas(partitions: Mapping[int, Sequence[int]], brokers: Sequence[Broker], factor: int) -> None:
-    """Refuse empty replica lists, repeated or unknown brokers, and lists whose length is not `factor`."""
-    known = {broker.id for broker in brokers}
+def _check_replicas(partitions: Mapping[int, Sequence[int]], brokers: Sequence[Broker] | None, factor: int) -> None:
+    """Refuse empty replica lists, repeated or unknown brokers, and lists whose length is not `factor`.
+
+    :param brokers: None to allow brokers that are not known.
+    """
+    known = {broker.id for broker in brokers or ()}
     for partition, replicas in partitions.items():
-        unknown = [broker for broker in replicas if broker not in known]
+        unknown = [broker for broker in replicas if broker not in known and (brokers is not None or broker < 0)]
         error = (
             "has no replicas"
             if not replicas
             else f"contains a broker twice: {list(replicas)}"
             if len(set(replicas)) != len(replicas)
+            else f"contains negative broker ids: {unknown}"
+            if unknown and brokers is None
             else f"contains the unknown broker(s) {unknown}; the brokers are {sorted(known)}"
             if unknown
             else f"has {len(replicas)} replica(s); it must have {factor}, as the other partitions"

@@ -97,7 +97,7 @@ class ClusterAdmin:
         """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
 
         def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            plan = plans.plan_topic(request, image, self._config, brokers, self._rng)
+            plan = plans.plan_topic(request, image, self._config, brokers, self._rng, any_broker=True)
             self.policies.check_topic(request, plan)
             return plan
 
