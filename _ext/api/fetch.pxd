@@ -12,7 +12,7 @@ from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.metering cimport Client
-from odradek._ext.shm.topics cimport TopicDirectory
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef struct FetchHead:                # the fields of a request except its partitions
@@ -41,6 +41,8 @@ cdef class FetchHandler:
     cdef object replicas              # ReplicaView in a cluster; None
     cdef bytes rack                   # of the client whose request is being read; None without a replica selector
     cdef object last_name             # of the topic that was read last
+    cdef bint clients_topics          # the current request is of a client, as far as is known: its topics are counted at once
+    cdef list begun_topics            # topics of the current request, which are counted if it is of a client; None: it is known
     cdef bint too_many                # the current request names more partitions than are allowed
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
@@ -57,6 +59,7 @@ cdef class FetchHandler:
     cdef int64_t kept_bytes(self, Connection connection) except -1
     cdef int64_t forget(self, Connection connection) except -1
     cdef int read_partitions(self, FetchContext context, int16_t version, Cursor* body, FetchHead* head) except -1
+    cdef int count_topic(self, Topic topic) except -1
     cdef int read_topics(self, FetchContext context, int16_t version, Cursor* body) except -1
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1
     cdef int read_forgotten(self, FetchContext context, int16_t version, Cursor* body) except -1

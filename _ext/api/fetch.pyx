@@ -179,6 +179,7 @@ cdef class FetchHandler:
         context.replica_id = head.replica_id
         context.replica_epoch = head.replica_epoch
         context.replica_alive = head.replica_id >= 0 and (not region().header.clustered or is_alive(head.replica_id))
+        context.replicates = context.replica_alive and region().header.clustered
         context.rack = self.rack
         context.unnoted = []
         context.read_committed = head.read_committed
@@ -335,7 +336,11 @@ cdef class FetchHandler:
 
     cdef int read_partitions(self, FetchContext context, int16_t version, Cursor* body, FetchHead* head) except -1:
         """Read the topics, the forgotten topics and the rest of the request. Return 0 if the request is malformed."""
+        cdef bint clustered = region().header.clustered
         self.too_many = False
+        self.clients_topics = not context.selective and not (clustered and head.replica_id >= 0)
+        # Another broker begins a session like this, and is known by the end of the request.
+        self.begun_topics = [] if clustered and head.epoch == FULL_REQUEST and version >= FIRST_WITH_REPLICA_STATE else None
         context.named_count = 0
         context.request += 1
         if not self.read_topics(context, version, body):
@@ -343,7 +348,16 @@ cdef class FetchHandler:
         context.end_of_partitions()
         if version >= FIRST_WITH_SESSIONS and not self.read_forgotten(context, version, body):
             return 0
-        return self.read_tail(version, body, head)
+        if not self.read_tail(version, body, head):
+            return 0
+        if self.begun_topics is not None and head.replica_id < 0:
+            for topic in self.begun_topics:
+                self.count_topic(topic)
+        return 1
+
+    cdef int count_topic(self, Topic topic) except -1:
+        usage_of(self.client.number, topic.counted(), FETCH).values[USAGE_REQUESTS] += 1
+        return 0
 
     cdef int read_topics(self, FetchContext context, int16_t version, Cursor* body) except -1:
         """Read the requested topics. Return 0 if they are malformed, or name too many partitions."""
@@ -371,8 +385,10 @@ cdef class FetchHandler:
                 return 0
             topic = self.same_name(name, length)
             known = (self.topics.by_id if by_id else self.topics.by_name).get(topic)
-            if known is not None:
-                usage_of(self.client.number, known.counted(), FETCH).values[USAGE_REQUESTS] += 1
+            if known is not None and self.begun_topics is not None:
+                self.begun_topics.append(known)
+            elif known is not None and self.clients_topics:
+                self.count_topic(known)
             for _ in range(partitions):
                 leader_epoch = last_fetched_epoch = -1
                 log_start_offset = -1

@@ -178,6 +178,7 @@ cdef class FetchContext:
     cdef int32_t replica_id
     cdef int64_t replica_epoch        # broker epoch of the follower; -1: unknown
     cdef bint replica_alive           # the broker `replica_id` is alive, as far as this broker knows
+    cdef bint replicates              # the request is of another broker of the cluster: its records are not usage of a client
     cdef bytes rack                   # of the consumer; None: unknown, or no replica selector is configured
     cdef int listener                 # index of the listener of the client's connection
     cdef list unnoted                 # partitions whose position could not be noted because their slot's lock was taken

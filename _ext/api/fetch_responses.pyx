@@ -23,6 +23,7 @@ from odradek._ext.protocol.cursor cimport (
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
+    REPLICATION_BYTES_OUT,
     TOPIC_NONE,
     USAGE_BYTES_OUT,
     USAGE_ERRORS,
@@ -251,16 +252,21 @@ cdef class FetchResponses:
         """Count a response: the bytes of records for their topics, the other bytes, which are in the buffer, for no topic.
 
         The reader's position moves to the offset after the records. If a partition's records are cut at a limit, only the first batch
-        is counted here; the others are counted when the reader requests the records that follow them.
+        is counted here; the others are counted when the reader requests the records that follow them. Records for another broker of
+        the cluster are replication, and not usage of a client; the other bytes of its responses count for its client id.
         """
         cdef FetchPartition p
         cdef uint32_t client
         cdef int64_t rest = self.response.size
+        cdef int64_t replicated = 0
         cdef bint refused = False
         cdef uint64_t* values
         still_client(&context.client)
         client = context.client.number
         for _, p in cuts:
+            if context.replicates:
+                replicated += p.planned.length
+                continue
             p.progress.served = True
             p.progress.end = max(p.planned.end, p.request.fetch_offset)
             p.progress.limit = p.planned.limit
@@ -277,8 +283,10 @@ cdef class FetchResponses:
                 count_error(FETCH, p.found.error)
                 add(FETCH_FAILED, 1)
                 refused = True
-                if p.counted is not None:
+                if p.counted is not None and not context.replicates:
                     usage_of(client, p.counted.counted(), FETCH).values[USAGE_ERRORS] += 1
+        if replicated:
+            add(REPLICATION_BYTES_OUT, replicated)
         values = usage_of(client, TOPIC_NONE, FETCH).values
         values[USAGE_BYTES_OUT] += <uint64_t>rest
         values[USAGE_ERRORS] += refused

@@ -247,6 +247,7 @@ cdef void store_fields(Slot* slot, const Assignment* new, bint fresh, int64_t lo
     slot.in_sync_serial += 1
     slot.in_sync_since_ms = monotonic_ms()
     slot.fetch_error = 0
+    slot.fetch_lag = -1
     if new.role != ROLE_LEADER:
         slot.leader_epoch_start = -1
         for i in range(MAX_FOLLOWERS):

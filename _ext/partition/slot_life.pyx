@@ -271,6 +271,7 @@ cdef void clear_log(Slot* slot) noexcept nogil:
     slot.in_sync_wanted = 0
     slot.proposed_count = 0
     slot.fetch_error = 0
+    slot.fetch_lag = -1
     slot.role_epoch = slot.leader_epoch_start = -1
     slot.pending_snapshot = 0
     slot.producers_changed = 0

@@ -30,7 +30,7 @@ from odradek._ext.replication.fetched_partitions cimport (
     FetchedPartitions,
 )
 from odradek._ext.replication.replica_requests cimport FETCH_BY_ID
-from odradek._ext.shm.layout cimport now_ms
+from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD
 
 
@@ -132,6 +132,14 @@ cdef void read_part(Cursor* cursor, PartitionPart* part) noexcept nogil:
         tags -= 1
 
 
+cdef inline void note_lag(uint32_t slot, int64_t lag) noexcept nogil:
+    """For metrics only: without a lock, so the lag of a partition that has lost its slot may remain until the next response."""
+    cdef Slot* followed = slot_at(slot)
+    lag = max(lag, <int64_t>0)
+    if followed.fetch_lag != lag:
+        followed.fetch_lag = lag
+
+
 cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, const PartitionPart* part, FetchResponse* out,
                     FetchTotals* totals) noexcept nogil:
     """Append the records of one partition, or note what the thread must decide about it."""
@@ -148,6 +156,7 @@ cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, con
                                 part.high_watermark, part.log_start_offset, now_ms(), SPINS_OF_THREAD, &outcome)
     if result == APPEND_OK:
         fetched.leader_high_watermark = part.high_watermark
+        note_lag(fetched.slot, part.high_watermark - outcome.log_end_offset)
         if outcome.log_end_offset != fetched.fetch_offset:
             fetched.fetch_offset = outcome.log_end_offset
             fetched.sent = False

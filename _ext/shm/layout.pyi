@@ -211,6 +211,7 @@ class Slot(TypedDict):
     proposed_count: int
     epochs_sequence: int
     fetch_error: int
+    fetch_lag: int
     role_epoch: int
     spare_role: int
     view_sequence: int

@@ -47,6 +47,8 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     KEPT_BYTES = 8                # kept for connections between their requests
     REPLICA_MAX_LAG = 9           # of all followed partitions, in records
     REPLICA_FAILED = 10           # followed partitions that are not fetched until they have a new leader epoch
+    SESSION_STATE = 11            # of the session in ZooKeeper, see `odradek.metadata.session.CODES`; written by the coordinator
+    SESSION_SINCE_MS = 12         # monotonic time at which the session came into this state
     SOCKET_BYTES_IN = 16          # from here on all words are counters
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
@@ -80,7 +82,14 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     REPLICATION_BYTES_IN = 54     # of records that were appended to logs of followers
     IN_SYNC_SHRINKS = 55          # committed changes of in-sync replicas; written by the coordinator
     IN_SYNC_EXPANSIONS = 56
-    PROBES = 57
+    REPLICATION_BYTES_OUT = 57    # of records that were sent to followers
+    IN_SYNC_FAILED = 58           # proposed in-sync replicas that the controller did not accept; written by the coordinator, as are
+    UNCLEAN_ELECTIONS = 59        # those below. 59 to 61 are of this broker as the controller
+    ELECTION_EVENTS = 60          # changes of the live brokers, after which leaders are elected
+    ELECTION_US = 61
+    SESSIONS_EXPIRED = 62
+    SESSION_DISCONNECTS = 63
+    PROBES = 64
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

@@ -39,7 +39,8 @@ cdef extern from *:
 
 PROBE_NAMES = (
     "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit",
-    "fetch_sessions", "fetch_session_partitions", "kept_bytes", "replica_max_lag", "replica_failed", "", "", "", "", "",
+    "fetch_sessions", "fetch_session_partitions", "kept_bytes", "replica_max_lag", "replica_failed", "session_state",
+    "session_since_ms", "", "", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
     "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
@@ -48,6 +49,8 @@ PROBE_NAMES = (
     "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
     "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
     "fetch_sessions_evicted", "late_requests", "forgotten_bytes", "replication_bytes_in", "in_sync_shrinks", "in_sync_expansions",
+    "replication_bytes_out", "in_sync_failed", "unclean_elections", "election_events", "election_us", "sessions_expired",
+    "session_disconnects",
 )
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")

@@ -7,18 +7,24 @@ is read as a consistent copy [R 1, R 8]. Words outside the commit block are read
 from collections import namedtuple
 
 from cpython.array cimport array, resize_smart
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.layout cimport (
+    IN_SYNC_COMMITTED,
+    ROLE_FOLLOWER,
     ROLE_LEADER,
     SLOT_DELETED,
     SLOT_FREE,
+    SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_REMOTE,
     Commit,
     PartitionView,
     Slot,
+    monotonic_ms,
     read_commit,
     region,
     slot_at,
@@ -27,16 +33,46 @@ from odradek._ext.shm.layout cimport (
 from odradek._ext.shm.topics cimport UNPUBLISHED_LEADER, Topic
 from odradek._ext.shm.views cimport read_view
 
+
+cdef enum:                            # index of a count; ReplicaCounts has the names in this order
+    LED
+    FOLLOWED
+    UNDER_REPLICATED
+    UNDER_MIN
+    AT_MIN
+    OFFLINE
+    NO_LEADER
+    NOT_PREFERRED
+    REASSIGNING
+    UNFETCHED
+    UNDER_REPLICATED_MS
+    PENDING_MS
+    COUNTS
+
 Partition = namedtuple(
     "Partition",
     "partition slot incarnation generation state leads log_dir leader_id preferred_id replicas in_sync min_in_sync "
-    "log_start_offset log_end_offset high_watermark segment_base segment_bytes",
+    "log_start_offset log_end_offset high_watermark segment_base segment_bytes follows lag",
 )
 Partition.__doc__ = """The state of one partition, read from its slot.
 
 `state`: a SlotState; `leads`: this broker is the leader; `leader_id`: -1 without a leader; `preferred_id`: the first replica;
 `replicas`, `in_sync`: their numbers; `segment_base`, `segment_bytes`: of the active segment. In a cluster, leader and replicas of a
-partition that another broker leads are what the controller published."""
+partition that another broker leads are what the controller published. `follows`: this broker follows another one; `lag`: of a
+followed partition, the committed records of its leader that the log lacked at the leader's last response; -1 if not known."""
+
+ReplicaCounts = namedtuple(
+    "ReplicaCounts",
+    "led followed under_replicated under_min_in_sync at_min_in_sync offline no_leader not_preferred reassigning unfetched "
+    "under_replicated_ms pending_ms",
+)
+ReplicaCounts.__doc__ = """Numbers of partitions, and two times.
+
+`led`, `followed`, `offline`: by their state on this broker; `under_replicated`, `under_min_in_sync`, `at_min_in_sync`,
+`reassigning`: of those that this broker leads; `unfetched`: of the followed ones, those that are not fetched because of an error;
+`no_leader`, `not_preferred`: of all partitions of the cluster, those without a live leader, and those that another broker than the
+preferred one leads. `under_replicated_ms`: the longest time for which the in-sync replicas of an under-replicated partition have
+not changed; `pending_ms`: the age of the oldest change of in-sync replicas that the controller has not decided; 0 if there is none."""
 
 
 def partitions_of(Topic topic):
@@ -72,13 +108,58 @@ def partitions_of(Topic topic):
             i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, max(view.leader_id, -1),
             view.replicas[0] if view.replica_count else -1, view.replica_count, view.in_sync_count,
             slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
-            commit.segment_base, commit.size,
+            commit.segment_base, commit.size, slot.role == ROLE_FOLLOWER, slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1,
         )
         fence()
         if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:
             continue
         partitions.append(row)
     return partitions
+
+
+cdef inline void count_led(Slot* slot, int64_t now, int64_t* counts) noexcept nogil:
+    cdef int32_t least = min(slot.settings.min_in_sync_replicas, slot.replica_count)
+    cdef int64_t unchanged = max(now - slot.in_sync_since_ms, <int64_t>0)
+    counts[LED] += 1
+    counts[UNDER_MIN] += slot.in_sync_count < least
+    counts[AT_MIN] += slot.in_sync_count == least
+    counts[REASSIGNING] += slot.adding != 0 or slot.removing != 0
+    if slot.in_sync_count < slot.replica_count:
+        counts[UNDER_REPLICATED] += 1
+        counts[UNDER_REPLICATED_MS] = max(counts[UNDER_REPLICATED_MS], unchanged)
+    if slot.in_sync_state != IN_SYNC_COMMITTED:
+        counts[PENDING_MS] = max(counts[PENDING_MS], unchanged)
+
+
+cdef void count_slot(Slot* slot, int64_t now, int64_t* counts) noexcept nogil:
+    cdef PartitionView view
+    cdef uint32_t state = state_now(slot)
+    if state == SLOT_FREE or state == SLOT_DELETED:
+        return
+    if state == SLOT_OFFLINE:
+        counts[OFFLINE] += 1
+    elif state == SLOT_ONLINE and slot.role == ROLE_LEADER:
+        count_led(slot, now, counts)
+    elif state != SLOT_REMOTE and slot.role == ROLE_FOLLOWER:
+        counts[FOLLOWED] += 1
+        counts[UNFETCHED] += slot.fetch_error != 0
+    read_view(slot, &view)
+    if view.leader_id == UNPUBLISHED_LEADER:
+        return
+    counts[NO_LEADER] += view.leader_id < 0 or not broker_alive(view.leader_id)
+    counts[NOT_PREFERRED] += view.replica_count > 0 and view.leader_id != view.replicas[0]
+
+
+def replica_counts():
+    """The ReplicaCounts of this broker in a cluster, in one pass over all slots and without a lock."""
+    cdef int64_t[COUNTS] counts
+    cdef int64_t now = monotonic_ms()
+    cdef uint64_t i
+    memset(counts, 0, sizeof(counts))
+    with nogil:
+        for i in range(region().header.slots_used):
+            count_slot(slot_at(<uint32_t>i), now, counts)
+    return ReplicaCounts(*[counts[i] for i in range(COUNTS)])
 
 
 def settings_of(Topic topic):

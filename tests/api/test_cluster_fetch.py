@@ -10,6 +10,7 @@ from odradek._ext.testing import replica_probe, slot_probe
 from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.replicas import ReplicaView
 from odradek.config.keys.replication import RACK_AWARE_SELECTOR, SELECTORS
+from odradek.metrics import pages
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 from tests.api.cluster_calls import CLIENTS, INTERNAL, broker_info
@@ -71,7 +72,7 @@ class Reader:
     def send(self, slot, offset, *, last_epoch=-1, **options):
         facts = slot_facts.describe(slot)
         topic = facts.topic_id if self.version >= 13 else facts.topic
-        request = fetch_request([(topic, 0, offset)], session_epoch=-1, **options)
+        request = fetch_request([(topic, 0, offset)], **({"session_epoch": -1} | options))
         request.topics[0].partitions[0].last_fetched_epoch = last_epoch
         request.rack_id = self.rack
         if self.version >= 15:
@@ -273,3 +274,27 @@ def test_a_follower_whose_last_epoch_is_older_than_the_newest_ones_learns_where_
     for last_epoch, offset, diverging in ((2, 3, (-1, -1)), (2, 4, (2, 3)), (15, 16, (-1, -1))):
         part = reader.ask(slot, offset, last_epoch=last_epoch)
         assert (part.error_code, part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, *diverging)
+
+
+# -- metering ----------------------------------------------------------------------------------------------------------
+
+
+def usage_of_topic(worker):
+    """(requests, bytes out, records out) of the topic by all clients."""
+    rows = [row for row in pages.usage_rows(worker.broker.shm, 0) if row.topic == "t"]
+    return tuple(sum(getattr(row, name) for row in rows) for name in ("requests", "bytes_out", "records_out"))
+
+
+@pytest.mark.parametrize(("version", "session_epoch"), [(4, -1), (12, -1), (12, 0), (15, 0), (18, 0)])
+def test_what_a_follower_fetches_is_replication_and_not_usage(worker, version, session_epoch):
+    slot = led(worker)
+    shm, size = worker.broker.shm, slot_facts.describe(slot).log_end_offset * len(batch(b"x"))
+    replicated = pages.counters(shm, 0)["replication_bytes_out"]
+    assert len(Reader(worker, version, replica_id=FOLLOWER).ask(slot, 0, session_epoch=session_epoch).records) == size
+    assert usage_of_topic(worker) == (0, 0, 0)
+    assert list(pages.positions(shm, 0)) == []
+    assert pages.counters(shm, 0)["replication_bytes_out"] == replicated + size
+    raise_high_watermark(slot, 3)
+    assert len(Reader(worker, version).ask(slot, 0, session_epoch=session_epoch).records) == size
+    assert usage_of_topic(worker)[:2] == (1, size)
+    assert pages.counters(shm, 0)["replication_bytes_out"] == replicated + size

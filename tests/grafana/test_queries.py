@@ -6,7 +6,8 @@ import promql_parser
 import pytest
 import yaml
 
-from odradek.metrics.names import HISTOGRAM, METRICS, SUMMARY
+from odradek.metrics.metric import HISTOGRAM, SUMMARY
+from odradek.metrics.names import METRICS
 from tests.grafana.boards import DASHBOARDS, ROOT, everything, label_values, other_queries, panel_queries, replaced
 
 VALUES = everything("1m")

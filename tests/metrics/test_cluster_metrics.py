@@ -1,16 +1,22 @@
 """Metric families of a broker in a cluster: other brokers and their partitions, and the numbers of the active controller."""
 
+import os
+
 import pytest
 
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
-from odradek._ext.partition import in_sync
+from odradek._ext.partition import in_sync, roles
+from odradek._ext.shm import overview
 from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.metering import count, gauge
 from odradek._ext.testing import slot_probe
+from odradek.metadata.session import CODES, SessionState
 from odradek.processes.in_sync_service import SlotVerbs
 from odradek.replication.in_sync import Proposal
-from tests.metrics.test_collector import collector, measured, samples, value
+from tests.metrics.test_collector import Clock, collector, measured, samples, value
 from tests.shm.one_broker import OneBroker
+from tests.waiting import until
 
 PREFIX = "kafka_controller_kafkacontroller_"
 
@@ -63,6 +69,8 @@ def test_only_the_controller_reports_the_numbers_of_the_controller(broker):
         found = samples(measured(collector(broker)))
         names = ("activecontrollercount", "offlinepartitionscount", "globaltopiccount", "globalpartitioncount")
         assert tuple(value(found, PREFIX + name) for name in names) == expected
+        assert value(found, PREFIX + "activebrokercount") == (2 if controller == 1 else 0)
+        assert value(found, PREFIX + "preferredreplicaimbalancecount") == (2 if controller == 1 else 0)
 
 
 def test_partitions_of_other_brokers_are_what_the_controller_published(broker):
@@ -118,3 +126,104 @@ def test_changes_of_in_sync_replicas_are_counted(broker):
     found = samples(measured(collector(broker)))
     assert value(found, "kafka_server_replicamanager_isrshrinks_total") == 2
     assert value(found, "kafka_server_replicamanager_isrexpands_total") == 1
+
+
+@pytest.fixture
+def as_coordinator(broker):
+    """Calls a function in a child that has the place of a coordinator; the child ends without its death being noticed."""
+    broker.shm.add_process(ProcessKind.COORDINATOR)
+    broker.shm.process_starts(2)
+
+    def call(action):
+        pid = broker.fork(2, action)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    return call
+
+
+def test_a_session_is_reported_while_a_coordinator_is_a_member(broker, as_coordinator):
+    clock = Clock()
+    made = measured(collector(broker, clock=clock))
+    disconnected = ("odradek_zookeeper_disconnected_seconds", ())
+    assert value(samples(made), "odradek_broker_registered") == 0
+    assert disconnected not in samples(made), "no coordinator has joined the cluster"
+    brokers.set_broker_epoch(17)
+    for state, seconds in zip(SessionState, (0, 60, 60, 60), strict=True):
+
+        def note(state=state):
+            gauge("session_state", CODES[state])
+            gauge("session_since_ms", clock.ms - 60_000)
+
+        as_coordinator(note)
+        found = samples(made)
+        assert found[disconnected] == seconds, state
+        assert value(found, "odradek_broker_registered") == int(state is not SessionState.LOST)
+    broker.shm.process_died(2)
+    found = samples(made)
+    assert disconnected not in found, "the coordinator died"
+    assert value(found, "odradek_broker_registered") == 1, "the session outlives the coordinator"
+
+
+def test_what_the_coordinator_counts_outlives_it(broker, as_coordinator):
+    words = {
+        "in_sync_failed": "kafka_server_replicamanager_failedisrupdates_total",
+        "unclean_elections": "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "sessions_expired": "kafka_server_sessionexpirelistener_zookeeperexpires_total",
+        "session_disconnects": "kafka_server_sessionexpirelistener_zookeeperdisconnects_total",
+        "election_events": "kafka_controller_controllerstats_leaderelectionrateandtimems_count",
+        "replication_bytes_out": "kafka_server_brokertopicmetrics_replicationbytesout_total",
+    }
+
+    def counted():
+        for number, word in enumerate(words, 1):
+            count(word, number)
+        count("election_us", 2500)
+
+    as_coordinator(counted)
+    broker.shm.process_died(2)
+    found = samples(measured(collector(broker)))
+    assert [value(found, name) for name in words.values()] == list(range(1, len(words) + 1))
+    assert value(found, "kafka_controller_controllerstats_leaderelectionrateandtimems_sum") == 2.5
+
+
+def test_a_change_of_in_sync_replicas_that_is_not_decided_has_an_age(broker):
+    slot = broker.create("t", alone=False)
+    broker.lead(slot, 0, alone=False)
+    made = measured(collector(broker))
+    assert value(samples(made), "odradek_isr_change_pending_seconds") == 0
+    in_sync.propose_in_sync(slot, slot_probe.incarnation_of(slot), 0, [1])
+    until(lambda: value(samples(made), "odradek_isr_change_pending_seconds") > 0, "the proposal has an age")
+
+
+def test_reassigned_partitions_are_counted_by_their_leader(broker):
+    slot = broker.create("t", alone=False)
+    made = measured(collector(broker))
+
+    def counted(epoch, adding, follow=False):
+        assign = roles.become_follower if follow else roles.become_leader
+        assign(
+            slot, slot_probe.incarnation_of(slot), leader_id=2 if follow else 1, leader_epoch=epoch, partition_epoch=epoch,
+            controller_epoch=1, replicas=[1, 2, 3], in_sync=[1, 2], adding=adding,
+        )  # fmt: skip
+        return value(samples(made), "kafka_server_replicamanager_reassigningpartitions")
+
+    assert counted(1, [3]) == 1
+    assert counted(2, [3], follow=True) == 0
+    assert counted(3, []) == 0
+
+
+def test_the_counts_of_all_slots_equal_the_rows(broker):
+    lone = broker.create("lone", alone=False, min_in_sync_replicas=2)
+    broker.lead(lone, 0, alone=True)
+    views.publish_view(lone, leader_id=1, leader_epoch=0, partition_epoch=0, replicas=[1, 2], in_sync=[1])
+    followed = broker.create("followed", alone=False)
+    broker.obey(followed, 1)
+    views.publish_view(followed, leader_id=2, leader_epoch=1, partition_epoch=0, replicas=[1, 2], in_sync=[1, 2])
+    remote(broker, "offline", leader_id=-1)
+    remote(broker, "dead", leader_id=9)
+    remote(broker, "unpublished")
+    counts = overview.replica_counts()
+    assert counts._replace(under_replicated_ms=0) == overview.ReplicaCounts(
+        led=1, followed=1, under_replicated=1, under_min_in_sync=1, at_min_in_sync=0, offline=0, no_leader=2, not_preferred=3,
+        reassigning=0, unfetched=0, under_replicated_ms=0, pending_ms=0,
+    )  # fmt: skip

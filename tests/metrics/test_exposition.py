@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from odradek.metrics.exposition import NO_LABELS, Family, Labels, client_metrics, pieces
-from odradek.metrics.names import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, Metric
+from odradek.metrics.metric import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, Metric
 
 FAMILIES = [
     Family(

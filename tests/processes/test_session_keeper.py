@@ -25,7 +25,8 @@ class Broker:
         self.gate = asyncio.Event()
         self.gate.set()
         self.revived = 0
-        self.keeper = SessionKeeper(lambda: timeout_s, self.take, self.revive)
+        self.noted: list[SessionState] = []
+        self.keeper = SessionKeeper(lambda: timeout_s, self.take, self.revive, self.noted.append)
 
     async def take(self, action: Action) -> None:
         await self.gate.wait()
@@ -130,6 +131,9 @@ async def test_without_a_connection_it_resigns_after_the_timeout_and_resumes_lat
     assert broker.keeper.state is SessionState.OVERDUE
     broker.keeper.on_event(SessionEvent.CONNECTED)
     await broker.expect([Action.RESIGN, Action.RESUME])
+    assert broker.noted == [
+        SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.OVERDUE, SessionState.CONNECTED
+    ]  # fmt: skip
     broker.keeper.close()
 
 

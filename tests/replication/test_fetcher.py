@@ -14,7 +14,9 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition import slots
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.replication.followed_slots import FollowedSlots
+from odradek._ext.shm import overview
 from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import replica_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
@@ -124,6 +126,29 @@ def test_it_appends_what_the_leader_has_and_gets(following: Following) -> None:
     until(lambda: slots.high_watermark(slot) == led.log_end, "the high watermark follows")
     assert following.fetcher.records_bytes == sum(map(len, led.batches))
     assert following.leader.clients == {"broker-1-fetcher-0"}
+
+
+def lag_of(slot: int, topic: str = "t") -> int:
+    """The lag of a followed partition, as the metrics contain it."""
+    directory = TopicDirectory()
+    directory.refresh()
+    (row,) = [row for row in overview.partitions_of(directory.get(topic)) if row.slot == slot]
+    assert row.follows
+    return int(row.lag)
+
+
+def test_its_lag_is_in_the_slot_until_it_has_another_role(following: Following) -> None:
+    slot, led = following.create()
+    assert lag_of(slot) == -1, "the leader has not answered"
+    fill(led, 3)
+    led.high_watermark = 50
+    following.start()
+    until(lambda: lag_of(slot) == 20, "it lacks 20 committed records")
+    fill(led, 2)
+    following.leader.append(led, sent(led.log_end))
+    until(lambda: lag_of(slot) == 0, "it has all committed records")
+    following.broker.obey(slot, 2)
+    assert lag_of(slot) == -1, "the leader of the new epoch has not answered"
 
 
 def test_its_requests_contain_what_kafkas_followers_send(following: Following) -> None:

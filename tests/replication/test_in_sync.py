@@ -206,6 +206,11 @@ def test_a_proposal_that_is_refused_for_now_can_be_made_again(code: ErrorCode):
     assert (slots[0].proposed, keeper.waiting, wire.then) == (None, [], None)
     keeper.look([0])
     assert proposed_of(wire.request) == {0: [1, 2, 3]}
+    wire.answer(ConnectionError("closed"))
+    assert keeper.failed == 2
+    wire.fire()
+    wire.answer(response(3, (0, 0, 1, 5, [1, 2, 3], 6)))
+    assert keeper.failed == 2
 
 
 @pytest.mark.parametrize("code", sorted(in_sync.WAIT_FOR_CONTROLLER))

@@ -27,6 +27,10 @@ class SessionState(Enum):
     LOST = "lost"
 
 
+CODES = {SessionState.CONNECTED: 1, SessionState.SUSPENDED: 2, SessionState.OVERDUE: 3, SessionState.LOST: 4}
+"""The numbers of the states in the coordinator's meter page. 0: it has not joined the cluster yet, or does not run."""
+
+
 class Action(Enum):
     """What the broker does, in this order."""
 

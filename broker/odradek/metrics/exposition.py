@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric as ClientMetric
 
-from odradek.metrics.names import COUNTER, UNTYPED, Metric
+from odradek.metrics.metric import COUNTER, UNTYPED, Metric
 
 Value = int | float
 

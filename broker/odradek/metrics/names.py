@@ -7,27 +7,7 @@ have the type untyped, because checkers take names with these endings for parts 
 A HELP text is read alone, for example in Grafana's metric browser: it names what is measured and its unit.
 """
 
-from typing import NamedTuple
-
-COUNTER, GAUGE, SUMMARY, HISTOGRAM, UNTYPED = "counter", "gauge", "summary", "histogram", "untyped"
-
-
-class Metric(NamedTuple):
-    """One row of the table.
-
-    :param name: as in the text format; the name of a counter includes `_total`.
-    :param labels: the labels that samples may have; a sample of the whole broker omits labels that do not apply to it.
-    """
-
-    name: str
-    type: str
-    labels: tuple[str, ...]
-    help: str
-
-
-def _rows(type_: str, labels: str, rows: dict[str, str], prefix: str = "") -> tuple[Metric, ...]:
-    return tuple(Metric(prefix + name, type_, tuple(labels.split()), text) for name, text in rows.items())
-
+from odradek.metrics.metric import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, rows
 
 PLACE = "topic partition"
 GROUP_PLACE = "consumergroup topic partition"
@@ -40,16 +20,16 @@ LOOP_DELAYS_US = tuple(1 << power for power in range(6, 26, 2))
 """Upper bounds of the buckets of `odradek_worker_loop_delay_seconds`."""
 
 CLUSTER = (
-    *_rows(GAUGE, "", {"kafka_brokers": "Number of brokers in the cluster."}),
-    *_rows(
+    *rows(GAUGE, "", {"kafka_brokers": "Number of brokers in the cluster."}),
+    *rows(
         GAUGE,
         "id address",
         {
             "kafka_broker_info": "Always 1; the labels are the id of a broker and the address at which clients connect to it."
         },
     ),
-    *_rows(GAUGE, "topic", {"kafka_topic_partitions": "Number of partitions of a topic."}),
-    *_rows(
+    *rows(GAUGE, "topic", {"kafka_topic_partitions": "Number of partitions of a topic."}),
+    *rows(
         GAUGE,
         PLACE,
         {
@@ -65,7 +45,7 @@ CLUSTER = (
             "replicas, else 0.",
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         PLACE,
         {
@@ -79,7 +59,7 @@ CLUSTER = (
 )
 
 GROUPS = (
-    *_rows(
+    *rows(
         GAUGE,
         GROUP_PLACE,
         {
@@ -88,7 +68,7 @@ GROUPS = (
         },
         "kafka_consumergroup_",
     ),
-    *_rows(
+    *rows(
         UNTYPED,
         "consumergroup topic",
         {
@@ -97,8 +77,8 @@ GROUPS = (
         },
         "kafka_consumergroup_",
     ),
-    *_rows(GAUGE, "consumergroup", {"kafka_consumergroup_members": "Number of members of a consumer group."}),
-    *_rows(
+    *rows(GAUGE, "consumergroup", {"kafka_consumergroup_members": "Number of members of a consumer group."}),
+    *rows(
         GAUGE,
         GROUP_PLACE,
         {
@@ -107,12 +87,12 @@ GROUPS = (
             "offset before the reporter process started."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "state",
         {"kafka_coordinator_group_groupmetadatamanager_numgroups": "Number of groups in a state."},
     ),
-    *_rows(
+    *rows(
         GAUGE,
         READER,
         {
@@ -127,7 +107,7 @@ GROUPS = (
 )
 
 TRAFFIC = (
-    *_rows(
+    *rows(
         COUNTER,
         "topic",
         {
@@ -138,8 +118,8 @@ TRAFFIC = (
             "messagesin_total": "Records appended to the partitions of a topic; without the label topic, of the whole broker.",
             "totalproducerequests_total": "Produce requests that contained a topic; without the label topic, the sum over "
             "all topics.",
-            "totalfetchrequests_total": "Fetch requests that contained a topic; without the label topic, the sum over all "
-            "topics.",
+            "totalfetchrequests_total": "Fetch requests of clients that contained a topic, without those of followers; without "
+            "the label topic, the sum over all topics.",
             "failedproducerequests_total": "Partitions of a topic that Produce requests returned with an error; without the "
             "label topic, of all topics.",
             "failedfetchrequests_total": "Partitions of a topic that Fetch requests returned with an error; without the "
@@ -147,10 +127,12 @@ TRAFFIC = (
             "bytesrejected_total": "Bytes of record batches that the broker refused, for any reason.",
             "replicationbytesin_total": "Bytes of record batches that the broker replicated from the leaders of the "
             "partitions that it follows; without a label.",
+            "replicationbytesout_total": "Bytes of record batches that the broker sent to the followers of the partitions that "
+            "it leads; bytesout does not contain them. Without a label.",
         },
         "kafka_server_brokertopicmetrics_",
     ),
-    *_rows(
+    *rows(
         HISTOGRAM,
         "le",
         {
@@ -158,7 +140,7 @@ TRAFFIC = (
             "(compressed or not), including refused batches. A message set of an old client counts as one batch."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "topic",
         {
@@ -167,12 +149,12 @@ TRAFFIC = (
             "metrics.usage.idle.ms."
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "request version",
         {"kafka_network_requestmetrics_requests_total": "Requests that the broker answered, by API and version."},
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "request error",
         {
@@ -180,7 +162,7 @@ TRAFFIC = (
             "for each partition, topic, group or resource with an error."
         },
     ),
-    *_rows(
+    *rows(
         SUMMARY,
         "request quantile",
         {
@@ -196,7 +178,7 @@ TRAFFIC = (
         },
         "kafka_network_requestmetrics_",
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "",
         {
@@ -207,7 +189,7 @@ TRAFFIC = (
             "request handlers, so kafka_network_socketserver_networkprocessoravgidle_percent has the same value.",
         },
     ),
-    *_rows(
+    *rows(
         UNTYPED,
         "listener networkprocessor",
         {
@@ -215,7 +197,7 @@ TRAFFIC = (
             "networkprocessor)."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "clientsoftwarename clientsoftwareversion listener networkprocessor",
         {
@@ -224,7 +206,7 @@ TRAFFIC = (
             "the worker already counts 256 kinds of software."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "delayedoperation",
         {
@@ -232,7 +214,7 @@ TRAFFIC = (
             "wait for records, Produce requests that wait for acknowledgements."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "",
         {
@@ -241,7 +223,7 @@ TRAFFIC = (
         },
         "kafka_server_fetchsessioncache_",
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "",
         {
@@ -252,7 +234,7 @@ TRAFFIC = (
 )
 
 BROKER = (
-    *_rows(
+    *rows(
         GAUGE,
         "",
         {
@@ -266,6 +248,8 @@ BROKER = (
             "exactly min.insync.replicas in-sync replicas.",
             "kafka_server_replicamanager_offlinereplicacount": "Number of partitions on this broker whose log or log "
             "directory has failed.",
+            "kafka_server_replicamanager_reassigningpartitions": "Number of partitions led by this broker whose replicas a "
+            "reassignment changes; 0 without a cluster.",
             "kafka_server_replicafetchermanager_maxlag": "Largest number of records by which a partition that this broker "
             "follows is behind its leader's high watermark; 0 without a cluster.",
             "kafka_server_replicafetchermanager_failedpartitionscount": "Number of partitions that this broker follows and "
@@ -277,13 +261,18 @@ BROKER = (
             "the active controller.",
             "kafka_controller_kafkacontroller_globalpartitioncount": "Number of partitions in the cluster. 0 on brokers that "
             "are not the active controller.",
+            "kafka_controller_kafkacontroller_activebrokercount": "Number of live brokers in the cluster. 0 on brokers that "
+            "are not the active controller.",
+            "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": "Number of partitions in the cluster that "
+            "another broker than their preferred (first) replica leads, or none. 0 on brokers that are not the active "
+            "controller.",
             "kafka_log_logmanager_offlinelogdirectorycount": "Number of log directories of this broker that have failed.",
             "kafka_server_kafkaserver_brokerstate": "State of the broker, in Kafka's numbers: 3 running, 7 shutting down. "
             "Kafka's other values do not occur: metrics are served only after the start (1 starting, 2 recovery of logs), "
             "and a stop moves no leaders to other brokers (6 pending controlled shutdown).",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "",
         {
@@ -291,9 +280,47 @@ BROKER = (
             "broker left the in-sync replicas, because it lagged for replica.lag.time.max.ms or its broker stopped answering.",
             "kafka_server_replicamanager_isrexpands_total": "Number of times that a follower of a partition led by this "
             "broker joined the in-sync replicas, because it had caught up.",
+            "kafka_server_replicamanager_failedisrupdates_total": "Number of proposed changes of in-sync replicas that the "
+            "controller did not accept, or did not answer; the broker proposes them again where they are still right.",
+            "kafka_controller_controllerstats_uncleanleaderelections_total": "Number of times that this broker as the "
+            "controller elected a leader that was not in sync, so that acknowledged records may have been lost.",
+            "kafka_server_sessionexpirelistener_zookeeperexpires_total": "Number of times that the session of this broker in "
+            "ZooKeeper ended; other brokers then take over its partitions, and it registers again.",
+            "kafka_server_sessionexpirelistener_zookeeperdisconnects_total": "Number of times that this broker lost the "
+            "connection to ZooKeeper.",
         },
     ),
-    *_rows(
+    *rows(
+        SUMMARY,
+        "quantile",
+        {
+            "kafka_controller_controllerstats_leaderelectionrateandtimems": "Time in milliseconds in which this broker as the "
+            "controller executed changes of the live brokers, including the elections of leaders. Only the sum and "
+            "the count are measured, no quantiles.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        PLACE,
+        {
+            "kafka_server_fetcherlagmetrics_consumerlag": "Number of records by which a partition that this broker follows "
+            "was behind its leader's high watermark when the leader last answered. Absent until the first answer in a leader "
+            "epoch, and for partitions that this broker does not follow.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "",
+        {
+            "odradek_isr_change_pending_seconds": "Age in seconds of the oldest proposed change of in-sync replicas that the "
+            "controller has not decided; 0 if there is none.",
+            "odradek_broker_registered": "1 while this broker is registered in ZooKeeper in a session that has not ended, "
+            "else 0. Absent without a cluster.",
+            "odradek_zookeeper_disconnected_seconds": "Time in seconds since this broker lost the connection to ZooKeeper; 0 "
+            "while it is connected. Absent without a cluster, and while no coordinator has joined the cluster.",
+        },
+    ),
+    *rows(
         GAUGE,
         PLACE,
         {
@@ -307,10 +334,10 @@ BROKER = (
 )
 
 PROCESSES = (
-    *_rows(
+    *rows(
         COUNTER, "process ordinal", {"process_cpu_seconds_total": "User and system CPU time of a process, in seconds."}
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "process ordinal",
         {
@@ -329,13 +356,13 @@ PROCESSES = (
             "since its start.",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "process ordinal",
         {"odradek_process_restarts_total": "Number of times that the supervisor restarted a process."},
     ),
-    *_rows(GAUGE, "version", {"odradek_build_info": "Always 1; the label is the version of the broker."}),
-    *_rows(
+    *rows(GAUGE, "version", {"odradek_build_info": "Always 1; the label is the version of the broker."}),
+    *rows(
         GAUGE,
         "",
         {
@@ -343,8 +370,8 @@ PROCESSES = (
             "counters of the broker began at 0 then."
         },
     ),
-    *_rows(GAUGE, "worker", {"odradek_worker_connections": "Number of open client connections of a worker."}),
-    *_rows(
+    *rows(GAUGE, "worker", {"odradek_worker_connections": "Number of open client connections of a worker."}),
+    *rows(
         COUNTER,
         "worker",
         {
@@ -360,7 +387,7 @@ PROCESSES = (
             "because odradek.connections.kept.bytes was exceeded, by dropping fetch state or closing connections.",
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "worker",
         {
@@ -369,7 +396,7 @@ PROCESSES = (
             "that clients do not read.",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "process ordinal",
         {
@@ -377,17 +404,17 @@ PROCESSES = (
             "connection and the requests had waited for at least 1 s.",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "worker reason",
         {"odradek_connections_closed_total": "Client connections that were closed, by reason."},
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "",
         {"odradek_connections_limit": "Maximum number of open client connections of the broker (max.connections)."},
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "",
         {
@@ -397,7 +424,7 @@ PROCESSES = (
             "already had max.connections.per.ip connections.",
         },
     ),
-    *_rows(
+    *rows(
         HISTOGRAM,
         "worker le",
         {
@@ -405,7 +432,7 @@ PROCESSES = (
             "due every 0.5 s ran. All connections of the worker wait that long."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "worker kind",
         {
@@ -413,7 +440,7 @@ PROCESSES = (
             "acknowledgements, forward for the coordinator, other for something else."
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "",
         {
@@ -425,7 +452,7 @@ PROCESSES = (
 )
 
 STORAGE = (
-    *_rows(
+    *rows(
         GAUGE,
         "log_dir",
         {
@@ -444,14 +471,14 @@ STORAGE = (
             "odradek_log_dir_total_bytes": "Size in bytes of the file system that holds a log directory.",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "log_dir",
         {
             "odradek_log_dir_full_total": "Number of times that a log directory became full, so that producers were refused."
         },
     ),
-    *_rows(
+    *rows(
         GAUGE,
         "topic",
         {"odradek_topic_stored_bytes": "Size on disk of the logs of a topic's partitions on this broker, in bytes."},
@@ -459,7 +486,7 @@ STORAGE = (
 )
 
 PRODUCERS = (
-    *_rows(
+    *rows(
         GAUGE,
         "",
         {
@@ -470,7 +497,7 @@ PRODUCERS = (
             "hold. A producer counts once for each partition that it writes to.",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "reason",
         {
@@ -488,7 +515,7 @@ PRODUCERS = (
 )
 
 USAGE = (
-    *_rows(
+    *rows(
         COUNTER,
         "principal client_id topic api",
         {
@@ -507,7 +534,7 @@ USAGE = (
             "odradek_usage_throttle_seconds_total": "Throttle time returned in responses to a client, in seconds.",
         },
     ),
-    *_rows(
+    *rows(
         COUNTER,
         "principal client_id",
         {
@@ -518,7 +545,7 @@ USAGE = (
 )
 
 SPOOL = (
-    *_rows(
+    *rows(
         COUNTER,
         "",
         {
@@ -526,8 +553,8 @@ SPOOL = (
             "start."
         },
     ),
-    *_rows(GAUGE, "", {"odradek_spool_bytes": "Size of the files of the usage spool, in bytes."}),
-    *_rows(
+    *rows(GAUGE, "", {"odradek_spool_bytes": "Size of the files of the usage spool, in bytes."}),
+    *rows(
         COUNTER,
         "",
         {

@@ -1,6 +1,6 @@
 """Families about topics, partitions, the broker and its log directories, from the slots and the header of the shared memory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,6 +87,8 @@ def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: Par
     under: list[Sample] = [("", place, int(row.in_sync < row.replicas)) for row, place, _ in shown]
     yield Family(METRICS[prefix + "under_replicated_partition"], under)
     yield from _min_in_sync(rows, named, [(row, place) for row, place, _ in shown])
+    lags: list[Sample] = [("", place, row.lag) for row, place, _ in shown if row.lag >= 0]
+    yield Family(METRICS["kafka_server_fetcherlagmetrics_consumerlag"], lags)
     served = [(row, place, size) for row, place, size in shown if serves(row)]
     yield Family(METRICS[prefix + "current_offset"], [("", place, row.high_watermark) for row, place, _ in served])
     yield Family(METRICS[prefix + "oldest_offset"], [("", place, row.log_start_offset) for row, place, _ in served])
@@ -167,6 +169,10 @@ def cluster_families(rows: Rows, broker: Address, listener: str) -> Iterator[Fam
     else:
         offline = sum(row.leader_id < 0 or row.state == SlotState.SLOT_OFFLINE for row in everything)
     yield single(prefix + "offlinepartitionscount", offline)
+    yield single(
+        prefix + "preferredreplicaimbalancecount", sum(row.leader_id != row.preferred_id for row in everything)
+    )
+    yield single(prefix + "activebrokercount", len(live) if active else 0)
     yield single(prefix + "globaltopiccount", sum(map(bool, rows.values())) if active else 0)
     yield single(prefix + "globalpartitioncount", len(everything))
 
@@ -177,13 +183,6 @@ def _live_brokers(listener: str) -> Iterator[Address]:
         endpoint = info.endpoint(listener) or next(iter(info.endpoints), None)
         host = "" if endpoint is None else f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         yield Address(info.id, "" if endpoint is None else f"{host}:{endpoint.port}")
-
-
-def in_sync_families(words: Iterable[Mapping[str, int]]) -> Iterator[Family]:
-    """Yield the numbers of committed changes of in-sync replicas. :param words: the counters of the coordinators' pages."""
-    counters = list(words)
-    for name, word in (("isrshrinks", "in_sync_shrinks"), ("isrexpands", "in_sync_expansions")):
-        yield single(f"kafka_server_replicamanager_{name}_total", sum(page[word] for page in counters))
 
 
 def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> Iterator[Family]:

@@ -36,6 +36,11 @@ _TOPIC_SUMS = (
     ("failedproducerequests", PRODUCE, column.ERRORS),
     ("failedfetchrequests", FETCH, column.ERRORS),
 )
+_COUNTED = {
+    "bytesrejected": "bytes_rejected",
+    "replicationbytesin": "replication_bytes_in",
+    "replicationbytesout": "replication_bytes_out",
+}
 _USAGE = (
     ("bytes_in", column.BYTES_IN),
     ("bytes_out", column.BYTES_OUT),
@@ -161,7 +166,7 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
             ("", Labels(topic=topic), values[index]) for (topic, key), values in sums.of_topic.items() if key == api
         ]
         yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], samples)
-    for name, word in (("bytesrejected", "bytes_rejected"), ("replicationbytesin", "replication_bytes_in")):
+    for name, word in _COUNTED.items():
         total = sum(counters[word] for counters in words)
         yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], [("", NO_LABELS, total)])
 

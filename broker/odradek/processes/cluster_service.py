@@ -7,6 +7,7 @@ Neither waits for the other, except that the replicas thread waits for the setti
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
-from odradek.metadata.session import Action, SessionEvent
+from odradek._ext.shm.metering import gauge
+from odradek.metadata.session import CODES, Action, SessionEvent, SessionState
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import ForwardReply
 from odradek.processes.cluster_membership import ClusterMembership
@@ -60,7 +62,10 @@ class ClusterService:
         self.replicas = ReplicaService(context, self._read_settings, self._has_partitions)
         self._channel = ControllerChannel(self._loop, context.config)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
-        self._keeper = SessionKeeper(lambda: self.membership.session_timeout_s, self._take, self._revive)
+        self._noted: SessionState | None = None
+        self._keeper = SessionKeeper(
+            lambda: self.membership.session_timeout_s, self._take, self._revive, self._note_session
+        )
         self._stop_waiting: asyncio.TimerHandle | None = None
         self._offline_dirs = self._count_offline_dirs()
         self._opening: asyncio.Future[bool] | None = None
@@ -136,6 +141,14 @@ class ClusterService:
             self._elect()
         elif action is Action.RESUME and controller is not None and self._context.config["odradek.controller.eligible"]:
             controller.reconnected()
+
+    def _note_session(self, state: SessionState) -> None:
+        """Publish the state of the session for metrics and the status, and since when it is connected or not."""
+        connected = SessionState.CONNECTED
+        if (state is connected) != (self._noted is connected) or self._noted is None:
+            gauge("session_since_ms", time.monotonic_ns() // 1_000_000)
+        self._noted = state
+        gauge("session_state", CODES[state])
 
     async def _revive(self) -> None:
         """See `SessionKeeper`."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.cluster.cluster_controller import ClusterController, ControllerSettings
@@ -100,7 +101,7 @@ class ControllerService:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
         self.controller = ClusterController(
-            store, self._channels, config.node_id, self._settings, config.inter_broker_listener.name, self._wake
+            store, self._channels, config.node_id, self._settings, config.inter_broker_listener.name, self._wake, count
         )
         self.admin = ClusterAdmin(self.controller, config)
 

@@ -151,9 +151,14 @@ class InSyncService:
 
     def _send(self, make: Callable[[int], Any], then: Callable[[Any], None]) -> None:
         def answered(outcome: Any) -> None:
-            self._in_replicas(then, outcome)
+            self._in_replicas(self._take, then, outcome)
 
         self._loop.call_soon_threadsafe(self._channel.send, alter_partition.SCHEMA, make, answered)
+
+    def _take(self, then: Callable[[Any], None], outcome: Any) -> None:
+        failed = self.keeper.failed
+        then(outcome)
+        count("in_sync_failed", self.keeper.failed - failed)
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         def plan() -> None:

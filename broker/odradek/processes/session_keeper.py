@@ -8,12 +8,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from odradek._ext.shm.metering import count
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.session import Action, SessionEvent, SessionMachine, SessionState
 from odradek.metadata.store import StoreError
 
 log = logging.getLogger("odradek.metadata")
 
+COUNTED = {
+    SessionEvent.LOST: "sessions_expired",
+    SessionEvent.NEW_SESSION: "sessions_expired",
+    SessionEvent.SUSPENDED: "session_disconnects",
+}
+"""The counters of events in the meter page."""
 RETRY_S = 1.0
 """The time in seconds between two attempts to take an action."""
 
@@ -24,6 +31,7 @@ class SessionKeeper:
     :param timeout_s: the session timeout in seconds, as granted by ZooKeeper.
     :param take: takes an action. Raises StoreError, WrongCluster, BrokerIdTaken; the action is then taken again.
     :param revive: lets the store connect again if it has given up; called while the session is lost.
+    :param note: called with the state of the session when the keeper begins to follow it, and after each change.
     """
 
     def __init__(
@@ -31,11 +39,13 @@ class SessionKeeper:
         timeout_s: Callable[[], float],
         take: Callable[[Action], Awaitable[None]],
         revive: Callable[[], Awaitable[None]],
+        note: Callable[[SessionState], None] = lambda _: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._take = take
         self._revive = revive
+        self._note = note
         self._machine = SessionMachine()
         self._active = False
         self._closed = False
@@ -56,6 +66,7 @@ class SessionKeeper:
         if self._task is None and not self._closed:
             self._machine = SessionMachine()
             self._active = True
+            self._note(self._machine.state)
             self._task = self._loop.create_task(self._run())
 
     def on_event(self, event: SessionEvent) -> None:
@@ -70,7 +81,12 @@ class SessionKeeper:
             self.losses += 1
         if not self._active or self._closed:
             return
+        if event in COUNTED:
+            count(COUNTED[event])
+        before = self._machine.state
         self._machine.event(event)
+        if self._machine.state is not before:
+            self._note(self._machine.state)
         self._set_timers()
         self._changed.set()
 

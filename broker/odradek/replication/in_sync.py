@@ -120,7 +120,8 @@ class InSyncKeeper:
     :param broker_id: of this broker. :param broker_epoch: returns the epoch of this broker's registration.
     :param later: (seconds, function): calls the function in the replicas thread after this time.
     :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now.
-    :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed.
+    :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed;
+        `failed`: those that the controller refused or did not answer, each time.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class InSyncKeeper:
         self.proposed = 0
         self.shrinks = 0
         self.expansions = 0
+        self.failed = 0
 
     # -- proposals --------------------------------------------------------------------------------------------------
 
@@ -265,9 +267,11 @@ class InSyncKeeper:
         """The response to the request under way, or an exception."""
         sent, self._sent = self._sent or [], None
         if isinstance(outcome, Exception):
+            self.failed += len(sent)
             self._again(sent, str(outcome))
             return
         if outcome.error_code:
+            self.failed += len(sent)
             self._again(sent, error_text(outcome.error_code))
             return
         self._reported = None
@@ -295,6 +299,7 @@ class InSyncKeeper:
         """Apply the controller's decision about one proposal."""
         code = answer.error_code
         name = f"{item.topic}-{item.partition}"
+        self.failed += code != ErrorCode.NONE
         if code == ErrorCode.NONE:
             if answer.leader_epoch != item.proposal.leader_epoch or answer.leader_id != self._broker_id:
                 item.stuck = True  # LeaderAndIsr of the newer leader epoch follows

@@ -1,6 +1,7 @@
 """A controller on a store in memory, with brokers that only note what they receive."""
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.config.listeners import Listener
@@ -208,7 +209,11 @@ class Cluster:
     def make_controller(self, broker_id=1):
         client = self.tree.zookeeper.client()
         client.start_session()
-        return ClusterController(client, self.brokers, broker_id, lambda: self.settings)
+        counts = self.counts = Counter()
+        return ClusterController(
+            client, self.brokers, broker_id, lambda: self.settings,
+            count=lambda name, number: counts.update({name: number}),
+        )  # fmt: skip
 
     def start(self):
         self.controller.look()

@@ -93,6 +93,8 @@ def test_unclean_elections_by_setting(default, config, expected):
     cluster.settle()
     assert cluster.tree.summary("t") == expected
     assert cluster.tree.state("t").leader_recovery_state == int(expected[0] == 2)
+    assert cluster.counts["unclean_elections"] == int(expected[0] == 2)
+    assert cluster.counts["election_events"] == 3
 
 
 def test_a_change_of_the_setting_elects_where_there_is_no_leader():

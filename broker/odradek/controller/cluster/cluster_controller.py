@@ -5,6 +5,7 @@ an event. While this broker is the controller it has a context and an executor; 
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class ClusterController:
     :param settings: returns the present settings.
     :param listener_name: the listener to which brokers connect (inter.broker.listener.name).
     :param wake: called, in any thread, when `process` has something to do.
+    :param count: (counter of the meter page, increment): counts elections.
     :ivar context: the context while this broker is the controller, else None.
     :ivar controller_id: the controller that was last seen; NO_CONTROLLER if there is none.
     """
@@ -87,6 +89,7 @@ class ClusterController:
         settings: Callable[[], ControllerSettings] = ControllerSettings,
         listener_name: str = "PLAINTEXT",
         wake: Callable[[], None] = lambda: None,
+        count: Callable[[str, int], None] = lambda name, number: None,
     ) -> None:
         self._store = store
         self._channels = channels
@@ -94,6 +97,7 @@ class ClusterController:
         self._settings = settings
         self._listener_name = listener_name
         self._wake = wake
+        self._count = count
         self._queue: deque[_Changed | _Answered] = deque()  # thread-safe: append and popleft
         self._executor: Executor | None = None
         self._reign: Reign | None = None
@@ -192,8 +196,12 @@ class ClusterController:
                 self.look()
             elif entry.executor is self._executor and self.context is not None:
                 steps = self._changed(entry.event) if isinstance(entry, _Changed) else self._answered(entry)
+                began = time.monotonic_ns()
                 if steps is not None:
                     self._run(steps)
+                if isinstance(entry, _Changed) and entry.event.path == znodes.BROKER_IDS:
+                    self._count("election_events", 1)
+                    self._count("election_us", (time.monotonic_ns() - began) // 1000)
 
     def _run(self, steps: Steps[Result]) -> Result | None:
         """`run` for an event: the loss of the role is handled already."""
@@ -208,6 +216,8 @@ class ClusterController:
         if executor is None:
             steps.close()
             raise NotController("another broker is the controller")
+        context = self.context
+        before = 0 if context is None else context.unclean_elections
         try:
             return executor.run(steps)
         except ControllerMoved as moved:
@@ -222,6 +232,9 @@ class ClusterController:
             log.exception("a controller event failed; the controller reads everything again")
             self.resign_until_reconnected()
             raise
+        finally:
+            if context is not None:
+                self._count("unclean_elections", context.unclean_elections - before)
 
     def resign_until_reconnected(self) -> None:
         """The context may differ from the store: forget it, keep the reign for `reconnected`."""

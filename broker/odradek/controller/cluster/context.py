@@ -138,6 +138,7 @@ class ControllerContext:
     :ivar live: ids of the brokers that can lead: registered and not shutting down.
     :ivar offline_dirs: by broker id, the partitions whose replica there is in a failed log directory.
     :ivar reassigning: the partitions with a reassignment in progress.
+    :ivar unclean_elections: the number of unclean elections of this controller.
     :ivar deleting: names of the topics that are queued for deletion; ``ineligible``: those that must wait.
     """
 
@@ -153,6 +154,7 @@ class ControllerContext:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[uuid.UUID, Topic] = {}
         self.reassigning: set[Partition] = set()
+        self.unclean_elections = 0
         self.deleting: set[str] = set()
         self.ineligible: set[str] = set()
 

@@ -236,6 +236,7 @@ def elect_leaders(
     for _ in range(ATTEMPTS):
         may_be_unclean = yield from _unclean_topics(context, remaining, elect, unclean)
         changes: list[tuple[Partition, PartitionState]] = []
+        unclean_ones: set[Partition] = set()
         for partition in remaining:
             state = partition.state
             choice = None
@@ -245,6 +246,7 @@ def elect_leaders(
                 failed.append(partition)
                 continue
             if choice.unclean:
+                unclean_ones.add(partition)
                 log.warning(
                     "unclean election: broker %d leads partition %s, in-sync replicas were %s: records may be lost",
                     choice.leader, partition, state.in_sync_replicas,
@@ -257,6 +259,7 @@ def elect_leaders(
                 )
             )
         refused = yield from write_states(context, changes)
+        context.unclean_elections += len(unclean_ones.difference(refused))
         for partition, _ in changes:
             if partition not in refused:
                 partition.status = ONLINE
