@@ -157,7 +157,7 @@ def replica_counts():
     cdef uint64_t i
     memset(counts, 0, sizeof(counts))
     with nogil:
-        for i in range(region().header.slots_used):
+        for i in range(min(region().header.slots_used, region().header.max_slots)):
             count_slot(slot_at(<uint32_t>i), now, counts)
     return ReplicaCounts(*[counts[i] for i in range(COUNTS)])
 

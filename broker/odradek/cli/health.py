@@ -11,12 +11,15 @@ from odradek.clients.errors import ClientError
 
 INTERNAL_OFFSETS = "__consumer_offsets"
 MIN_IN_SYNC = "min.insync.replicas"
+UNCLEAN = "unclean.leader.election.enable"
+DEFAULT_REPLICAS = "default.replication.factor"
 
 
 def examine_cluster(cluster: Cluster) -> list[Finding]:
     """All findings. Raises ClientError if the cluster does not return its metadata."""
     view = cluster.metadata()
     findings = [*_brokers(cluster, view), *_partitions(cluster, view), *_offsets_topic(view)]
+    findings += _default_replicas(cluster, view)
     try:
         findings += examine_groups(cluster, view)
     except ClientError as error:
@@ -82,6 +85,8 @@ def _partitions(cluster: Cluster, view: View) -> Iterator[Finding]:
     }
     yield from _below_minimum(part for part in under_replicated if len(part.in_sync) < minimums.get(part.topic, 1))
     yield from _too_few_replicas(view, minimums)
+    yield from _no_spare_replica(view, minimums)
+    yield from _unclean_elections(cluster, view)
 
 
 def _below_minimum(partitions: Iterable[Partition]) -> Iterator[Finding]:
@@ -117,6 +122,65 @@ def _too_few_replicas(view: View, minimums: Mapping[str, int]) -> Iterator[Findi
             "acknowledged records (Kafka before 3.7 refuses such writes)",
             f"add replicas if the cluster has enough brokers; otherwise lower {MIN_IN_SYNC} of each topic to its number of "
             f"replicas, e.g. `odradek config set --topic {topics[0]} {MIN_IN_SYNC}={replicas}`",
+        )
+
+
+def _no_spare_replica(view: View, minimums: Mapping[str, int]) -> Iterator[Finding]:
+    """Topics with several replicas of which none may fail. :param minimums: min.insync.replicas by topic."""
+    topics = sorted(
+        name
+        for name, minimum in minimums.items()
+        if any(1 < len(part.replicas) == minimum for part in view.topics[name].partitions)
+    )
+    if topics:
+        lower = max(1, minimums[topics[0]] - 1)
+        yield Finding(
+            "warning",
+            abbreviate(topics),
+            f"{count(len(topics), 'topic')} whose {MIN_IN_SYNC} is the number of replicas",
+            "writes with acks=all are refused as soon as one broker fails or restarts",
+            f"lower {MIN_IN_SYNC}, e.g. `odradek config set --topic {topics[0]} {MIN_IN_SYNC}={lower}`, or add replicas",
+        )
+
+
+def _unclean_elections(cluster: Cluster, view: View) -> Iterator[Finding]:
+    """Topics with several replicas that permit the election of a replica that is not in sync."""
+    replicated = [name for name, info in view.topics.items() if any(len(part.replicas) > 1 for part in info.partitions)]
+    entries = configs.of_topics(cluster, replicated, UNCLEAN) if replicated else {}
+    topics = sorted(name for name, entry in entries.items() if entry.value == "true")
+    if topics:
+        yield Finding(
+            "warning",
+            abbreviate(topics),
+            f"{count(len(topics), 'topic')} with {UNCLEAN}=true",
+            "if all in-sync replicas fail, another replica becomes leader, and acknowledged records are lost without an error",
+            f"`odradek config set --topic {topics[0]} {UNCLEAN}=false`, or set it to false for all brokers, unless it matters "
+            "more that these topics can be written than that they keep their records",
+        )
+
+
+def _default_replicas(cluster: Cluster, view: View) -> Iterator[Finding]:
+    """Brokers that give new topics more replicas than there are brokers.
+
+    A broker that cannot be reached is left out: it has another finding.
+    """
+    refusing: dict[int, int] = {}
+    for node_id in sorted(view.brokers):
+        try:
+            entry = configs.describe(cluster, configs.Resource("broker", str(node_id)), [DEFAULT_REPLICAS])
+        except ClientError:
+            continue
+        value = entry[DEFAULT_REPLICAS].value if DEFAULT_REPLICAS in entry else None
+        if value is not None and int(value) > len(view.brokers):
+            refusing[node_id] = int(value)
+    if refusing:
+        yield Finding(
+            "error",
+            abbreviate(f"broker {node_id}" for node_id in refusing),
+            f"{DEFAULT_REPLICAS} is {max(refusing.values())}, but {count(len(view.brokers), 'broker')} of the cluster "
+            f"{'is' if len(view.brokers) == 1 else 'are'} alive",
+            "topics that clients create without a number of replicas are refused (INVALID_REPLICATION_FACTOR)",
+            f"start the brokers that are down, or lower {DEFAULT_REPLICAS} and restart the brokers",
         )
 
 

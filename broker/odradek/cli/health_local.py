@@ -36,7 +36,12 @@ def examine_broker(data_dir: str) -> list[Finding]:
                 "run this command as the user of the broker, with --data-dir set to the first of its log.dirs",
             )
         ]
-    return [*judge_status(report), *_open_files(report)]
+    findings = [*judge_status(report), *_open_files(report)]
+    if "cluster" in report:
+        from odradek.cli.health_cluster import unreachable
+
+        findings += unreachable(report["cluster"], report["node_id"])
+    return findings
 
 
 def metrics_of(data_dir: str) -> str | None:
@@ -80,6 +85,10 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _log_dir(directory)
     if "producer_state" in report:
         yield from _producer_state(report["producer_state"])
+    if "cluster" in report:
+        from odradek.cli.health_cluster import judge_membership
+
+        yield from judge_membership(report["cluster"])
 
 
 def _producer_state(state: Mapping[str, int]) -> Iterator[Finding]:

@@ -47,6 +47,8 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     if report.get("metrics"):
         host, port = report["metrics"]["host"], report["metrics"]["port"]
         lines.append(f"  metrics      http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+    if "cluster" in report:
+        lines += membership_lines(report["cluster"], report["node_id"])
     lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
     lines.append(f"  partitions   {report['partitions']}")
     if (state := report.get("producer_state")) and state["producers"]:
@@ -65,6 +67,33 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused{kept}")
     lines.append(f"  memory       {size(report['pss_bytes'])} (proportional set size)")
     return lines
+
+
+def membership_lines(cluster: Mapping[str, Any], node_id: int) -> list[str]:
+    """The lines about the cluster. :param node_id: of this broker."""
+    zookeeper, replicas = cluster["zookeeper"], cluster["replicas"]
+    since = "" if zookeeper["since_s"] is None else f" for {duration(zookeeper['since_s'])}"
+    registered = f"registered, broker epoch {cluster['broker_epoch']}" if cluster["registered"] else "not registered"
+    controller = {None: "none known", node_id: "this broker"}.get(
+        cluster["controller"], f"broker {cluster['controller']}"
+    )
+    live = ", ".join(str(broker["id"]) for broker in cluster["brokers"]) or "none known"
+    names = {
+        "led": "led",
+        "followed": "followed",
+        "under_replicated": "under-replicated",
+        "under_min_in_sync": "under min.insync.replicas",
+        "unfetched": "not fetched",
+        "reassigning": "reassigned",
+        "offline": "offline",
+    }
+    always = ("led", "followed", "under_replicated", "under_min_in_sync", "offline")
+    shown = [f"{replicas[name]} {text}" for name, text in names.items() if name in always or replicas[name]]
+    return [
+        f"  membership   {registered}; live brokers: {live}; controller: {controller}",
+        f"  ZooKeeper    {zookeeper['connect']}: {zookeeper['state']}{since}",
+        f"  replicas     {', '.join(shown)}",
+    ]
 
 
 def _condition(directory: Mapping[str, Any]) -> str:

@@ -65,7 +65,8 @@ class StatusSocket:
 
 
 def report(supervisor: "Supervisor") -> dict[str, Any]:
-    """The status document: identity, state, listeners, counts, log directories, and a row for each process."""
+    """The status document: identity, state, listeners, counts, log directories, and a row for each process. Brokers
+    of a cluster add `cluster`, see `cluster_status.report`."""
     broker, resources = supervisor.broker, supervisor.resources
     shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
     now = supervisor.clock()
@@ -74,7 +75,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         _supervisor_row(supervisor, now),
         *(_child_row(child, shm.process(child.index), now) for child in children),
     ]
-    return {
+    document = {
         "pid": os.getpid(),
         "version": __version__,
         "state": supervisor.state,
@@ -98,6 +99,11 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
         "processes": processes,
     }
+    if resources.config.clustered:
+        from odradek.processes import cluster_status  # brokers without a cluster do not need it
+
+        document["cluster"] = cluster_status.report(shm, resources.config)
+    return document
 
 
 def _supervisor_row(supervisor: "Supervisor", now: float) -> dict[str, Any]:
