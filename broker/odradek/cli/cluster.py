@@ -1,4 +1,4 @@
-"""``odradek cluster``: describe. Runs in the process of the command."""
+"""``odradek cluster``: describe, check. Runs in the process of the command."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,56 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
     for broker in info.brokers:
         if broker.problem is not None:
             warn(f"broker {broker.node_id}: {broker.problem}")
+
+
+@cluster.command("check")
+@on_cluster
+@click.option(
+    "-z",
+    "--zookeeper",
+    metavar="HOST:PORT,.../CHROOT",
+    help="The ZooKeeper of the cluster, as in zookeeper.connect. Default: the zookeeper.connect of a broker.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Configuration of a broker: how to connect to ZooKeeper, with its passwords and certificates.",
+)
+@click.option("-t", "--topic", "topics", metavar="TOPIC", multiple=True, help="Check only this topic. Repeatable.")
+@click.option("--quick", is_flag=True, help="Do not ask each broker for its role in each partition.")
+@click.option(
+    "--settle",
+    "settle_s",
+    type=click.FloatRange(0),
+    default=3.0,
+    show_default=True,
+    help="Seconds between two looks: only what both of them find is printed, because changes may be under way.",
+)
+def check(
+    cluster: "Cluster",
+    as_json: bool,
+    zookeeper: str | None,
+    config_file: str | None,
+    topics: tuple[str, ...],
+    quick: bool,
+    settle_s: float,
+) -> None:
+    """Compare the state of a cluster in ZooKeeper with what each of its brokers reports, and print the differences.
+
+    Nothing is changed. Exit code 1 if there is a difference, or if a registered broker does not respond.
+    """
+    import sys
+
+    from odradek.cli import cluster_check
+
+    options = cluster_check.options_of(cluster, zookeeper, config_file)
+    found = cluster_check.run(cluster, options, topics or None, not quick, settle_s)
+    if as_json:
+        cluster_check.print_json(found)
+    else:
+        cluster_check.print_text(found)
+    sys.exit(1 if found.differences or found.silent else 0)
 
 
 def _address(broker: "BrokerInfo") -> str:

@@ -199,13 +199,7 @@ class Cluster:
         except UnreachableError:
             self._any = None  # the next attempt opens another connection
             raise
-        view = View(
-            response.cluster_id,
-            response.controller_id,
-            {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers},
-            {broker.node_id: broker.rack for broker in response.brokers},
-            {topic.name: _topic(topic) for topic in response.topics if not topic.error_code},
-        )
+        view = view_from(response)
         for topic in response.topics:
             if topic.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
                 raise RefusedError(topic.error_code, what=f"topic '{topic.name}'")
@@ -291,6 +285,17 @@ class Cluster:
                 led.setdefault(partition.leader, []).append(partition)
         for leader, partitions_of_leader in led.items():
             yield self.broker(leader), partitions_of_leader
+
+
+def view_from(response: Any) -> View:
+    """The cluster in a Metadata response, without topics that have an error."""
+    return View(
+        response.cluster_id,
+        response.controller_id,
+        {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers},
+        {broker.node_id: broker.rack for broker in response.brokers},
+        {topic.name: _topic(topic) for topic in response.topics if not topic.error_code},
+    )
 
 
 def _topic(topic: Any) -> TopicInfo:

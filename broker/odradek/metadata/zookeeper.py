@@ -578,17 +578,20 @@ def _check_size(path: str, size: int) -> None:
 def open_zookeeper(config: BrokerConfig) -> ZookeeperStore:
     """A store on the ZooKeeper of the configuration, without a session yet. Raises ConfigError if a key store was changed since
     the start and cannot be used."""
+    return ZookeeperStore(zookeeper_options(config))
+
+
+def zookeeper_options(config: BrokerConfig) -> ZookeeperOptions:
+    """How a configuration connects to ZooKeeper. Raises ConfigError if a key store cannot be used."""
     session_ms = config.integer("zookeeper.session.timeout.ms")
     connection_ms = config["zookeeper.connection.timeout.ms"]
-    return ZookeeperStore(
-        ZookeeperOptions(
-            config.text("zookeeper.connect"),
-            session_ms / 1000,
-            (connection_ms if isinstance(connection_ms, int) else session_ms) / 1000,
-            config.integer("zookeeper.max.in.flight.requests"),
-            bool(config["zookeeper.set.acl"]),
-            zookeeper_client.digest_credentials(config),
-            zookeeper_client.sasl_options(config),
-            zookeeper_client.tls_context(config),
-        )
+    return ZookeeperOptions(
+        config.text("zookeeper.connect"),
+        session_ms / 1000,
+        (connection_ms if isinstance(connection_ms, int) else session_ms) / 1000,
+        config.integer("zookeeper.max.in.flight.requests"),
+        bool(config["zookeeper.set.acl"]),
+        zookeeper_client.digest_credentials(config),
+        zookeeper_client.sasl_options(config),
+        zookeeper_client.tls_context(config),
     )
