@@ -34,6 +34,7 @@ cdef class SlotFacts:
     cdef readonly int32_t leader_epoch
     cdef readonly int64_t leader_epoch_start        # log end offset when this broker became the leader in `leader_epoch`; -1: it is not
     cdef readonly int32_t leader_id
+    cdef readonly int64_t fetch_lag                 # of a followed partition, see `Slot.fetch_lag`; -1: unknown, or not followed
     cdef readonly int32_t partition_epoch
     cdef readonly uint8_t begun_epoch               # a `BegunEpoch`
     cdef readonly int64_t log_start_offset

@@ -29,6 +29,7 @@ class SlotFacts:
     leader_epoch: Final[int]
     leader_epoch_start: Final[int]
     leader_id: Final[int]
+    fetch_lag: Final[int]
     partition_epoch: Final[int]
     begun_epoch: Final[int]
     log_start_offset: Final[int]

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint32_t
 from odradek._ext.partition.leader_epochs cimport EpochRing, copy_epochs
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
-from odradek._ext.shm.layout cimport SLOT_ONLINE, Commit, Slot, read_commit, region, state_now
+from odradek._ext.shm.layout cimport ROLE_FOLLOWER, SLOT_ONLINE, Commit, Slot, read_commit, region, state_now
 from odradek._ext.shm.locks cimport unlock
 
 
@@ -96,6 +96,7 @@ cdef int read_slot(SlotFacts facts, uint32_t index, Slot* slot) except -1:
     facts.leader_epoch = slot.leader_epoch
     facts.leader_epoch_start = slot.leader_epoch_start
     facts.leader_id = slot.leader_id
+    facts.fetch_lag = slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1
     facts.partition_epoch = slot.partition_epoch
     facts.begun_epoch = slot.begun_epoch
     facts.log_start_offset = slot.log_start_offset

@@ -12,10 +12,11 @@ from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count, gauge
 from odradek._ext.testing import slot_probe
 from odradek.metadata.session import CODES, SessionState
+from odradek.metrics.group_rows import GroupRow
 from odradek.processes.in_sync_service import SlotVerbs
 from odradek.replication.in_sync import Proposal
 from tests.metrics.test_collector import Clock, collector, measured, samples, value
-from tests.shm.one_broker import OneBroker
+from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until
 
 PREFIX = "kafka_controller_kafkacontroller_"
@@ -227,3 +228,24 @@ def test_the_counts_of_all_slots_equal_the_rows(broker):
         led=1, followed=1, under_replicated=1, under_min_in_sync=1, at_min_in_sync=0, offline=0, no_leader=2, not_preferred=3,
         reassigning=0, unfetched=0, under_replicated_ms=0, pending_ms=0,
     )  # fmt: skip
+
+
+def test_the_lag_of_partitions_of_other_brokers_is_counted_as_unknown(broker):
+    slot = broker.create("t", 0, topic_id=b"t".ljust(16, b"x"))
+    broker.lead(slot, 0)
+    slot_probe.append(slot, [batch(10)])
+    remote(broker, "t", 1, leader_id=2, replicas=[2])
+    group = GroupRow("g", "Stable", 1, {"t": {0: 4, 1: 30, 7: 5}, "deleted": {0: 1}, "else": {0: 2}})
+    remote(broker, "else", leader_id=2, replicas=[2])
+    found = samples(measured(collector(broker)), [group])
+    place = {"consumergroup": "g", "topic": "t"}
+    assert value(found, "kafka_consumergroup_lag_sum", **place) == value(
+        found, "kafka_consumergroup_lag", partition="0", **place
+    ) == 6  # fmt: skip
+    assert value(found, "kafka_consumergroup_current_offset", partition="1", **place) == 30
+    assert value(found, "kafka_consumergroup_current_offset_sum", **place) == 34
+    unknown = "odradek_consumergroup_unknown_lag_partitions"
+    assert value(found, unknown, **place) == 1
+    assert value(found, unknown, consumergroup="g", topic="else") == 1
+    assert (unknown, (("consumergroup", "g"), ("topic", "deleted"))) not in found
+    assert ("kafka_consumergroup_lag_sum", (("consumergroup", "g"), ("topic", "else"))) not in found

@@ -5,6 +5,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ from odradek._ext.shm import overview
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import replica_probe
+from odradek.api import describe_log_dirs
+from odradek.api.stepwise import Stepwise
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_log_dirs as describe_log_dirs_schema
 from odradek.protocol.schemas import fetch
 from odradek.replication import fetcher
 from odradek.replication.fetcher import Fetcher, FetcherSettings
@@ -144,6 +148,11 @@ def test_its_lag_is_in_the_slot_until_it_has_another_role(following: Following) 
     led.high_watermark = 50
     following.start()
     until(lambda: lag_of(slot) == 20, "it lacks 20 committed records")
+    call: Any = SimpleNamespace(view=SimpleNamespace(table=following.broker.table))
+    steps = Stepwise(describe_log_dirs.handle(describe_log_dirs_schema.Request(topics=None), call))
+    while steps.step():
+        pass
+    assert [row.offset_lag for row in steps.result.results[0].topics[0].partitions] == [20], "kafka-log-dirs shows it"
     fill(led, 2)
     following.leader.append(led, sent(led.log_end))
     until(lambda: lag_of(slot) == 0, "it has all committed records")

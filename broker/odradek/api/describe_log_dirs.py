@@ -19,7 +19,10 @@ Response = describe_log_dirs.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Describe every directory with the requested partitions, or with all partitions if none are named; a few per step."""
+    """Describe every directory with the requested partitions, or with all partitions if none are named; a few per step.
+
+    The lag of a partition that this broker follows is that behind the leader's high watermark; a leader has none.
+    """
     requested = None
     if request.topics is not None:
         requested = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
@@ -33,7 +36,9 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         state = slot_facts.describe(slot)
         if state.state in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
             directory = call.view.table.log_dirs[state.log_dir] / partition_directory_name(topic, partition)
-            row = Response.DescribeLogDirsPartition(partition_index=partition, partition_size=size_of(directory))
+            row = Response.DescribeLogDirsPartition(
+                partition_index=partition, partition_size=size_of(directory), offset_lag=max(state.fetch_lag, 0)
+            )
             of_dir.setdefault(state.log_dir, {}).setdefault(topic, []).append(row)
     return Response(
         results=[_directory(n, path, of_dir.get(n, {}), call) for n, path in enumerate(call.view.table.log_dirs)]

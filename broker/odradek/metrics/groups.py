@@ -61,6 +61,25 @@ def group_lags(group: GroupRow, rows: Rows, history: EndHistory, now_ms: int) ->
                 yield lag_of(topic, row, offset, history, now_ms)
 
 
+class _Sums(NamedTuple):
+    """Sums of a group over the partitions of a topic. ``lag``: None if no lag is known; ``unknown``: partitions without one."""
+
+    labels: Labels
+    offsets: int
+    lag: int | None
+    unknown: int
+
+
+def committed_offsets(group: GroupRow, rows: Rows) -> dict[str, dict[int, int]]:
+    """The committed offsets of a group in partitions that exist, by topic and partition; topics without one are left out."""
+    found = {}
+    for topic, offsets in group.offsets.items():
+        existing = {row.partition for row in rows.get(topic, ())}
+        if of_topic := {number: offset for number, offset in offsets.items() if number in existing}:
+            found[topic] = of_topic
+    return found
+
+
 def group_families(
     groups: Sequence[GroupRow], rows: Rows, topics: set[str], names: set[str], history: EndHistory, now_ms: int
 ) -> Iterator[Family]:
@@ -68,27 +87,33 @@ def group_families(
 
     :param topics: topics that have series. :param names: groups that have series.
     """
+    offsets: list[tuple[Labels, int]] = []
     places: list[tuple[Labels, Lag]] = []
-    sums: list[tuple[Labels, int, int]] = []
+    sums: list[_Sums] = []
     for group in groups:
         if group.group_id not in names:
             continue
         of_topic: dict[str, list[Lag]] = {}
         for lag in group_lags(group, rows, history, now_ms):
             of_topic.setdefault(lag.topic, []).append(lag)
-        for topic, lags in of_topic.items():
+        for topic, committed in committed_offsets(group, rows).items():
             if topic not in topics:
                 continue
-            places += [
-                (Labels(consumergroup=group.group_id, topic=topic, partition=str(lag.partition)), lag) for lag in lags
-            ]
-            labels = Labels(consumergroup=group.group_id, topic=topic)
-            sums.append((labels, sum(lag.offset for lag in lags), sum(lag.lag for lag in lags)))
+            group_id, lags = group.group_id, of_topic.get(topic, [])
+            place = {number: Labels(consumergroup=group_id, topic=topic, partition=str(number)) for number in committed}
+            offsets += [(place[number], offset) for number, offset in committed.items()]
+            places += [(place[lag.partition], lag) for lag in lags]
+            unknown = len(committed) - len(lags)
+            known = sum(lag.lag for lag in lags) if lags else None
+            sums.append(_Sums(Labels(consumergroup=group_id, topic=topic), sum(committed.values()), known, unknown))
     prefix = "kafka_consumergroup_"
-    yield Family(METRICS[prefix + "current_offset"], [("", labels, lag.offset) for labels, lag in places])
+    yield Family(METRICS[prefix + "current_offset"], [("", labels, offset) for labels, offset in offsets])
     yield Family(METRICS[prefix + "lag"], [("", labels, lag.lag) for labels, lag in places])
-    yield Family(METRICS[prefix + "current_offset_sum"], [("", labels, offsets) for labels, offsets, _ in sums])
-    yield Family(METRICS[prefix + "lag_sum"], [("", labels, lag) for labels, _, lag in sums])
+    yield Family(METRICS[prefix + "current_offset_sum"], [("", row.labels, row.offsets) for row in sums])
+    yield Family(METRICS[prefix + "lag_sum"], [("", row.labels, row.lag) for row in sums if row.lag is not None])
+    yield Family(
+        METRICS["odradek_consumergroup_unknown_lag_partitions"], [("", row.labels, row.unknown) for row in sums]
+    )
     yield Family(METRICS["odradek_consumergroup_lag_seconds"], [("", labels, lag.seconds) for labels, lag in places])
     members: list[Sample] = [
         ("", Labels(consumergroup=group.group_id), group.members) for group in groups if group.group_id in names

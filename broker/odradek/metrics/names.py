@@ -73,9 +73,20 @@ GROUPS = (
         "consumergroup topic",
         {
             "current_offset_sum": "Sum of a consumer group's committed offsets over the partitions of a topic.",
-            "lag_sum": "Consumer lag of a group in a topic, in records: the sum over the topic's partitions.",
+            "lag_sum": "Consumer lag of a group in a topic, in records: the sum over the topic's partitions whose log is on "
+            "this broker. In a cluster partitions may be missing: odradek_consumergroup_unknown_lag_partitions counts them.",
         },
         "kafka_consumergroup_",
+    ),
+    *rows(
+        GAUGE,
+        "consumergroup topic",
+        {
+            "odradek_consumergroup_unknown_lag_partitions": "Number of partitions of a topic in which a group has a committed "
+            "offset, and whose lag the group's coordinator does not know, because another broker of the cluster has their log. "
+            "Their lag is the highest kafka_topic_partition_current_offset of all brokers minus "
+            "kafka_consumergroup_current_offset.",
+        },
     ),
     *rows(GAUGE, "consumergroup", {"kafka_consumergroup_members": "Number of members of a consumer group."}),
     *rows(
