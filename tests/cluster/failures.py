@@ -4,6 +4,7 @@
 """
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
+from odradek.processes.broker_session import FILE as SESSION_FILE
 from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers
 from tests.faults.checker import faults, read_partitions
@@ -161,6 +164,45 @@ def pause_zookeeper(cluster: FailingCluster, rng: random.Random) -> None:
     cluster.load.progress(20)
 
 
+def restart_zookeeper(cluster: FailingCluster, _: random.Random) -> None:
+    """ZooKeeper is killed, and starts with its data. Sessions continue: the server counts their timeouts again."""
+    zookeeper = cluster.peers.zookeeper
+    zookeeper.kill()
+    cluster.load.progress(20)
+    zookeeper.start(zookeeper.directory / "zoo.cfg")
+    cluster.load.progress(20)
+
+
+def end_session(cluster: FailingCluster, broker_id: int) -> None:
+    """Let ZooKeeper end the session of a broker, as it does if it does not hear from the broker for the session timeout."""
+    noted = json.loads((cluster.brokers[broker_id].data_dir / SESSION_FILE).read_text())
+    client = KazooClient(cluster.peers.connect, client_id=(noted["id"], bytes.fromhex(noted["password"])))
+    client.start()
+    assert client.client_id is not None
+    assert client.client_id[0] == noted["id"], f"broker {broker_id} has another session by now"
+    client.stop()
+    client.close()
+
+
+def expire_leader(cluster: FailingCluster, _: random.Random) -> None:
+    """The session of a leader ends, while the broker runs."""
+    end_session(cluster, cluster.leader())
+    cluster.load.progress(20)
+
+
+def expire_controller(cluster: FailingCluster, _: random.Random) -> None:
+    """The session of the controller ends, while the broker runs."""
+    end_session(cluster, cluster.controller())
+    cluster.load.progress(20)
+
+
+def expire_all(cluster: FailingCluster, _: random.Random) -> None:
+    """The sessions of all brokers end at the same time."""
+    for broker_id in IDS:
+        end_session(cluster, broker_id)
+    cluster.load.progress(20)
+
+
 def kill_two(cluster: FailingCluster, rng: random.Random) -> None:
     """Two brokers are killed; nothing is acknowledged until one of them is back."""
     first, second = rng.sample(IDS, 2)
@@ -184,7 +226,7 @@ FAILURES: dict[str, Failure] = {
     function.__name__: function
     for function in (
         kill_leader, kill_and_start_at_once, kill_controller, stop_in_order, kill_process, pause_leader, pause_zookeeper,
-        kill_two, kill_all,
+        restart_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all,
     )
 }  # fmt: skip
 

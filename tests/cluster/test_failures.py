@@ -12,6 +12,7 @@ GROUPS = [
     ["kill_leader", "stop_in_order", "kill_process"],
     ["kill_and_start_at_once", "pause_zookeeper", "kill_controller"],
     ["kill_two", "pause_leader", "kill_all"],
+    ["restart_zookeeper", "expire_leader", "expire_controller", "expire_all"],
 ]
 
 
