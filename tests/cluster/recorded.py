@@ -318,7 +318,7 @@ def difference(kafka: Recording, ours: Recording, raw: bool = False) -> list[str
         if set(one.compared) == set(other.compared):
             lines += [
                 "  only the order differs:",
-                *difflib.unified_diff(one.compared, other.compared, "kafka", "odradek", n=2),
+                *difflib.unified_diff(one.compared, other.compared, "kafka", "odradek", lineterm="", n=2),
             ]
         if raw:
             lines += ["  kafka sent", *one.raw(), "  odradek sent", *other.raw()]
