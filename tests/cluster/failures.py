@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
 
+from odradek.metadata.store import Session, SessionExpired, StoreError
+from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.processes.broker_session import FILE as SESSION_FILE
 from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers
@@ -174,14 +175,23 @@ def restart_zookeeper(cluster: FailingCluster, _: random.Random) -> None:
 
 
 def end_session(cluster: FailingCluster, broker_id: int) -> None:
-    """Let ZooKeeper end the session of a broker, as it does if it does not hear from the broker for the session timeout."""
+    """End the session of a broker, as ZooKeeper does if it does not hear from the broker for the session timeout."""
     noted = json.loads((cluster.brokers[broker_id].data_dir / SESSION_FILE).read_text())
-    client = KazooClient(cluster.peers.connect, client_id=(noted["id"], bytes.fromhex(noted["password"])))
-    client.start()
-    assert client.client_id is not None
-    assert client.client_id[0] == noted["id"], f"broker {broker_id} has another session by now"
-    client.stop()
-    client.close()
+    session = Session(noted["id"], bytes.fromhex(noted["password"]))
+
+    def ended() -> bool:
+        """The broker connects again at once, which ends this connection, if it is faster."""
+        with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
+            try:
+                store.start_session(session, 0)
+                store.end_session()
+            except SessionExpired:
+                return True
+            except StoreError:
+                return False
+        return True
+
+    until(ended, f"the session of broker {broker_id} ends")
 
 
 def expire_leader(cluster: FailingCluster, _: random.Random) -> None:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,6 @@ from tests.cluster.recorder import CONTROLLER_ID, Run, Side
 pytestmark = pytest.mark.xdist_group("recorded-controllers")
 ROUNDS = int(os.environ.get("ODRADEK_RECORDED_ROUNDS", "1"))
 RAW = "ODRADEK_RECORDED_RAW" in os.environ
-NOT_WIRED = {
-    "unclean_election_after_a_change_of_the_topic": "nothing calls ClusterController.unclean_elections_changed yet",
-}
-"""Scenarios that are skipped, and why."""
 SETTINGS = {"broker.id": CONTROLLER_ID, "auto.leader.rebalance.enable": "false", "zookeeper.session.timeout.ms": 60_000}
 
 
@@ -73,12 +68,7 @@ def record(side: Side, name: str) -> Recording:
     return run.recording
 
 
-def marked(name: str) -> Any:
-    reason = NOT_WIRED.get(name)
-    return pytest.param(name, marks=() if reason is None else pytest.mark.skip(reason=reason))
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in SCENARIOS])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_both_controllers_send_the_same(sides: Sides, name: str) -> None:
     for _ in range(ROUNDS):
         pair = sides.get()
