@@ -40,10 +40,15 @@ class Cluster:
                 return False  # the controller has not finished the deletion of a former topic of this name
             return True
 
+        self.wait_until_ours_answers()  # the admin client asks any broker
         until(created, f"{name} is created")
         for servers in (self.kafka, self.ours.bootstrap_servers):
             until(lambda servers=servers: self.leaders(name, servers) == {p: r[0] for p, r in assignment.items()},
                   lambda servers=servers: f"{servers} shows the leaders of {name}: {self.leaders(name, servers)}")  # fmt: skip
+
+    def wait_until_ours_answers(self) -> None:
+        """Wait until this broker knows the brokers of the cluster. Until then it closes connections that ask for them."""
+        until(lambda: shown.brokers(self.ours.bootstrap_servers)[1], "the controller sent the brokers of the cluster")
 
     def leaders(self, name: str, servers: str) -> dict[int, int]:
         """The leader of each partition of a topic, as one broker shows it."""

@@ -167,10 +167,13 @@ def test_groups_move_to_kafka_and_back(cluster: Cluster, how: str) -> None:
         read_some(servers_of(cluster), group, 10)
     until(lambda: all_in_sync(cluster), lambda: f"both brokers have what was committed: {offsets_topic(cluster)}")
     getattr(cluster.ours, how)()
+    # Clients ask any broker that Metadata names, and their library raises an error if it refuses the connection.
+    until(lambda: shown.brokers(cluster.kafka)[1] == {CONTROLLER}, "the stopped broker is not registered any more")
     for group in groups:
         until(lambda group=group: coordinator(cluster.kafka, group) == CONTROLLER, f"Kafka coordinates {group}")
         assert read_some(cluster.kafka, group, 10) == list(range(10, 20))
     cluster.ours.start()
+    cluster.wait_until_ours_answers()
     assert set(balance(cluster).values()) == {CONTROLLER, OURS}
     for partition, group in enumerate(groups):
         until(
