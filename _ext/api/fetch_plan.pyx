@@ -404,7 +404,8 @@ cdef class FetchPlan:
             return FENCED_LEADER_EPOCH if p.request.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
         if slot.role != ROLE_LEADER and not (slot.role == ROLE_FOLLOWER and may_read_from_follower(context)):
             return NOT_LEADER_OR_FOLLOWER
-        if context.replica_id >= 0 and (not context.replica_alive or not has_follower(slot, context.replica_id)):
+        if context.replica_id >= 0 and not has_follower(slot, context.replica_id):
+            # A follower that is not registered, for example while it has no session in ZooKeeper, still replicates (as in Kafka).
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
             return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
         if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:

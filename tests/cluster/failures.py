@@ -55,12 +55,13 @@ class FailingCluster:
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values() if broker.running)
 
     def state(self) -> dict[int, tuple[int, frozenset[int]]]:
-        """(leader, in-sync replicas) of each partition; empty while no broker answers."""
+        """(leader, in-sync replicas) of each partition; empty while no broker answers, or not all brokers are registered."""
         try:
             admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-            partitions = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+            found = admin.list_topics(TOPIC, timeout=5)
         except KafkaException:
             return {}
+        partitions = found.topics[TOPIC].partitions if len(found.brokers) == len(self.servers.split(",")) else {}
         return {number: (row.leader, frozenset(row.isrs)) for number, row in partitions.items()}
 
     def wait_until_healed(self) -> None:

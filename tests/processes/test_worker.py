@@ -227,6 +227,9 @@ def test_a_wake_up_serves_waiting_requests_even_if_other_work_of_it_fails(run, f
             def serve(self):
                 served.append(True)
 
+            def serve_own(self):
+                served.append(True)
+
             def look_at_all(self):
                 served.append("all")
 

@@ -285,6 +285,20 @@ def test_a_leader_whose_address_is_not_known_is_waited_for(following: Following)
     following.until_equal(slot, led)
 
 
+def test_a_leader_that_is_not_registered_any_more_is_still_fetched(following: Following) -> None:
+    slot, led = following.create()
+    fill(led, 1)
+    following.start()
+    following.until_equal(slot, led)
+    following.port = None
+    following.fetcher.look()
+    following.leader.append(led, sent(led.log_end))
+    following.until_equal(slot, led)
+    following.leader.cut()
+    following.leader.append(led, sent(led.log_end))
+    following.until_equal(slot, led)
+
+
 def test_batches_that_are_larger_than_what_it_requests(following: Following) -> None:
     slot, led = following.create(max_message_bytes=16 << 20, segment_bytes=64 << 20)
     for _ in range(3):

@@ -131,6 +131,7 @@ class Fetcher:
         self._delayed: list[tuple[int, int]] = []  # heap of (until, slot)
         self._connection: LeaderConnection | None = None
         self._connected_to: Address | None = None
+        self._last_address: Address | None = None
         self._connect_at_ms = 0
         self._reconnects = GrowingBackoff(settings.backoff_ms)
         self._unreachable = ""  # why, as it was logged
@@ -350,7 +351,7 @@ class Fetcher:
     def _ask(self, entry: _Partition, *, latest: bool) -> Event:
         """Ask the leader for an offset, on a separate connection, because a fetch may be under way on the first."""
         followed = entry.followed
-        address = self.address()
+        address = self._leader_address()
         if address is None:
             return follow.Unanswered()
         try:
@@ -407,13 +408,20 @@ class Fetcher:
 
     # -- the connection -----------------------------------------------------------------------------------------------
 
+    def _leader_address(self) -> Address | None:
+        """The address of the leader; the last one if it is not known any more. A broker that is not registered may still lead
+        until the controller has elected another one.
+        """
+        self._last_address = self.address() or self._last_address
+        return self._last_address
+
     def _open(self, address: Address) -> LeaderConnection:
         timeout_s = self.settings.socket_timeout_ms / 1000
         return LeaderConnection(address, self._client_id, timeout_s, self.settings.receive_buffer_bytes)
 
     def _connect(self) -> bool:
         """Connect to the leader. Returns False, and sets the time of the next attempt, if this fails."""
-        address = self.address()
+        address = self._leader_address()
         if address is None:
             self._lost("its address is not known")
             return False
@@ -453,7 +461,7 @@ class Fetcher:
         self._connection = self._connected_to = None
 
     def _check_address(self) -> None:
-        address = self.address()
+        address = self._leader_address()
         if self._connection is not None and address != self._connected_to:
             self._disconnect()
         if address is not None and self._connection is None:
