@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint8_t
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
+from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.net.connection cimport Connection, Pending
 
 
@@ -14,6 +15,7 @@ cdef class ProduceDelays:
     """The services of the worker that delayed produces use."""
     cdef Purgatory purgatory
     cdef ProduceResponses responses
+    cdef RefusedBatches refused
     cdef object retry             # callable(DelayedProduce): calls its `again` soon
     cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement, size)
     cdef int64_t max_opened_bytes  # limit of the decompressed size of a request's records (odradek.produce.max.decompressed.bytes)
@@ -57,6 +59,7 @@ cdef class DelayedProduce(Pending):
     cdef int check_all(self) except -1
     cdef int check_slot_of(self, int item) except -1
     cdef void arm(self, ProduceItem* item) noexcept
+    cdef int note_refused(self) except -1
     cdef int wait_or_answer(self) except -1
     cdef int answer_now(self) except -1
 

@@ -27,6 +27,7 @@ from odradek._ext.api.produce_items cimport (
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
+from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
@@ -59,12 +60,14 @@ cdef bint must_wait(Connection connection) noexcept:
 
 
 cdef class ProduceDelays:
-    def __init__(self, Purgatory purgatory not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
+    def __init__(self, Purgatory purgatory not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None,
+                 RefusedBatches refused not None):
         self.purgatory = purgatory
         self.retry = retry
         self.prepare = prepare
         self.max_opened_bytes = max_opened_bytes
         self.responses = responses
+        self.refused = refused
 
 
 cdef class DelayedProduce(Pending):
@@ -237,6 +240,16 @@ cdef class DelayedProduce(Pending):
         append_items(self.items, 0, self.request.count, SPINS_OF_LOOP, now_ms())
         self.wait_or_answer()
 
+    cdef int note_refused(self) except -1:
+        """Note the refused batches, so that later ones of their producers do not come before their retries."""
+        cdef int i
+        if self.cancelled:
+            return 0
+        for i in range(self.request.count):
+            if self.items[i].error and self.items[i].slot:
+                self.delays.refused.note(self.request.connection_id, &self.items[i])
+        return 0
+
     cdef int wait_or_answer(self) except -1:
         """Answer if all items are decided; else wait for a lock, for the high watermark or for a sync."""
         cdef int i
@@ -254,6 +267,7 @@ cdef class DelayedProduce(Pending):
                 if not self.items[i].error and not self.items[i].appended:
                     refuse(&self.items[i], REQUEST_TIMED_OUT, "another append held the partition's lock for too long")
         self.executed = True
+        self.note_refused()
         self.delays.responses.count_in(&self.request, self.items)
         if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
             waiter = self.waiter = DelayedProduceWaiter.__new__(DelayedProduceWaiter)
@@ -340,6 +354,7 @@ cdef class DelayedProduce(Pending):
             waiter.pending = None               # may be the last reference to `self` except the caller's
         if self.cancelled or self.done:
             return 0
+        self.note_refused()
         if self.request.acks == 0:
             self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):

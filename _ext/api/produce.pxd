@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from odradek._ext.api.delayed_produce cimport ProduceDelays
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
+from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.topics cimport TopicDirectory
@@ -15,6 +16,7 @@ cdef class ProduceHandler:
     cdef object offload           # callable(DelayedProduce)
     cdef readonly ProduceResponses responses
     cdef ProduceDelays delays
+    cdef RefusedBatches refused
     cdef int64_t max_partitions   # limit of a request
     cdef bint too_many            # the last parsed request has more
     cdef ProduceItem* items

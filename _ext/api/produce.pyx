@@ -32,6 +32,7 @@ from odradek._ext.api.produce_items cimport (
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
 from odradek._ext.api.purgatory cimport Purgatory
+from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.net.connection cimport (
     CLOSE_HANDLER,
     FRAME_CLOSE,
@@ -115,7 +116,8 @@ cdef class ProduceHandler:
         self.topics = topics
         self.offload = offload
         self.responses = ProduceResponses(replicas)
-        self.delays = ProduceDelays(purgatory, retry, prepare, max_opened_bytes, self.responses)
+        self.refused = RefusedBatches()
+        self.delays = ProduceDelays(purgatory, retry, prepare, max_opened_bytes, self.responses, self.refused)
 
     def __dealloc__(self):
         free(self.items)
@@ -156,7 +158,11 @@ cdef class ProduceHandler:
                 self.check(&self.items[i], request.acks, wall_ms)
                 if self.items[i].bad_records:
                     self.name_bad_records(&self.items[i], wall_ms)
-            if self.items[i].slow and not self.items[i].error:
+            if self.items[i].error:
+                self.refused.note(connection.connection_id, &self.items[i])
+                continue
+            self.refused.judge(connection.connection_id, &self.items[i])
+            if self.items[i].slow:
                 slow = True
         if not slow:
             self.count_arrival(request, self.items, size + 4)
@@ -350,6 +356,9 @@ cdef class ProduceHandler:
             raise RuntimeError("joined Produce requests of another connection were not executed")
         link_items(self.items, self.item_count)
         append_items(self.items, 0, self.item_count, SPINS_OF_LOOP, now_ms())
+        for r in range(self.item_count):
+            if self.items[r].error and self.items[r].slot:
+                self.refused.note(connection.connection_id, &self.items[r])
         for r in range(self.request_count):
             request = &self.requests[r]
             if not settled(request, self.items):
@@ -374,6 +383,7 @@ cdef class ProduceHandler:
 
     cdef int forget(self, Connection connection) except -1:
         """The connection is closed, possibly during its turn: its joined requests must not be executed in another connection's turn."""
+        self.refused.forget(connection.connection_id)
         if self.joined_by is connection:
             self.request_count = self.item_count = 0
             self.joined_by = self.record_errors = None

@@ -10,7 +10,7 @@ from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.high_watermark cimport is_lone_leader, move_high_watermark
 from odradek._ext.partition.leader_epochs cimport new_epoch, note_epoch
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, set_outcome, write_and_commit
-from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry
+from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, entry_epoch
 from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, PendingProducers, Room, count_refused, reserve_producer
 from odradek._ext.partition.producer_runs cimport find_producer, place_of_entry
 from odradek._ext.partition.producers cimport (
@@ -92,6 +92,19 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept
     return decided
 
 
+cdef bint follows_refused(AppendItem* items, int at) noexcept nogil:
+    """Whether an earlier batch of the producer of items[at] was refused, in this write or before. (`refused_before` handles those
+    without room.)"""
+    cdef int i
+    if items[at].after_refused:
+        return True
+    for i in range(at):
+        if items[i].error and not items[i].room and items[i].info.producer_id == items[at].info.producer_id \
+                and items[i].info.producer_epoch == items[at].info.producer_epoch:
+            return True
+    return False
+
+
 cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room, ProducerEntry** known) noexcept nogil:
     """Whether the sequence of items[at] allows an append, given the slot and the earlier items that will be appended.
 
@@ -119,6 +132,9 @@ cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room
             return False
         if not decided:
             check = by_slot
+            if check == PRODUCER_NEXT and (known[0] == NULL or entry_epoch(known[0]) == -1) and item.info.base_sequence > 0 \
+                    and follows_refused(items, at):
+                check = PRODUCER_OUT_OF_ORDER       # a partition that does not know the producer accepts any first sequence
     if check != PRODUCER_NEXT:
         item.error = INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else OUT_OF_ORDER_SEQUENCE_NUMBER
         return False

@@ -18,6 +18,7 @@ cdef struct AppendItem:           # one checked record batch
     uint8_t* data                 # whole batch; base offset, leader epoch and (LogAppendTime) timestamps are changed in place
     BatchInfo info
     uint32_t owner                # owner of its producer if the partition does not know the producer; see owners.pxd
+    uint8_t after_refused         # an earlier batch of its producer was refused and not sent again: it cannot be the producer's first
     # out
     int16_t error                 # Kafka's error code, 0 if appended or a duplicate
     uint8_t duplicate

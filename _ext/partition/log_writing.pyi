@@ -8,6 +8,7 @@ class AppendItem(TypedDict):
     data: int
     info: BatchInfo
     owner: int
+    after_refused: int
     error: int
     duplicate: int
     appended: int

@@ -154,13 +154,16 @@ def test_leader_epochs_are_checked_before_the_replica(worker, version):
 
 
 @VERSIONS
-def test_a_replica_that_is_not_alive_reads_nothing(make_worker, version):
-    """A client may claim any id: above the high watermark only live brokers of the cluster read."""
+def test_an_assigned_replica_that_is_not_registered_still_replicates(make_worker, version):
+    """It may have lost its session in ZooKeeper, and the controller has not decided anything yet."""
     worker = make_worker(alive=[LEADER])
     slot, topic = lagging(worker, 1, version)
-    part = Follower(worker, version).ask_one((topic, 0, 0), leader_epoch=0)
-    assert (part.error_code, offsets(part.records)) == (ErrorCode.UNKNOWN_LEADER_EPOCH, [])
+    follower = Follower(worker, version)
+    part = follower.ask_one((topic, 0, 0), leader_epoch=0)
+    assert (part.error_code, offsets(part.records)) == (0, [0])
     assert high_watermark(slot) == 0
+    assert follower.ask_one((topic, 0, 1), leader_epoch=0).error_code == 0
+    assert high_watermark(slot) == 1
 
 
 def test_the_log_start_is_checked_before_the_epochs(worker):

@@ -223,6 +223,61 @@ def test_five_in_one_write_are_judged_in_order(wire, name):
     assert found == [(0, 0), (0, 1), (0, 1), (45, -1), (0, 2), (0, 3)]
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_batch_behind_a_refused_one_is_not_the_first_of_its_producer(wire, connect, name, codec):
+    """The producer would take its success for that of the refused batch."""
+    assert wire.produce(name, sequenced(0, codec=codec)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with connect() as other:
+        other.create(name)
+        assert outcome(other.produce(name, sequenced(7, producer=12))) == (0, 0)
+    for sequence in (1, 2):
+        found = wire.produce(name, sequenced(sequence, codec=codec))
+        assert found.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert outcome(wire.produce(name, sequenced(5, producer=13, codec=codec))) == (0, 1)
+    for sequence in (0, 1, 2):
+        assert outcome(wire.produce(name, sequenced(sequence, codec=codec))) == (0, 2 + sequence)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_batch_behind_one_that_is_refused_in_the_same_write(wire, name, codec):
+    wire.create(name, max_message_bytes=200)
+    large = bytes(range(256)) * 2
+    plan = [
+        sequenced(0, large, codec=0),
+        sequenced(1, codec=codec),
+        sequenced(0, codec=codec),
+        sequenced(1, codec=codec),
+    ]
+    frames = [wire.frame(produce_request([(name, [(0, data)])]), KEY, 9) for data in plan]
+    wire.socket.sendall(b"".join(frames))
+    found = [outcome(wire.receive().responses[0].partition_responses[0]) for _ in plan]
+    assert found == [(ErrorCode.MESSAGE_TOO_LARGE, -1), (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), (0, 0), (0, 1)]
+
+
+def test_a_new_epoch_or_another_connection_begins_anywhere_behind_a_refused_batch(wire, connect, name):
+    wire.create(name, max_message_bytes=200)
+    large = sequenced(0, bytes(300))
+    assert wire.produce(name, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert wire.produce(name, sequenced(1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert outcome(wire.produce(name, sequenced(9, epoch=1))) == (0, 0)
+    assert wire.produce(name, sequenced(0, bytes(300), producer=5)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    with connect() as other:
+        assert outcome(other.produce(name, sequenced(1, producer=5))) == (0, 1)
+    assert outcome(wire.produce(name, sequenced(2, producer=5))) == (0, 2)
+
+
+def test_a_connection_remembers_a_limited_number_of_refused_batches(wire, name):
+    wire.create(name, max_message_bytes=200)
+    frames = [
+        wire.frame(produce_request([(name, [(0, sequenced(0, bytes(300), producer=n))])]), KEY, 9) for n in range(1001)
+    ]
+    for frame in frames:
+        wire.socket.sendall(frame)
+        assert wire.receive().responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert wire.produce(name, sequenced(1, producer=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert outcome(wire.produce(name, sequenced(1, producer=0))) == (0, 0)
+
+
 # -- acks=0, order --------------------------------------------------------------------------------------------------
 
 
