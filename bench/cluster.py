@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.brokers import KAFKA, BenchError, Held, Kafka, Kafka39, Server, free_port
-from bench.rows import MB, Figures, Row, Target, scratch
+from bench.rows import MB, Figures, Row, Target, runs_separately, scratch
 from odradek.clients.errors import ClientError
 from odradek.clients.wire import Connection
 from odradek.config.broker_config import CLUSTER_PREVIEW
@@ -512,36 +512,32 @@ CLUSTER: dict[str, Callable[[type[Server]], Figures]] = {
 }
 
 
-def _unused(server: Server, topic: str) -> Figures:
-    raise NotImplementedError("this row makes its own clusters: see CLUSTER")
-
-
 def rows() -> Iterator[Row]:
     """The rows with their targets."""
-    yield Row("replicated-produce", "three brokers, three replicas, acks=all", _unused, (
+    yield Row("replicated-produce", "three brokers, three replicas, acks=all", runs_separately, (
         Target("cpu_s_64k", "s CPU of all brokers per GB, 64 KiB batches", 0.4),
         Target("rate_64k", "MB/s, 64 KiB batches", 2.0, more_is_better=True, middle=True),
         Target("cpu_s_1m", "s CPU of all brokers per GB, 1 MiB batches", 0.4),
         Target("rate_1m", "MB/s, 1 MiB batches", 2.0, more_is_better=True, middle=True),
         Target("pss_mb", "MB PSS of a broker in an idle cluster", 0.2, middle=True),
     ))  # fmt: skip
-    yield Row("replicated-latency", "three replicas, acks=all, one in flight", _unused, (
+    yield Row("replicated-latency", "three replicas, acks=all, one in flight", runs_separately, (
         Target("p50", "us p50", 0.5, middle=True), Target("p99", "us p99", 0.6, middle=True),
     ))  # fmt: skip
-    yield Row("catch-up", "a new replica of 1 GB, until it is in sync", _unused, (
+    yield Row("catch-up", "a new replica of 1 GB, until it is in sync", runs_separately, (
         Target("rate", "MB/s", 2.0, more_is_better=True, middle=True), Target("cpu_s", "s CPU of all brokers per GB", 0.5),
     ))  # fmt: skip
-    yield Row("killed", "30 partitions, kill -9 of a broker", _unused, (
+    yield Row("killed", "30 partitions, kill -9 of a broker", runs_separately, (
         Target("away_s", "s until all take records again, after the session ended", 0.2, middle=True),
         Target("again_s", "s longest pause, started again at once", 1.0, middle=True, absolute=1.5),
     ))  # fmt: skip
-    yield Row("thousand", "1,000 partitions of three replicas", _unused, (
+    yield Row("thousand", "1,000 partitions of three replicas", runs_separately, (
         Target("create_s", "s until all brokers know the leaders", 0.3, middle=True),
         Target("delete_s", "s to delete the topic", 0.3, middle=True),
         Target("pause_s", "s longest pause of a partition when a broker stops in order", 0.2, middle=True, absolute=0.3),
         Target("pss_mb", "MB PSS of a broker", 0.2, middle=True),
     ))  # fmt: skip
-    yield Row("failover", "10,000 partitions of two replicas, kill -9 of the controller", _unused, (
+    yield Row("failover", "10,000 partitions of two replicas, kill -9 of the controller", runs_separately, (
         Target("s", "s until the others know new leaders, after the session ended", 0.2, middle=True),
     ))  # fmt: skip
 

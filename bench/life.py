@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import old_fetch
 from bench.brokers import KAFKA, ROOT, BenchError, Kafka, Kafka39, Ours, Server, generate
-from bench.rows import GB, MB, WORKED_BYTES, Figures, Row, Target, scratch
+from bench.rows import GB, MB, WORKED_BYTES, Figures, Row, Target, runs_separately, scratch
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.checkpoints import read_offset_checkpoint
 
@@ -284,16 +284,12 @@ LIFE = {
 }
 
 
-def _unused(server: Server, topic: str) -> Figures:
-    raise NotImplementedError("this row makes its own brokers: see LIFE")
-
-
 LIFE_ROWS = (
-    Row("rest-and-start", "a broker without topics", _unused, (
+    Row("rest-and-start", "a broker without topics", runs_separately, (
         Target("start_s", "s start to first answer", 0.1, middle=True, absolute=0.3),
         Target("pss_mb", "MB PSS at rest", 0.17, middle=True),
     )),
-    Row("many-partitions", "10,000 partitions", _unused, (
+    Row("many-partitions", "10,000 partitions", runs_separately, (
         Target("listen_s", "s to listen after a clean stop", 0.1, absolute=1.5),
         Target("clean_s", "s until all answer, clean", 0.1, absolute=1.5),
         Target("unclean_s", "s until all answer, after kill -9", 0.1, absolute=4.0),
@@ -301,24 +297,24 @@ LIFE_ROWS = (
         Target("unflushed_stop_s", "s to stop, a record to flush in each", 1.0),
         Target("pss_mb", "MB PSS", 0.1, absolute=100.0),
     )),
-    Row("many-groups", "5,000 groups with 8 offsets each", _unused, (
+    Row("many-groups", "5,000 groups with 8 offsets each", runs_separately, (
         Target("pss_mb", "MB PSS more", 0.5, middle=True),
     )),
-    Row("recovery", "recovery of 2 GB in 4 logs after kill -9", _unused, (
+    Row("recovery", "recovery of 2 GB in 4 logs after kill -9", runs_separately, (
         Target("rate", "GB/s recovered", 3.0, more_is_better=True, middle=True),
     )),
-    Row("verify", "log verify of 1 GB in 4 logs, against DumpLogSegments", _unused, (
+    Row("verify", "log verify of 1 GB in 4 logs, against DumpLogSegments", runs_separately, (
         Target("rate", "GB/s verified, start of the command included", 1.0, more_is_better=True, middle=True),
         Target("cpu_s", "s CPU per GB verified", 0.33),
     )),
-    Row("compaction", "compaction of 0.5 GB, seven of eight records superseded", _unused, (
+    Row("compaction", "compaction of 0.5 GB, seven of eight records superseded", runs_separately, (
         Target("rate", "MB/s compacted", 1.0, more_is_better=True, middle=True),
         Target("cpu_s", "s CPU per GB compacted", 1.0),
     )),
-    Row("beside-compaction", "produce acks=1, one in flight, beside a compaction", _unused, (
+    Row("beside-compaction", "produce acks=1, one in flight, beside a compaction", runs_separately, (
         Target("p99", "us p99", 1.0, middle=True), Target("slower", "x its p99 alone", 2.0, middle=True, absolute=2.0),
     )),
-    Row("fetch-downconverted", "fetch by version 2 of record batches, against Kafka 3.9", _unused, (
+    Row("fetch-downconverted", "fetch by version 2 of record batches, against Kafka 3.9", runs_separately, (
         Target("cpu_s", "s CPU per GB of messages", 1.0),
         Target("rate", "MB/s", 1.0, more_is_better=True, middle=True),
     )),

@@ -42,6 +42,11 @@ class Row:
     configs: dict[str, str] = field(default_factory=dict)
 
 
+def runs_separately(server: Server, topic: str) -> Figures:
+    """The `run` of a row that starts its own brokers: `SEPARATE` of `bench.__main__` names the function that measures it."""
+    raise NotImplementedError("this row starts its own brokers")
+
+
 def measured(load: str, server: Server, *arguments: str) -> Figures:
     """Run a load; return the generator's figures and the CPU time of the broker in the measured window."""
     held = Held(load, server, *arguments)
