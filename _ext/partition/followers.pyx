@@ -57,7 +57,8 @@ from odradek._ext.shm.waking cimport wake_after, wake_slot
 cdef void clear_follower(Follower* follower, int32_t broker_id) noexcept nogil:
     """The id is stored last: after a death the entry is free, or complete."""
     store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>-1)
-    follower.broker_epoch = -1
+    follower.candidate = 0
+    follower.broker_epoch = follower.candidate_epoch = -1
     follower.log_end_offset = follower.log_start_offset = -1
     follower.caught_up_ms = follower.last_fetch_ms = follower.leader_end_at_fetch = 0
     store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>broker_id)
@@ -152,6 +153,20 @@ cdef int16_t note_fetch(Slot* slot, int32_t broker_id, int64_t broker_epoch, int
     return NO_ERROR
 
 
+cdef bint note_candidate(Slot* slot, Follower* follower, int64_t broker_epoch) noexcept nogil:
+    """Whether the fetch that was noted makes its follower a candidate for the in-sync set. Only a fetch does: what is known of a
+    follower that has started again since its last fetch may be more than its log still has. While a proposal is under way the
+    epoch remains the one that was proposed."""
+    if is_member(slot.in_sync, slot.in_sync_count, follower.broker_id) or not may_join(slot, follower):
+        follower.candidate = 0
+        return False
+    if slot.in_sync_state != IN_SYNC_COMMITTED:
+        return False
+    follower.candidate_epoch = broker_epoch
+    follower.candidate = 1
+    return True
+
+
 cdef uint64_t coordinator_mask() noexcept nogil:
     cdef Process* process
     cdef uint64_t mask = 0
@@ -166,7 +181,6 @@ cdef uint64_t coordinator_mask() noexcept nogil:
 cdef int16_t note_follower_fetch(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int32_t broker_id, int64_t broker_epoch,
                                  int64_t fetch_offset, int64_t log_start_offset, int64_t now_ms, int spins) noexcept nogil:
     cdef Slot* slot = slot_at(index)
-    cdef Follower* follower
     cdef bint moved = False, wanted = False, log_start_moved = False
     cdef int16_t error
     if take_slot(index, slot, spins) == LOCK_BUSY:
@@ -175,9 +189,7 @@ cdef int16_t note_follower_fetch(uint32_t index, uint32_t incarnation, int32_t l
     if error == NO_ERROR:
         error = note_fetch(slot, broker_id, broker_epoch, fetch_offset, log_start_offset, now_ms, &log_start_moved)
     if error == NO_ERROR:
-        follower = follower_of(slot, broker_id)
-        wanted = slot.in_sync_state == IN_SYNC_COMMITTED and may_join(slot, follower) \
-            and not is_member(slot.in_sync, slot.in_sync_count, broker_id)
+        wanted = note_candidate(slot, follower_of(slot, broker_id), broker_epoch)
         if wanted:
             slot.in_sync_wanted = 1
         moved = move_high_watermark(slot, now_ms)

@@ -7,6 +7,7 @@ class Proposal(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     in_sync: list[int]
+    broker_epochs: list[int]
     serial: int
     since_ms: int
 
@@ -21,6 +22,7 @@ class Found(TypedDict):
     serial: int
     since_ms: int
     members: Members
+    broker_epochs: list[int]
 
 def expansion_of(index: int): ...
 def lagging_of(index: int, lag_ms: int): ...

@@ -54,6 +54,7 @@ class Proposal(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     in_sync: list[int]
+    broker_epochs: list[int]      # of `in_sync`: of the fetch by which a member joins; -1: a member already, or not known
     serial: int                   # 0: not proposed yet
     since_ms: int                 # monotonic time at which it was proposed; 0: not proposed yet
 
@@ -70,6 +71,7 @@ cdef struct Found:                # a slot's state, copied under its lock
     uint64_t serial
     int64_t since_ms
     Members members
+    int64_t[MAX_IN_SYNC] broker_epochs
 
 
 cdef enum:                        # why a change is refused
@@ -134,6 +136,14 @@ cdef bint leads(Slot* slot) noexcept nogil:
 
 
 cdef void copy_facts(Slot* slot, Found* found) noexcept nogil:
+    """The members are copied before."""
+    cdef Follower* follower
+    cdef int32_t i
+    for i in range(found.members.count):
+        found.broker_epochs[i] = -1
+        follower = follower_of(slot, found.members.ids[i])
+        if follower != NULL and not is_member(slot.in_sync, slot.in_sync_count, follower.broker_id):
+            found.broker_epochs[i] = follower.candidate_epoch
     found.incarnation = slot.incarnation
     found.leader_epoch = slot.leader_epoch
     found.partition_epoch = slot.partition_epoch
@@ -145,6 +155,7 @@ cdef object proposal(uint32_t index, Found* found, bint proposed):
     cdef int i
     return Proposal(index, found.incarnation, found.leader_epoch, found.partition_epoch,
                     [found.members.ids[i] for i in range(found.members.count)],
+                    [found.broker_epochs[i] for i in range(found.members.count)],
                     found.serial if proposed else 0, found.since_ms if proposed else 0)
 
 
@@ -154,12 +165,13 @@ cdef bint find_expansion(Slot* slot, Found* found) noexcept nogil:
     slot.in_sync_wanted = 0
     if not leads(slot) or slot.in_sync_state != IN_SYNC_COMMITTED:
         return False
-    copy_facts(slot, found)
     copy_members(&found.members, slot.in_sync, slot.in_sync_count)
     for i in range(MAX_FOLLOWERS):
         follower = &slot.followers[i]
-        if follower.broker_id >= 0 and may_join(slot, follower):
+        if follower.broker_id >= 0 and follower.candidate and may_join(slot, follower):
             add_member(found.members.ids, &found.members.count, follower.broker_id)
+        follower.candidate = 0
+    copy_facts(slot, found)
     return found.members.count > slot.in_sync_count
 
 
@@ -179,11 +191,11 @@ cdef bint find_lagging(Slot* slot, int64_t lag_ms, Found* found) noexcept nogil:
     cdef int i
     if not leads(slot) or slot.in_sync_state != IN_SYNC_COMMITTED:
         return False
-    copy_facts(slot, found)
     found.members.count = 0
     for i in range(slot.in_sync_count):
         if not lags(slot, slot.in_sync[i], current(slot).log_end_offset, lag_ms, now):
             add_member(found.members.ids, &found.members.count, slot.in_sync[i])
+    copy_facts(slot, found)
     return 0 < found.members.count < slot.in_sync_count
 
 
@@ -447,8 +459,8 @@ def proposal_of(uint32_t index):
         if taken:
             some = leads(slot) and slot.in_sync_state != IN_SYNC_COMMITTED
             if some:
-                copy_facts(slot, &found)
                 copy_members(&found.members, slot.proposed, slot.proposed_count)
+                copy_facts(slot, &found)
             unlock(index, slot)
     if not taken:
         raise busy(index)

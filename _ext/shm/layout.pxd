@@ -167,8 +167,9 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
 
 cdef struct Follower:
     int32_t broker_id             # -1: free
-    int32_t spare
+    int32_t candidate             # 1: at its last fetch it could join the in-sync set, and it was not proposed since
     int64_t broker_epoch
+    int64_t candidate_epoch       # broker epoch of the fetch that set `candidate`; -1: the request had none. AlterPartition sends it
     int64_t log_end_offset
     int64_t log_start_offset
     int64_t last_fetch_ms         # monotonic; 0: it has not fetched in this leader epoch

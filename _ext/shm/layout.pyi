@@ -136,8 +136,9 @@ class TopicSettings(TypedDict):
 
 class Follower(TypedDict):
     broker_id: int
-    spare: int
+    candidate: int
     broker_epoch: int
+    candidate_epoch: int
     log_end_offset: int
     log_start_offset: int
     last_fetch_ms: int

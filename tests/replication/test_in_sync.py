@@ -24,6 +24,10 @@ class SlotChanged(Exception):
     """The slot of the test has another role."""
 
 
+class SlotBusy(Exception):
+    """The lock of the slot is held for long."""
+
+
 @dataclass
 class Slot:
     """The state of a led partition. ``caught_up`` and ``lagging``: what the followers do."""
@@ -45,41 +49,46 @@ class Slot:
 
 
 class Verbs:
-    """The operations on slots, on `Slot` objects."""
+    """The operations on slots, on `Slot` objects. ``busy``: how often the lock of a slot is held, by its number; None as a number:
+    that of any slot."""
 
     def __init__(self, slots: dict[int, Slot]) -> None:
         self.slots = slots
+        self.busy: dict[int | None, int] = {}
+
+    def _lock(self, number: int) -> Slot:
+        for key in (number, None):
+            if self.busy.get(key, 0) > 0:
+                self.busy[key] -= 1
+                raise SlotBusy(f"the lock of slot {number} is held")
+        return self.slots[number]
 
     def _proposal(self, slot: Slot, wanted: list[int]) -> Proposal | None:
         if not slot.led or slot.proposed is not None or wanted == slot.in_sync:
             return None
-        return Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, wanted)
+        return proposal(slot, wanted)
 
     def expansion_of(self, number: int) -> Proposal | None:
-        slot = self.slots[number]
+        slot = self._lock(number)
         joining = [broker for broker in slot.replicas if broker not in slot.in_sync and broker not in slot.lagging]
         return self._proposal(slot, slot.in_sync + joining)
 
     def lagging_of(self, number: int, lag_ms: int) -> Proposal | None:
-        slot = self.slots[number]
+        slot = self._lock(number)
         return self._proposal(slot, [broker for broker in slot.in_sync if broker not in slot.lagging])
 
     def lagging_slots(self, lag_ms: int) -> list[int]:
         return [number for number, slot in self.slots.items() if slot.led and slot.lagging & set(slot.in_sync)]
 
-    def pending(self) -> list[tuple[int, int, Proposal]]:
-        return [
-            (number, slot.serial, Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, slot.proposed))
-            for number, slot in self.slots.items()
-            if slot.proposed is not None
-        ]
+    def pending(self) -> list[int]:
+        return [number for number, slot in self.slots.items() if slot.proposed is not None]
 
-    def serial_of(self, number: int) -> int | None:
-        slot = self.slots[number]
-        return None if slot.proposed is None or not slot.led else slot.serial
+    def under_way(self, number: int) -> tuple[int, Proposal] | None:
+        slot = self._lock(number)
+        return None if slot.proposed is None or not slot.led else (slot.serial, proposal(slot, slot.proposed))
 
     def propose(self, number: int, proposal: Proposal) -> int:
-        slot = self.slots[number]
+        slot = self._lock(number)
         if not slot.led or proposal.leader_epoch != slot.leader_epoch:
             raise SlotChanged
         slot.proposed = proposal.in_sync
@@ -87,14 +96,14 @@ class Verbs:
         return slot.serial
 
     def commit(self, number: int, serial: int, proposal: Proposal, members: Any, partition_epoch: int) -> bool:
-        slot = self.slots[number]
+        slot = self._lock(number)
         if serial != slot.serial or proposal.leader_epoch != slot.leader_epoch or not slot.led:
             return False
         slot.in_sync, slot.partition_epoch, slot.proposed = list(members), partition_epoch, None
         return True
 
     def revert(self, number: int, serial: int, proposal: Proposal) -> bool:
-        slot = self.slots[number]
+        slot = self._lock(number)
         if serial != slot.serial:
             return False
         slot.proposed = None
@@ -105,6 +114,12 @@ class Verbs:
 
     def view_of(self, number: int) -> View:
         return self.slots[number].view
+
+
+def proposal(slot: Slot, members: list[int]) -> Proposal:
+    """A change to `members`; those that join fetched in broker epoch 40 + broker id."""
+    epochs = [-1 if broker in slot.in_sync else 40 + broker for broker in members]
+    return Proposal(1, slot.leader_epoch, slot.partition_epoch, slot.in_sync, members, epochs)
 
 
 class Wire:
@@ -162,8 +177,65 @@ def response(version: int, *rows: tuple[int, int, int, int, list[int], int]) -> 
     return alter_partition.Response(topics=[named])
 
 
-def keeper_of(slots: dict[int, Slot], wire: Wire) -> InSyncKeeper:
-    return InSyncKeeper(Verbs(slots), wire.send, wire.later, SELF, lambda: 4, SlotChanged)
+def keeper_of(slots: dict[int, Slot], wire: Wire, verbs: Verbs | None = None) -> InSyncKeeper:
+    return InSyncKeeper(verbs or Verbs(slots), wire.send, wire.later, SELF, lambda: 4, SlotChanged, SlotBusy)
+
+
+def test_a_proposal_says_in_which_broker_epoch_a_replica_fetched_that_joins():
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire(3)
+    keeper_of(slots, wire).look([0])
+    states = wire.request.topics[0].partitions[0].new_isr_with_epochs
+    assert [(state.broker_id, state.broker_epoch) for state in states] == [(1, -1), (2, -1), (3, 43)]
+
+
+def test_a_slot_whose_lock_is_held_delays_no_other():
+    slots, wire = {number: Slot(number, in_sync=[1, 2]) for number in range(3)}, Wire()
+    verbs = Verbs(slots)
+    keeper = keeper_of(slots, wire, verbs)
+    verbs.busy = {1: 1}
+    keeper.look([0, 1, 2])
+    assert wire.then is None and keeper.waiting == [0, 2], "the request waits for the retry of the second slot"
+    wire.fire()
+    assert proposed_of(wire.request) == {0: [1, 2, 3], 1: [1, 2, 3], 2: [1, 2, 3]}
+    verbs.busy = {0: 1, 1: 1}
+    refused = (1, ErrorCode.INELIGIBLE_REPLICA, -1, -1, [], -1)
+    committed = [(number, 0, SELF, 5, [1, 2, 3], 1) for number in (0, 2)]
+    wire.answer(response(3, committed[0], refused, committed[1]))
+    assert (slots[2].in_sync, keeper.waiting) == ([1, 2, 3], [0, 1])
+    wire.fire()
+    assert proposed_of(wire.request) == {0: [1, 2, 3], 1: [1, 2, 3]}
+    wire.answer(response(3, committed[0], refused))
+    assert (slots[0].in_sync, slots[1].proposed, keeper.waiting) == ([1, 2, 3], None, [])
+
+
+def test_a_successor_continues_with_a_proposal_whose_slot_was_held():
+    slots, wire = {number: Slot(number, lagging={3}) for number in range(2)}, Wire()
+    keeper_of(slots, wire).tick(LAG_MS)
+    second, verbs = Wire(), Verbs(slots)
+    successor = keeper_of(slots, second, verbs)
+    verbs.busy = {0: 1}
+    successor.resume()
+    second.fire()
+    assert proposed_of(second.request) == {0: [1, 2], 1: [1, 2]}
+
+
+def test_a_response_that_cannot_be_applied_is_asked_for_again():
+    slots, wire = {0: Slot(0, in_sync=[1, 2]), 1: Slot(1, in_sync=[1, 2])}, Wire()
+    verbs = Verbs(slots)
+    keeper = keeper_of(slots, wire, verbs)
+    keeper.look([0, 1])
+    commit = verbs.commit
+
+    def refuse_empty(*arguments: Any) -> bool:
+        if not arguments[3]:
+            raise ValueError("an in-sync set has 1 to 16 members, not 0")
+        return commit(*arguments)
+
+    verbs.commit = refuse_empty  # type: ignore[method-assign]
+    wire.answer(response(3, (0, 0, SELF, 5, [], 1), (1, 0, SELF, 5, [1, 2, 3], 1)))
+    assert (slots[1].in_sync, keeper.waiting) == ([1, 2, 3], [0])
+    wire.fire()
+    assert proposed_of(wire.request) == {0: [1, 2, 3]}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
@@ -320,10 +392,11 @@ class Controller:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(["answer", "lose request", "lose response", "lag 2", "lag 3", "catch up", "die", "publish",
-                                 "elect", "tick", "look"]), max_size=40))  # fmt: skip
+                                 "elect", "tick", "look", "busy"]), max_size=40))  # fmt: skip
 def test_any_order_of_events_leads_to_the_state_of_the_controller(events: list[str]):
     slot, wire, controller = Slot(0), Wire(), Controller()
-    keeper = keeper_of({0: slot}, wire)
+    verbs = Verbs({0: slot})
+    keeper = keeper_of({0: slot}, wire, verbs)
 
     def publish() -> None:
         slot.view = View(SELF, controller.leader_epoch, controller.partition_epoch, controller.members)
@@ -351,8 +424,10 @@ def test_any_order_of_events_leads_to_the_state_of_the_controller(events: list[s
             slot.lagging.clear()
         elif event == "die":
             wire = Wire()
-            keeper = keeper_of({0: slot}, wire)
+            keeper = keeper_of({0: slot}, wire, verbs)
             keeper.resume()
+        elif event == "busy":
+            verbs.busy[None] = verbs.busy.get(None, 0) + 1
         elif event == "publish":
             publish()
         elif event == "elect":
@@ -370,6 +445,7 @@ def test_any_order_of_events_leads_to_the_state_of_the_controller(events: list[s
 
     for event in events:
         step(event)
+    verbs.busy.clear()
     for _ in range(6):  # the network works again
         for event in ("publish", "tick", "look", "answer"):
             step(event)

@@ -150,6 +150,45 @@ def test_expansion_is_proposed_committed_and_holds_the_high_watermark(tmp_path: 
     leader.broker.close()
 
 
+def test_only_a_fetch_lets_a_follower_join(tmp_path: Path) -> None:
+    """What the leader knows of a follower may be from before it lost the end of its log."""
+    leader = Leader(tmp_path, in_sync=(1,))
+    leader.append(10)
+    assert leader.fetch(3, 10, broker_epoch=70) == 0
+    found = in_sync.expansion_of(leader.slot)
+    assert found is not None and dict(zip(found.in_sync, found.broker_epochs, strict=True)) == {1: -1, 3: 70}
+    serial = leader.propose(1, 3)
+    assert in_sync.revert_in_sync(leader.slot, leader.incarnation, 5, serial), "broker 3 has ended meanwhile"
+    assert leader.fetch(2, 10) == 0
+    found = in_sync.expansion_of(leader.slot)
+    assert found is not None and dict(zip(found.in_sync, found.broker_epochs, strict=True)) == {1: -1, 2: -1}
+    assert leader.fetch(3, 10, broker_epoch=80) == 0
+    found = in_sync.expansion_of(leader.slot)
+    assert found is not None and dict(zip(found.in_sync, found.broker_epochs, strict=True)) == {1: -1, 3: 80}
+    leader.broker.close()
+
+
+def test_a_proposal_keeps_the_broker_epoch_on_which_it_is_based(tmp_path: Path) -> None:
+    """A successor of the coordinator sends it again, and the controller refuses it if the follower has registered again."""
+    leader = Leader(tmp_path, in_sync=(1, 2))
+    leader.append(10)
+    assert leader.fetch(2, 10) == leader.fetch(3, 10, broker_epoch=70) == 0
+    leader.propose(1, 2, 3)
+    assert leader.fetch(3, 10, broker_epoch=80) == 0
+    found = in_sync.proposal_of(leader.slot)
+    assert found is not None and dict(zip(found.in_sync, found.broker_epochs, strict=True)) == {1: -1, 2: -1, 3: 70}
+    leader.broker.close()
+
+
+def test_a_follower_that_fetches_less_is_no_candidate_any_more(tmp_path: Path) -> None:
+    leader = Leader(tmp_path, in_sync=(1, 2))
+    leader.append(10)
+    assert leader.fetch(2, 10) == leader.fetch(3, 10) == 0
+    assert leader.fetch(3, 4) == 0
+    assert in_sync.expansion_of(leader.slot) is None
+    leader.broker.close()
+
+
 def test_shrink_moves_the_high_watermark_when_it_is_committed(leader: Leader) -> None:
     leader.append(10)
     leader.fetch(2, 10)

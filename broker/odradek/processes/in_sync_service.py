@@ -13,7 +13,7 @@ from typing import Any
 import odradek._ext.partition.in_sync as native
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
-from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.partition.slots import SlotBusy, SlotChanged
 from odradek._ext.shm.metering import count
 from odradek._ext.shm.views import view_of
 from odradek.config.broker_config import BrokerConfig
@@ -42,20 +42,15 @@ class SlotVerbs:
         """See `Verbs`."""
         return list(native.lagging_slots(lag_ms))
 
-    def pending(self) -> list[tuple[int, int, Proposal]]:
+    def pending(self) -> list[int]:
         """See `Verbs`."""
-        found = []
-        for slot, _ in native.pending():
-            under_way = native.proposal_of(slot)
-            proposal = _proposal(under_way)
-            if proposal is not None:
-                found.append((slot, under_way.serial, proposal))
-        return found
+        return [slot for slot, _ in native.pending()]
 
-    def serial_of(self, slot: int) -> int | None:
+    def under_way(self, slot: int) -> tuple[int, Proposal] | None:
         """See `Verbs`."""
-        under_way = native.proposal_of(slot)
-        return None if under_way is None else under_way.serial
+        found = native.proposal_of(slot)
+        proposal = _proposal(found)
+        return None if proposal is None else (found.serial, proposal)
 
     def propose(self, slot: int, proposal: Proposal) -> int:
         """See `Verbs`."""
@@ -90,7 +85,7 @@ def _proposal(found: Any) -> Proposal | None:
     if found is None:
         return None
     before, _ = native.in_sync_sets(found.slot)
-    return Proposal(found.incarnation, found.leader_epoch, found.partition_epoch, before, found.in_sync)
+    return Proposal(found.incarnation, found.leader_epoch, found.partition_epoch, before, found.in_sync, found.broker_epochs)
 
 
 class InSyncService:
@@ -109,7 +104,7 @@ class InSyncService:
         self._lag_ms = config.integer("replica.lag.time.max.ms")
         self._ticker: asyncio.TimerHandle | None = None
         self.keeper = InSyncKeeper(
-            SlotVerbs(), self._send, self._later, config.node_id, brokers.broker_epoch, SlotChanged
+            SlotVerbs(), self._send, self._later, config.node_id, brokers.broker_epoch, SlotChanged, SlotBusy
         )
 
     # -- event loop -------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ FIRST_BY_ID = 2
 FIRST_WITH_EPOCHS = 3
 FIRST_WITH_RECOVERY = 1
 RECOVERED = 0
-NO_EPOCH = -1
 
 BACK_TO_COMMITTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """The proposal was refused, but may be made again later."""
@@ -42,13 +41,19 @@ WAIT_FOR_CONTROLLER = frozenset(
 
 
 class Proposal(NamedTuple):
-    """A change of the in-sync replicas that a slot suggests; see `Verbs`. ``before``: the committed in-sync replicas."""
+    """A change of the in-sync replicas that a slot suggests; see `Verbs`.
+
+    ``before``: the committed in-sync replicas. ``broker_epochs``: for each of ``in_sync`` the epoch of the registration with which
+    it fetched what lets it join; -1: it is in sync already, or its requests have no epoch. The controller refuses a replica that
+    has registered again since: it may have lost records.
+    """
 
     incarnation: int
     leader_epoch: int
     partition_epoch: int
     before: list[int]
     in_sync: list[int]
+    broker_epochs: list[int]
 
 
 class View(NamedTuple):
@@ -62,7 +67,7 @@ class View(NamedTuple):
 
 class Verbs(Protocol):
     """The operations on slots. Those that take an incarnation and an epoch return False or raise SlotChanged if the slot has
-    others now."""
+    others now. All that take a slot may raise SlotBusy: its lock was held for long."""
 
     def expansion_of(self, slot: int) -> Proposal | None:
         """The change by which followers that have caught up join. Clears the slot's `in_sync_wanted`."""
@@ -73,12 +78,12 @@ class Verbs(Protocol):
         ...
 
     def lagging_slots(self, lag_ms: int) -> list[int]: ...
-    def pending(self) -> list[tuple[int, int, Proposal]]:
-        """(slot, serial, proposal) of the proposals that a predecessor of this process made."""
+    def pending(self) -> list[int]:
+        """The slots in which a proposal is under way, also those of a predecessor of this process."""
         ...
 
-    def serial_of(self, slot: int) -> int | None:
-        """The serial number of the proposal that is under way in a slot; None if there is none."""
+    def under_way(self, slot: int) -> tuple[int, Proposal] | None:
+        """Serial number and content of the proposal that is under way in a slot; None if there is none."""
         ...
 
     def propose(self, slot: int, proposal: Proposal) -> int:
@@ -119,7 +124,8 @@ class InSyncKeeper:
 
     :param broker_id: of this broker. :param broker_epoch: returns the epoch of this broker's registration.
     :param later: (seconds, function): calls the function in the replicas thread after this time.
-    :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now.
+    :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now. :param slot_busy: for a slot whose
+        lock was held for long. Such a slot is looked at again after `RETRY_S`; the others are not affected.
     :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed;
         `failed`: those that the controller refused or did not answer, each time.
     """
@@ -132,6 +138,7 @@ class InSyncKeeper:
         broker_id: int,
         broker_epoch: Callable[[], int],
         slot_changed: type[Exception],
+        slot_busy: type[Exception],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._verbs = verbs
@@ -140,9 +147,11 @@ class InSyncKeeper:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._slot_changed = slot_changed
+        self._slot_busy = slot_busy
         self._clock = clock
         self._pending: dict[int, _Pending] = {}
         self._unsent: dict[int, _Pending] = {}
+        self._unseen: set[int] = set()  # slots whose lock was held when they were to be looked at
         self._sent: list[_Pending] | None = None
         self._retry_planned = False
         self._reported: float | None = None  # when the present failure of AlterPartition was last logged
@@ -155,37 +164,59 @@ class InSyncKeeper:
 
     def resume(self) -> None:
         """Continue with the proposals of a predecessor of this process."""
-        for slot, serial, proposal in self._verbs.pending():
-            self._note(slot, serial, proposal)
-        self._adopt(self._pending)
+        self._each(self._verbs.pending(), self._review)
         self._flush()
 
     def look(self, slots: Iterable[int]) -> None:
         """Propose that followers that have caught up join the in-sync replicas of these slots."""
-        for slot in slots:
-            if slot not in self._pending:
-                self._propose(slot, self._verbs.expansion_of(slot))
+        self._each([slot for slot in slots if slot not in self._pending], self._review)
         self._flush()
 
     def tick(self, lag_ms: int) -> None:
         """Propose that followers leave that have lagged for `lag_ms`; call it every half of that time."""
-        for slot in self._verbs.lagging_slots(lag_ms):
-            if slot not in self._pending:
-                self._propose(slot, self._verbs.lagging_of(slot, lag_ms))
+        lagging = [slot for slot in self._verbs.lagging_slots(lag_ms) if slot not in self._pending]
+        self._each(lagging, lambda slot: self._propose(slot, self._verbs.lagging_of(slot, lag_ms)))
         self._flush()
 
     def request_executed(self) -> None:
         """A request of the controller was executed: forget the proposals that ended with a former role, and adopt the published
         states for proposals that the controller refused because it had a newer state."""
-        for slot, pending in list(self._pending.items()):
-            if self._verbs.serial_of(slot) != pending.serial:
-                self._forget(slot)
-        self._adopt([slot for slot, pending in self._pending.items() if pending.stuck])
+        self._each(list(self._pending), self._end_or_adopt)
 
     @property
     def waiting(self) -> list[int]:
         """The slots with a proposal that the controller has not committed."""
         return list(self._pending)
+
+    def _each(self, slots: Iterable[int], action: Callable[[int], None]) -> None:
+        """Perform an action for each slot; those whose lock is held for long are reviewed after `RETRY_S`."""
+        for slot in slots:
+            try:
+                action(slot)
+            except self._slot_busy as error:
+                self._unseen.add(slot)
+                self._retry_later(str(error))
+
+    def _end_or_adopt(self, slot: int) -> None:
+        """Forget a pending proposal that ended with its role; adopt the controller's state if the proposal waits for that."""
+        pending = self._pending[slot]
+        under_way = self._verbs.under_way(slot)
+        if under_way is None or under_way[0] != pending.serial:
+            self._forget(slot)
+        elif pending.stuck:
+            self._adopt(pending)
+
+    def _review(self, slot: int) -> None:
+        """Learn what is under way in a slot, also from a predecessor, and propose that followers join if nothing is."""
+        if slot in self._pending:
+            self._end_or_adopt(slot)
+        if slot in self._pending:
+            return
+        under_way = self._verbs.under_way(slot)
+        if under_way is None:
+            self._propose(slot, self._verbs.expansion_of(slot))
+        else:
+            self._adopt(self._note(slot, *under_way))
 
     def _propose(self, slot: int, proposal: Proposal | None) -> None:
         if proposal is None:
@@ -207,17 +238,15 @@ class InSyncKeeper:
         self._pending.pop(slot, None)
         self._unsent.pop(slot, None)
 
-    def _adopt(self, slots: Iterable[int]) -> None:
-        """Commit the state that the controller published, where it is newer than the one that the proposal is based on."""
-        for slot in list(slots):
-            pending = self._pending[slot]
-            view = self._verbs.view_of(slot)
-            if (
-                view.leader_id == self._broker_id
-                and view.leader_epoch == pending.proposal.leader_epoch
-                and view.partition_epoch > pending.proposal.partition_epoch
-            ):
-                self._commit(pending, view.in_sync, view.partition_epoch)
+    def _adopt(self, pending: _Pending) -> None:
+        """Commit the state that the controller published if it is newer than the one that the proposal is based on."""
+        view = self._verbs.view_of(pending.slot)
+        if (
+            view.leader_id == self._broker_id
+            and view.leader_epoch == pending.proposal.leader_epoch
+            and view.partition_epoch > pending.proposal.partition_epoch
+        ):
+            self._commit(pending, view.in_sync, view.partition_epoch)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -254,7 +283,8 @@ class InSyncKeeper:
             if version >= FIRST_WITH_EPOCHS:
                 state = message.Request.BrokerState
                 partition.new_isr_with_epochs = [
-                    state(broker_id=broker, broker_epoch=NO_EPOCH) for broker in item.proposal.in_sync
+                    state(broker_id=broker, broker_epoch=epoch)
+                    for broker, epoch in zip(item.proposal.in_sync, item.proposal.broker_epochs, strict=True)
                 ]
             else:
                 partition.new_isr = list(item.proposal.in_sync)
@@ -290,7 +320,10 @@ class InSyncKeeper:
             if answer is None:
                 missing.append(item)
             else:
-                self._judged(item, answer)
+                try:
+                    self._judged(item, answer)
+                except (self._slot_busy, ValueError) as error:
+                    self._again([item], str(error))  # the controller answers a repeated proposal with its state
         if missing:
             self._again(missing, "the response does not contain these partitions")
         self._flush()
@@ -314,18 +347,19 @@ class InSyncKeeper:
                 item.proposal.in_sync,
                 error_text(code),
             )
-            self._forget(item.slot)
             self._verbs.revert(item.slot, item.serial, item.proposal)
+            self._forget(item.slot)
         elif code in WAIT_FOR_CONTROLLER:
             log.info("%s: the controller has a newer state (%s); waiting for it", name, error_text(code))
             item.stuck = True
-            self._adopt([item.slot])
+            self._adopt(item)
         else:
             self._again([item], error_text(code))
 
     def _commit(self, item: _Pending, in_sync: Sequence[int], partition_epoch: int) -> None:
+        committed = self._verbs.commit(item.slot, item.serial, item.proposal, list(in_sync), partition_epoch)
         self._forget(item.slot)
-        if not self._verbs.commit(item.slot, item.serial, item.proposal, list(in_sync), partition_epoch):
+        if not committed:
             return  # the role ended meanwhile
         self.expansions += len(in_sync) > len(item.proposal.before)
         self.shrinks += len(in_sync) < len(item.proposal.before)
@@ -342,18 +376,25 @@ class InSyncKeeper:
         kept = [item for item in items if self._pending.get(item.slot) is item]
         for item in kept:
             self._unsent.setdefault(item.slot, item)
-        if not kept or self._retry_planned:
+        if kept:
+            self._retry_later(reason)
+
+    def _retry_later(self, reason: str) -> None:
+        """Plan the next attempt, and report why it is needed, now and then."""
+        if self._retry_planned:
             return
         now = self._clock()
         if self._reported is None or now >= self._reported + REPORT_AGAIN_S:
             self._reported = now
             log.warning(
-                "the controller did not judge changes of the in-sync replicas of %d partitions: %s; retrying every %g ms",
-                len(self._unsent), reason, RETRY_S * 1000,
+                "changes of the in-sync replicas of %d partitions are not judged or not applied yet: %s; retrying every %g ms",
+                len(self._unsent.keys() | self._unseen), reason, RETRY_S * 1000,
             )  # fmt: skip
         self._retry_planned = True
         self._later(RETRY_S, self._retry)
 
     def _retry(self) -> None:
         self._retry_planned = False
+        unseen, self._unseen = self._unseen, set()
+        self._each(unseen, self._review)
         self._flush()
