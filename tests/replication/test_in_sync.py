@@ -49,8 +49,8 @@ class Slot:
 
 
 class Verbs:
-    """The operations on slots, on `Slot` objects. ``busy``: how often the lock of a slot is held, by its number; None as a number:
-    that of any slot."""
+    """The operations on slots, on `Slot` objects. ``busy``: how often the lock of a slot is held, by its number; by None: that
+    of any slot."""
 
     def __init__(self, slots: dict[int, Slot]) -> None:
         self.slots = slots

@@ -125,7 +125,7 @@ class InSyncKeeper:
     :param broker_id: of this broker. :param broker_epoch: returns the epoch of this broker's registration.
     :param later: (seconds, function): calls the function in the replicas thread after this time.
     :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now. :param slot_busy: for a slot whose
-        lock was held for long. Such a slot is looked at again after `RETRY_S`; the others are not affected.
+        lock was held for long. It is looked at again after `RETRY_S`; the others are not affected.
     :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed;
         `failed`: those that the controller refused or did not answer, each time.
     """
