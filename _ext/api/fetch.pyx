@@ -275,6 +275,8 @@ cdef class FetchHandler:
         connection.session = fetch
         if before is not None and before is not fetch:
             fetch.context.count_progress_since(before.context)
+            if before.context.selective:            # a follower uses one session at a time; nothing else would end this one
+                self.sessions.end(before)
             if before.context.by_key is None or before.context.ended:
                 before.unwatch_all()
         return 0

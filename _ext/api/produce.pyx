@@ -175,6 +175,9 @@ cdef class ProduceHandler:
         self.execute(connection)
         if must_wait(connection):
             return FRAME_DEFER                # an earlier request met a taken lock; this one must not be appended before it
+        for i in range(pending.request.count):
+            if not pending.items[i].error:    # again: a batch of the joined requests may have been refused just now
+                self.refused.judge(connection.connection_id, &pending.items[i])
         self.count_arrival(&pending.request, pending.items, size + 4)
         connection.attach(pending)
         self.offload(pending)

@@ -88,6 +88,21 @@ cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept n
 # Sets `following` of all items. Must be called once, before `append_items`.
 cdef void link_items(ProduceItem* items, int count) noexcept nogil
 
+cdef struct BatchProducer:
+    int64_t id                    # -1: the batch has no producer id
+    int16_t epoch
+    int32_t base_sequence
+
+
+# Returns the producer of a batch, which is perhaps not checked yet.
+cdef BatchProducer producer_of(ProduceItem* item) noexcept nogil
+
+
+cdef inline bint follows(int32_t before, int32_t sequence) noexcept nogil:
+    """Return whether a sequence lies behind another one; sequences begin at 0 again after the largest."""
+    return 0 < ((<int64_t>sequence - before) & 0x7FFFFFFF) < 0x40000000
+
+
 # Appends every item from `first` to `end` that is neither refused nor appended yet, the items of a slot together and in order,
 # including those of the same slots after `end`. Returns the number of slots whose lock is taken: their items stay neither refused nor
 # appended, and the caller must pass them again before any later batch of these slots. The time is proportional to the number of items.

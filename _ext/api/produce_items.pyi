@@ -43,3 +43,8 @@ class ProduceRequest(TypedDict):
     listener: int
     owner: int
     connection_id: int
+
+class BatchProducer(TypedDict):
+    id: int
+    epoch: int
+    base_sequence: int

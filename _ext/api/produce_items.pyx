@@ -1,6 +1,6 @@
 """One partition of a Produce request; see produce_items.pxd. No GIL is needed."""
 
-from libc.stdint cimport int16_t, int64_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -28,7 +28,15 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from odradek._ext.records.record_batch cimport BatchInfo, set_max_timestamp
+from odradek._ext.protocol.byte_order cimport load16, load32, load64
+from odradek._ext.records.record_batch cimport (
+    AT_BASE_SEQUENCE,
+    AT_MAGIC,
+    AT_PRODUCER_EPOCH,
+    AT_PRODUCER_ID,
+    BatchInfo,
+    set_max_timestamp,
+)
 from odradek._ext.shm.atomics cimport fence, load_acquire_32
 from odradek._ext.shm.layout cimport (
     ROLE_LEADER,
@@ -46,6 +54,7 @@ from odradek._ext.storage.log_dirs cimport is_full
 
 
 cdef enum:
+    BATCH_HEADER_BYTES = 61
     PLACES_ON_STACK = 512             # size of the hash table that finds items of the same slot, if it is on the stack: a power of two
 
 cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full; retry after space was freed"
@@ -143,6 +152,39 @@ cdef void link_slowly(ProduceItem* items, int count) noexcept nogil:
         items[i].following = j if j < count and items[i].slot else -1
 
 
+cdef BatchProducer producer_of(ProduceItem* item) noexcept nogil:
+    cdef BatchProducer found
+    cdef const uint8_t* data = item.append.data
+    found.id = found.epoch = found.base_sequence = -1
+    if data == NULL and item.appended:
+        found.id = item.append.info.producer_id
+        found.epoch = item.append.info.producer_epoch
+        found.base_sequence = item.append.info.base_sequence
+    elif data != NULL and item.append.info.size >= BATCH_HEADER_BYTES and data[AT_MAGIC] == 2:
+        found.id = <int64_t>load64(data + AT_PRODUCER_ID)
+        found.epoch = <int16_t>load16(data + AT_PRODUCER_EPOCH)
+        found.base_sequence = <int32_t>load32(data + AT_BASE_SEQUENCE)
+    return found
+
+
+cdef void mark_behind(ProduceItem* items, int refused) noexcept nogil:
+    """Mark the later items of a slot that continue the sequence of a refused one: a later append of the same call must not take one
+    of them for the first batch of its producer. Ends at a retry of the refused batch, and at an item that is marked already."""
+    cdef BatchProducer producer = producer_of(&items[refused])
+    cdef BatchProducer later
+    cdef int j = items[refused].following
+    if producer.id < 0 or producer.base_sequence < 0:
+        return
+    while j >= 0:
+        later = producer_of(&items[j])
+        if later.id == producer.id:
+            if later.epoch != producer.epoch or items[j].append.after_refused \
+                    or not follows(producer.base_sequence, later.base_sequence):
+                return
+            items[j].append.after_refused = 1
+        j = items[j].following
+
+
 cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil:
     cdef AppendItem[MAX_JOINED] batches
     cdef int[MAX_JOINED] places
@@ -200,6 +242,9 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
                 refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the broker cannot write to the log")
             else:
                 refuse(&items[places[j]], NOT_LEADER_OR_FOLLOWER, NULL)
+        for j in range(n):
+            if items[places[j]].error:
+                mark_behind(items, places[j])
     return busy
 
 

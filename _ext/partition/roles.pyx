@@ -5,7 +5,7 @@ cleared, then the fields are stored, and `role_epoch` is stored last. If the pro
 the cleared epoch and takes the role away, and the controller's repeated request is applied as a new one.
 """
 
-from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.partition.slots import LogUnsettled, SlotChanged
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
@@ -185,7 +185,7 @@ cdef int raise_refusal(Slot* slot, int result, int leader_epoch, int partition_e
     if result == WRONG_SLOT:
         raise SlotChanged(f"{name_of(slot)} is not online, or its slot was given to another partition")
     if result == TRUNCATED:
-        raise SlotChanged(f"{name_of(slot)} was truncated, and its recovery point is not written yet")
+        raise LogUnsettled(f"{name_of(slot)} was truncated, and its recovery point is not written yet")
     if result == OLDER_EPOCH:
         raise SlotChanged(f"{name_of(slot)} has a newer epoch than leader epoch {leader_epoch}, partition epoch {partition_epoch}")
     if result < 0:

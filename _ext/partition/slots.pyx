@@ -70,6 +70,10 @@ class SlotChanged(Exception):
         self.result = result
 
 
+class LogUnsettled(SlotChanged):
+    """The log was truncated, and its recovery point is not written yet (`odradek.shm.truncation.settle` writes it)."""
+
+
 RESULT_TEXTS = {
     APPEND_OK: "ok", APPEND_BUSY: "busy", APPEND_STALE: "stale", APPEND_NOT_LEADER: "not leader", APPEND_FENCED_EPOCH: "fenced epoch",
     APPEND_OFFLINE: "offline", APPEND_IO_ERROR: "i/o error", APPEND_OUT_OF_RANGE: "out of range",

@@ -1,6 +1,7 @@
 """Builds the Fetch requests of a replica fetcher; see replica_requests.pxd. Called by the fetcher's thread without the GIL."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
+from libc.string cimport memcmp
 
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.cursor cimport (
@@ -14,7 +15,7 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.replication.fetched_partitions cimport FetchedPartition, FetchedPartitions, FetchedTopic
+from odradek._ext.replication.fetched_partitions cimport NO_PLACE, FetchedPartition, FetchedPartitions, FetchedTopic
 
 
 cdef enum:
@@ -76,8 +77,25 @@ cdef inline bint in_request(const FetchedPartition* fetched, bint full) noexcept
     return fetched.used and fetched.active and (full or not fetched.sent or not fetched.in_session)
 
 
-cdef inline bint to_forget(const FetchedPartition* fetched) noexcept nogil:
-    return fetched.used and fetched.in_session and not fetched.active
+cdef inline bint to_forget(FetchedPartitions partitions, const FetchedPartition* fetched, int16_t version) noexcept nogil:
+    return fetched.used and fetched.in_session and not fetched.active \
+        and not (version < FETCH_BY_ID and has_namesake(partitions, fetched))
+
+
+cdef bint has_namesake(FetchedPartitions partitions, const FetchedPartition* fetched) noexcept nogil:
+    """Whether a partition of a topic with the same name, which was created again, is fetched. In a request without topic ids it
+    takes the place of the former one in the leader's session, and a leader removes what is to be forgotten after it has added."""
+    cdef const FetchedTopic* topic = &partitions.topics[fetched.topic]
+    cdef uint32_t at = partitions.find_topic_by_name(topic.name, topic.name_bytes)
+    cdef uint32_t place
+    while at != NO_PLACE:
+        if at != fetched.topic and partitions.topics[at].name_bytes == topic.name_bytes \
+                and memcmp(partitions.topics[at].name, topic.name, topic.name_bytes) == 0:
+            place = partitions.find(at, fetched.partition)
+            if place != NO_PLACE and partitions.partitions[place].active:
+                return True
+        at = partitions.topics[at].name_next - 1
+    return False
 
 
 cdef void write_topic(WriteBuffer* out, const FetchedTopic* topic, int16_t version) noexcept nogil:
@@ -89,7 +107,7 @@ cdef void write_topic(WriteBuffer* out, const FetchedTopic* topic, int16_t versi
     write_length(out, <int32_t>topic.to_send, True)
 
 
-cdef int32_t count_topics(FetchedPartitions partitions, bint forgotten, bint full) noexcept nogil:
+cdef int32_t count_topics(FetchedPartitions partitions, int16_t version, bint forgotten, bint full) noexcept nogil:
     """The number of topics with partitions to write; sets `to_send` of each topic."""
     cdef uint32_t place, at
     cdef int32_t count = 0
@@ -101,7 +119,7 @@ cdef int32_t count_topics(FetchedPartitions partitions, bint forgotten, bint ful
         at = topic.first
         while at:
             fetched = &partitions.partitions[at - 1]
-            if to_forget(fetched) if forgotten else in_request(fetched, full):
+            if to_forget(partitions, fetched, version) if forgotten else in_request(fetched, full):
                 topic.to_send += 1
             at = fetched.next
         count += topic.to_send > 0
@@ -113,7 +131,7 @@ cdef void write_positions(WriteBuffer* out, FetchedPartitions partitions, const 
     cdef uint32_t place, at
     cdef FetchedTopic* topic
     cdef FetchedPartition* fetched
-    write_length(out, count_topics(partitions, False, full), True)
+    write_length(out, count_topics(partitions, version, False, full), True)
     for place in range(partitions.topics_used):
         topic = &partitions.topics[place]
         if topic.to_send == 0:
@@ -139,7 +157,7 @@ cdef void write_forgotten(WriteBuffer* out, FetchedPartitions partitions, int16_
     """A request with all partitions begins a new session, which has nothing to forget."""
     cdef uint32_t place, at
     cdef FetchedTopic* topic
-    write_length(out, 0 if full else count_topics(partitions, True, False), True)
+    write_length(out, 0 if full else count_topics(partitions, version, True, False), True)
     if full:
         return
     for place in range(partitions.topics_used):
@@ -149,7 +167,7 @@ cdef void write_forgotten(WriteBuffer* out, FetchedPartitions partitions, int16_
         write_topic(out, topic, version)
         at = topic.first
         while at:
-            if to_forget(&partitions.partitions[at - 1]):
+            if to_forget(partitions, &partitions.partitions[at - 1], version):
                 write_int32(out, partitions.partitions[at - 1].partition)
             at = partitions.partitions[at - 1].next
         write_uvarint(out, 0)

@@ -1,5 +1,8 @@
 from typing import NamedTuple
 
+from odradek._ext.shm.layout import MAX_BROKERS
+
+LIMIT = MAX_BROKERS
 
 class Endpoint(NamedTuple):
     name: str
@@ -14,6 +17,7 @@ class BrokerInfo(NamedTuple):
 
     def endpoint(self, listener): ...
 
+def fits(broker): ...
 def publish_brokers(brokers): ...
 def brokers(): ...
 def version(): ...

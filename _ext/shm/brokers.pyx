@@ -13,6 +13,10 @@ from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acqu
 from odradek._ext.shm.layout cimport BROKER_TEXT_BYTES, MAX_BROKERS, BrokerEntry, BrokerTable, Header, region
 
 
+LIMIT = MAX_BROKERS
+"""The largest number of live brokers that can be published."""
+
+
 class Endpoint(NamedTuple):
     """The address of a listener of a broker. ``name``: of the listener."""
 
@@ -35,6 +39,11 @@ class BrokerInfo(NamedTuple):
             if endpoint.name == listener:
                 return endpoint
         return None
+
+
+def fits(broker):
+    """Whether the table has room for the rack and the endpoints of a broker."""
+    return len((broker.rack or "").encode()) + len(_endpoints_text(broker).encode()) <= BROKER_TEXT_BYTES
 
 
 def publish_brokers(brokers):

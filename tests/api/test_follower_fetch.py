@@ -322,6 +322,17 @@ def test_a_session_of_a_follower_serves_nobody_else(worker):
     assert thief.ask()[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_a_follower_that_begins_sessions_again_and_again_keeps_one(worker):
+    _, topic = lagging(worker, 1)
+    follower = Follower(worker)
+    for _ in range(100):
+        follower.id = follower.epoch = 0
+        follower.ask((topic, 0, 1))
+        assert follower.id
+        assert len(worker.fetch_handler.sessions) == 1
+    assert follower.ask()[0] == 0
+
+
 MANY = 400
 
 

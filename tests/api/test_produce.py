@@ -254,6 +254,18 @@ def test_a_batch_behind_one_that_is_refused_in_the_same_write(wire, name, codec)
     assert found == [(ErrorCode.MESSAGE_TOO_LARGE, -1), (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), (0, 0), (0, 1)]
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_batch_behind_one_that_its_append_refuses_in_the_same_write(wire, name, codec):
+    """Batches that must be decompressed first, or that are too many for one append, are judged before and after it."""
+    wire.create(name, segment_bytes=2000)
+    plan = [sequenced(0, bytes(3000))] + [sequenced(n, codec=codec) for n in range(1, 70)]
+    frames = [wire.frame(produce_request([(name, [(0, data)])]), KEY, 9) for data in plan]
+    wire.socket.sendall(b"".join(frames))
+    found = [wire.receive().responses[0].partition_responses[0].error_code for _ in plan]
+    assert found == [ErrorCode.RECORD_LIST_TOO_LARGE] + [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 69
+    assert outcome(wire.produce(name, sequenced(0))) == (0, 0)
+
+
 def test_a_new_epoch_or_another_connection_begins_anywhere_behind_a_refused_batch(wire, connect, name):
     wire.create(name, max_message_bytes=200)
     large = sequenced(0, bytes(300))

@@ -22,18 +22,18 @@ def directory(tmp_path):
 
 
 def test_only_the_owner_may_read_the_session(directory):
-    SessionFile(directory).note(SESSION, 77)
+    SessionFile(directory).note(SESSION)
     assert stat.S_IMODE((directory / FILE).stat().st_mode) == 0o600
-    assert SessionFile(directory).read() == (SESSION, 77)
-    SessionFile(directory).note(Session(5, b"other"), 78)
-    assert SessionFile(directory).read() == (Session(5, b"other"), 78)
+    assert SessionFile(directory).read() == SESSION
+    SessionFile(directory).note(Session(5, b"other"))
+    assert SessionFile(directory).read() == Session(5, b"other")
     SessionFile(directory).delete()
     assert SessionFile(directory).read() is None
     SessionFile(directory).delete()
 
 
 def test_the_session_of_a_copied_directory_is_not_used(directory, tmp_path, monkeypatch):
-    SessionFile(directory).note(SESSION, 77)
+    SessionFile(directory).note(SESSION)
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / LOCK).touch()
@@ -43,12 +43,12 @@ def test_the_session_of_a_copied_directory_is_not_used(directory, tmp_path, monk
     machine.write_text("another machine\n")
     monkeypatch.setattr(broker_session, "MACHINE_ID", machine)
     assert SessionFile(directory).read() is None
-    SessionFile(directory).note(SESSION, 78)
-    assert SessionFile(directory).read() == (SESSION, 78)
+    SessionFile(directory).note(SESSION)
+    assert SessionFile(directory).read() == SESSION
     machine.unlink()
     assert SessionFile(directory).read() is None
-    SessionFile(directory).note(SESSION, 79)
-    assert SessionFile(directory).read() == (SESSION, 79), "a container has no machine id"
+    SessionFile(directory).note(SESSION)
+    assert SessionFile(directory).read() == SESSION, "a container has no machine id"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_session_of_a_copied_directory_is_not_used(directory, tmp_path, monk
         b"[]",
         b"{}",
         b'{"version":2}',
-        b'{"version":1,"id":1,"password":"x","last_zxid":1,"place":["",1,2]}',
+        b'{"version":1,"id":1,"password":"x","place":["",1,2]}',
     ],
 )
 def test_a_file_that_cannot_be_decoded_is_ignored(directory, content):
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_decoded_is_ignored(directory, content):
 
 
 def test_a_file_of_a_later_version_is_ignored(directory):
-    SessionFile(directory).note(SESSION, 77)
+    SessionFile(directory).note(SESSION)
     value = json.loads((directory / FILE).read_text())
     (directory / FILE).write_text(json.dumps(value | {"version": 2}))
     assert SessionFile(directory).read() is None

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -547,6 +548,75 @@ def test_garbage_of_the_leader(following: Following, kind: str) -> None:
     with following.leader.changed:
         following.leader.frame = lambda frame: frame
     following.until_equal(slot, led)
+
+
+def test_what_a_response_said_before_it_became_garbage_is_not_lost(following: Following) -> None:
+    """The part of one partition requires a truncation, and the part of the next one is damaged."""
+    made = [following.create(partition=number, epoch=2) for number in range(2)]
+    for slot, led in made:
+        slots.follow(slot, sent(0) + sent(10), 0)
+        led.batches = [sent(0), sent(10, 5, epoch=2)]
+    damaged = 0
+
+    def cut_end(frame: bytes) -> bytes:
+        nonlocal damaged
+        damaged += 1
+        return struct.pack(">i", len(frame) - 4 - 5) + frame[4:-5] if damaged <= 2 else frame
+
+    following.leader.frame = cut_end
+    following.start()
+    for slot, led in made:
+        following.until_equal(slot, led)
+    assert damaged > 2
+
+
+def test_a_topic_that_is_created_again_is_fetched_by_its_name(following: Following) -> None:
+    """A request without topic ids must not name it as a new partition and as one that the leader is to forget."""
+    following.leader.fetch_versions = (4, 12)
+    slot, led = following.create()
+    fill(led, 2)
+    following.start()
+    following.until_equal(slot, led)
+    with following.leader.changed:
+        following.leader.logs.clear()
+        following.broker.table.retire(slot)
+        topic_id = uuid.uuid4().bytes
+        again = following.broker.create("t", 0, topic_id=topic_id, alone=False)
+        following.broker.obey(again, 1)
+        following.broker.table.announce([slot, again])
+        second = following.leader.logs[topic_id, 0] = Led("t", topic_id, 0)
+        fill(second, 1)
+        following.look()
+    following.until_equal(again, second)
+    with following.leader.changed:
+        fill(second, 1)
+        following.leader.changed.notify_all()
+    following.until_equal(again, second)
+
+
+def test_a_fetcher_that_lost_a_partition_does_not_truncate_it(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another fetcher may have appended records meanwhile that the leader counts as replicated."""
+    slot, led = following.create(epoch=2)
+    slots.follow(slot, sent(0) + sent(10), 0)
+    led.batches = [sent(0)]
+    asked, removed = threading.Event(), threading.Event()
+    carry_out = Fetcher._log_truncation
+
+    def wait(*arguments: Any) -> None:
+        carry_out(*arguments)
+        asked.set()
+        assert removed.wait(30)
+
+    monkeypatch.setattr(Fetcher, "_log_truncation", wait)
+    following.start()
+    assert asked.wait(30)
+    following.fetcher.remove(slot)
+    removed.set()
+    following.fetcher.stop()
+    following.fetcher.join(30)
+    assert following.fetcher.ended and slot_facts.describe(slot).log_end_offset == 20
 
 
 BASE_OFFSET_BYTES = 8

@@ -1,5 +1,6 @@
 """What a broker does with LeaderAndIsr, StopReplica and UpdateMetadata, on a real partition table."""
 
+import errno
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.roles as roles
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
@@ -18,8 +20,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import leader_and_isr, stop_replica, update_metadata
 from odradek.replication.control_requests import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, NO_EPOCH
 from odradek.replication.replica_control import ReplicaControl
+from odradek.shm import truncation
+from odradek.shm.checkpoints import write_checkpoints
 from odradek.storage.file_names import partition_directory_name
-from tests.shm.one_broker import BROKER_ID, SETTINGS, OneBroker
+from tests.shm.one_broker import BROKER_ID, SETTINGS, OneBroker, batch
 
 OTHER = 2
 CONTROLLER = 3
@@ -51,6 +55,9 @@ class OneDirectory:
 
     def open(self, slot: int) -> None:
         self._broker.table.open(slot)
+
+    def settle(self, slot: int) -> None:
+        truncation.settle(self._broker.shm, [self._broker.path], slot)
 
     def delete(self, slot: int) -> None:
         self._broker.table.retire(slot)
@@ -234,6 +241,41 @@ def test_leader_then_follower_then_leader(receiver: Receiver) -> None:
     assert receiver.settings_read == ["t"], "the settings are read when the log is created"
 
 
+def test_a_follower_that_was_just_truncated_leads(receiver: Receiver) -> None:
+    """Its recovery point is still beyond its log end: a start would take what it appends now for durable."""
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    slot = receiver.slot()
+    slots.follow(slot, batch(10, partition_leader_epoch=5), 0)
+    flushing.flush(slot, whole=True)
+    write_checkpoints(receiver.broker.shm, [receiver.broker.path])
+    slots.truncate(slot, 0)
+    assert slot_facts.describe(slot).recovery_point == 10
+    assert receiver.assign(leader_epoch=6) == DONE
+    assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 6)
+    facts = slot_facts.describe(slot)
+    assert (facts.log_end_offset, facts.recovery_point) == (0, 0)
+
+
+def test_a_truncated_log_whose_checkpoints_cannot_be_written_does_not_lead(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    slot = receiver.slot()
+    slots.follow(slot, batch(10, partition_leader_epoch=5), 0)
+    flushing.flush(slot, whole=True)
+    write_checkpoints(receiver.broker.shm, [receiver.broker.path])
+    slots.truncate(slot, 0)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receiver.logs, "settle", fail)
+        assert receiver.assign(leader_epoch=6) == (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert receiver.role()[0] == Role.ROLE_NONE
+    assert receiver.assign(leader_epoch=6) == DONE
+
+
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_an_epoch_that_is_not_newer_is_ignored(receiver: Receiver, epoch: int) -> None:
     assert receiver.assign(leader_epoch=5) == DONE
@@ -390,6 +432,24 @@ def test_a_request_fails_if_it_cannot_be_found_out_whether_there_are_partitions(
     receiver.partitions = False
     assert receiver.publish() == ErrorCode.NONE
     assert brokers.published()
+
+
+def test_more_brokers_than_there_is_room_for(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    def publish(ids: Sequence[int], host: str = "host") -> int:
+        request = update_metadata.Request(
+            controller_id=200, controller_epoch=1, broker_epoch=OWN_EPOCH, live_brokers=[live(number) for number in ids]
+        )
+        request.live_brokers[0].endpoints[0].host = host
+        return int(receiver.control.update_metadata(request, UPDATE_METADATA).error_code)
+
+    ids = [BROKER_ID, *range(100, 201)]
+    for _ in range(2):
+        assert publish(ids[::-1]) == ErrorCode.NONE
+    assert [broker.id for broker in brokers.brokers()] == [BROKER_ID, *range(100, 162), 200]
+    assert caplog.text.count("no room for the brokers 162, 163,") == 1
+    assert publish([100, BROKER_ID, 200], "h" * 2000) == ErrorCode.NONE
+    assert [broker.id for broker in brokers.brokers()] == [BROKER_ID, 200]
+    assert "no room for the brokers 100:" in caplog.text
 
 
 def test_roles_do_not_change_by_what_is_published(receiver: Receiver) -> None:

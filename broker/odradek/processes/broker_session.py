@@ -52,20 +52,19 @@ class SessionFile:
         self._directory = directory
         self._path = directory / FILE
 
-    def note(self, session: Session, last_zxid: int) -> None:
+    def note(self, session: Session) -> None:
         """Write the file. Raises OSError."""
         value = {
             "version": VERSION,
             "id": session.id,
             "password": session.password.hex(),
-            "last_zxid": last_zxid,
             "place": place_of(self._directory),
         }
         replace_file(self._path, json.dumps(value).encode(), mode=0o600)
 
-    def read(self) -> tuple[Session, int] | None:
-        """The session of the previous start, and the last transaction that it had seen; None if there is none, or if it is not
-        known to be that of a dead broker. Raises OSError."""
+    def read(self) -> Session | None:
+        """The session of the previous start; None if there is none, or if it is not known to be that of a dead broker. Raises
+        OSError."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -75,14 +74,14 @@ class SessionFile:
             if value["version"] != VERSION:
                 return None
             session = Session(int(value["id"]), bytes.fromhex(value["password"]))
-            place, last_zxid = Place(*value["place"]), int(value["last_zxid"])
+            place = Place(*value["place"])
         except (ValueError, KeyError, TypeError) as error:
             log.warning("ignoring %s, which cannot be decoded: %r", self._path, error)
             return None
         if place != place_of(self._directory):
             log.info("ignoring %s: it was written on another machine, or its log directory was copied", self._path)
             return None
-        return session, last_zxid
+        return session
 
     def delete(self) -> None:
         """Delete the file after the session has ended. Raises OSError."""
@@ -123,7 +122,7 @@ class BrokerSession:
         assert session is not None
         brokers.note_session(session.id, session.password, last_zxid)
         try:
-            self._file.note(session, last_zxid)
+            self._file.note(session)
         except OSError as error:
             log.warning(
                 "cannot note the session in %s: %s; if the broker is killed, its next start waits for the session timeout",
@@ -137,16 +136,15 @@ class BrokerSession:
     def _end_previous(self) -> None:
         """End the session of the previous start of this broker. Raises StoreError."""
         try:
-            previous = self._file.read()
+            session = self._file.read()
         except OSError as error:
             log.warning("cannot read %s: %s", error.filename, error.strerror)
             return
-        if previous is None:
+        if session is None:
             return
-        session, last_zxid = previous
         store = ZookeeperStore(self._store.options)
         try:
-            store.start_session(session, last_zxid)
+            store.start_session(session)  # without a transaction: ZooKeeper may have been restored from an older backup
             store.end_session()
             log.info("ended session %#x of the previous start of this broker", session.id)
         except SessionExpired:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import odradek._ext.partition.slots as slots
+import odradek.shm.truncation as truncation
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import SlotState
 from odradek.api.dispatch import frame_response
@@ -74,6 +75,10 @@ class LocalLogs:
     def open(self, slot: int) -> None:
         """See `Logs`."""
         self._partitions.open_one(slot)
+
+    def settle(self, slot: int) -> None:
+        """See `Logs`."""
+        truncation.settle(self._context.shm, self._context.log_dirs, slot)
 
     def delete(self, slot: int) -> None:
         """See `Logs`."""

@@ -128,6 +128,8 @@ class Fetcher:
         )
         self._by_slot: dict[int, _Partition] = {}
         self._by_place: dict[int, _Partition] = {}
+        self._changing = threading.Lock()  # held while this fetcher truncates a log
+        self._removals: dict[int, int] = {}  # slots that `remove` named, and how often the thread still has to remove them
         self._delayed: list[tuple[int, int]] = []  # heap of (until, slot)
         self._connection: LeaderConnection | None = None
         self._connected_to: Address | None = None
@@ -153,8 +155,11 @@ class Fetcher:
         self._command(partial(self._add, slot, followed))
 
     def remove(self, slot: int) -> None:
-        """Fetch a partition no more."""
-        self._command(partial(self._remove, slot))
+        """Fetch a partition no more. After the return this fetcher truncates its log no more, so that another one may fetch it; a
+        response that is under way may still be appended, where it continues the log."""
+        with self._changing:
+            self._removals[slot] = self._removals.get(slot, 0) + 1
+        self._command(partial(self._removed, slot))
 
     def look(self) -> None:
         """Look at the address of the leader again."""
@@ -219,11 +224,10 @@ class Fetcher:
             self._handle(self._native.run(until))
 
     def _handle(self, outcome: int) -> None:
-        """Handle the end of a native run."""
+        """Handle the end of a native run. There may be events at any end: a request or a response may be given up halfway."""
+        for place, kind, first, second in self._native.take_events():
+            self._advance(self._by_place[place], _event_of(kind, first, second))
         match outcome:
-            case FetchOutcome.FETCH_EVENTS:
-                for place, kind, first, second in self._native.take_events():
-                    self._advance(self._by_place[place], _event_of(kind, first, second))
             case FetchOutcome.FETCH_LOST:
                 self._lost(os.strerror(self._native.error) if self._native.error else "it closed the connection")
             case FetchOutcome.FETCH_REFUSED:
@@ -250,6 +254,13 @@ class Fetcher:
         machine = Follow(self.settings.backoff_ms, partial(_epoch_end, slot))
         entry = self._by_slot[slot] = self._by_place[place] = _Partition(slot, followed, place, machine)
         self._advance(entry, follow.Begin())
+
+    def _removed(self, slot: int) -> None:
+        self._remove(slot)
+        with self._changing:
+            self._removals[slot] -= 1
+            if not self._removals[slot]:
+                del self._removals[slot]
 
     def _remove(self, slot: int) -> None:
         entry = self._by_slot.pop(slot, None)
@@ -331,6 +342,12 @@ class Fetcher:
 
     def _change(self, entry: _Partition, verb: Callable[..., int] | None, offset: int) -> Event:
         """Truncate the log or begin it again; without a verb, write the checkpoints of a truncated log."""
+        with self._changing:
+            if entry.slot in self._removals:
+                return follow.RoleChanged()
+            return self._change_log(entry, verb, offset)
+
+    def _change_log(self, entry: _Partition, verb: Callable[..., int] | None, offset: int) -> Event:
         followed = entry.followed
         try:
             if verb is None:

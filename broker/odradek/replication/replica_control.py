@@ -19,7 +19,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
-from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.partition.slots import LogUnsettled, SlotChanged
 from odradek._ext.shm.layout import SlotState
 from odradek.protocol.errors import ErrorCode
 from odradek.replication.control_requests import (
@@ -41,6 +41,7 @@ from odradek.replication.control_requests import (
     stopped_response,
 )
 from odradek.shm.partition_table import PartitionTable
+from odradek.storage.checkpoints import CorruptCheckpointError
 
 log = logging.getLogger("odradek.replication")
 
@@ -72,6 +73,10 @@ class Logs(Protocol):
 
     def open(self, slot: int) -> None:
         """Create or load the log of a LOADING slot. On a failure, an error is logged, and the slot is OFFLINE or LOADING."""
+        ...
+
+    def settle(self, slot: int) -> None:
+        """Write the checkpoints of a log that was truncated. Raises OSError, CorruptCheckpointError."""
         ...
 
     def delete(self, slot: int) -> None:
@@ -110,6 +115,7 @@ class ReplicaControl:
         self._internal = internal
         self._read_settings = read_settings
         self._has_partitions = has_partitions
+        self._left_out: list[int] = []  # live brokers for which there is no room, as last reported
 
     def start(self) -> None:
         """Announce all slots: a predecessor may have died before it announced its last changes."""
@@ -285,11 +291,11 @@ class ReplicaControl:
         }
         try:
             if state.leader == self._broker_id:
-                recovering = state.leader_recovery_state == RECOVERING
-                roles.become_leader(slot, incarnation, leader_id=self._broker_id, recovering=recovering, **assignment)
+                assignment |= {"leader_id": self._broker_id, "recovering": state.leader_recovery_state == RECOVERING}
+                self._lead(slot, incarnation, assignment)
             else:
                 roles.become_follower(slot, incarnation, leader_id=state.leader, **assignment)
-        except (OSError, SlotChanged, ValueError) as error:
+        except (OSError, CorruptCheckpointError, SlotChanged, ValueError) as error:
             log.error(
                 "cannot become %s of %s-%d in leader epoch %d: %s",
                 "leader" if state.leader == self._broker_id else "follower",
@@ -301,6 +307,16 @@ class ReplicaControl:
             entry.topic, entry.partition, state.leader, state.leader_epoch, state.isr,
         )  # fmt: skip
         return ErrorCode.NONE
+
+    def _lead(self, slot: int, incarnation: int, assignment: Mapping[str, Any]) -> None:
+        """Make this broker the leader, also if the fetcher has just truncated the log, whose recovery point is written then.
+        Raises OSError, CorruptCheckpointError, SlotChanged, ValueError."""
+        try:
+            roles.become_leader(slot, incarnation, **assignment)
+        except LogUnsettled:
+            roles.leave_role(slot, incarnation, NO_EPOCH)  # the fetcher must not truncate again
+            self._logs.settle(slot)
+            roles.become_leader(slot, incarnation, **assignment)
 
     # -- StopReplica --------------------------------------------------------------------------------------------------
 
@@ -432,10 +448,25 @@ class ReplicaControl:
             brokers.BrokerInfo(broker.id, NO_BROKER_EPOCH, broker.rack or None, tuple(endpoints_of(broker, version)))
             for broker in request.live_brokers
         ]
-        live.sort(key=lambda broker: broker.id)
+        live = self._with_room(live, request.controller_id)
         if live != brokers.brokers():
             log.info("live brokers: %s", ", ".join(str(broker.id) for broker in live) or "none")
             brokers.publish_brokers(live)
+
+    def _with_room(self, live: list[brokers.BrokerInfo], controller_id: int) -> list[brokers.BrokerInfo]:
+        """The live brokers for which the shared memory has room, this broker and the controller first. Logs which have none."""
+        first = {self._broker_id, controller_id}
+        ordered = sorted(filter(brokers.fits, live), key=lambda broker: (broker.id not in first, broker.id))
+        kept = sorted(ordered[: brokers.LIMIT], key=lambda broker: broker.id)
+        left_out = sorted({broker.id for broker in live} - {broker.id for broker in kept})
+        if left_out and left_out != self._left_out:
+            log.error(
+                "no room for the brokers %s: a cluster may have at most %d live brokers, and the rack and the endpoints of each must be "
+                "short; clients of this broker do not learn of these brokers, and it replicates no partition that they lead",
+                ", ".join(map(str, left_out)), brokers.LIMIT,
+            )  # fmt: skip
+        self._left_out = left_out
+        return kept
 
     def _publish(self, entry: Published, changed: list[int]) -> None:
         """Publish one partition; append the slots that changed to `changed`. Raises ValueError: no slot is free, or there are
