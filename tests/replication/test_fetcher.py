@@ -550,24 +550,38 @@ def test_garbage_of_the_leader(following: Following, kind: str) -> None:
     following.until_equal(slot, led)
 
 
-def test_what_a_response_said_before_it_became_garbage_is_not_lost(following: Following) -> None:
-    """The part of one partition requires a truncation, and the part of the next one is damaged."""
-    made = [following.create(partition=number, epoch=2) for number in range(2)]
-    for slot, led in made:
-        slots.follow(slot, sent(0) + sent(10), 0)
-        led.batches = [sent(0), sent(10, 5, epoch=2)]
+def test_a_partition_is_removed_after_a_response_that_ends_as_garbage(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part of the partition requires a truncation; the part behind it is damaged. The newest partition is named first."""
+    second, first = (following.create(partition=number, epoch=2) for number in range(2))
+    slots.follow(first[0], sent(0) + sent(10), 0)
+    first[1].batches = [sent(0), sent(10, 5, epoch=2)]
+    second[1].batches = [sent(0, epoch=2)]
     damaged = 0
 
     def cut_end(frame: bytes) -> bytes:
         nonlocal damaged
         damaged += 1
-        return struct.pack(">i", len(frame) - 4 - 5) + frame[4:-5] if damaged <= 2 else frame
+        return struct.pack(">i", len(frame) - 4 - 5) + frame[4:-5] if damaged == 1 else frame
 
-    following.leader.frame = cut_end
+    lost = Fetcher._lost
+
+    def remove_then(*arguments: Any) -> None:
+        following.fetcher.remove(first[0])
+        lost(*arguments)
+
+    following.port, port = None, following.port
     following.start()
-    for slot, led in made:
-        following.until_equal(slot, led)
-    assert damaged > 2
+    monkeypatch.setattr(Fetcher, "_lost", remove_then)
+    following.leader.frame = cut_end
+    following.port = port  # both partitions are added now: the first request names both
+    following.fetcher.look()
+    until(lambda: damaged > 1 or following.fetcher.ended, "it fetches again")
+    assert not following.fetcher.ended
+    following.until_equal(*second)
+    following.obey(*first, 3)
+    following.until_equal(*first)
 
 
 def test_a_topic_that_is_created_again_is_fetched_by_its_name(following: Following) -> None:

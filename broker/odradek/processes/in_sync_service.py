@@ -85,7 +85,9 @@ def _proposal(found: Any) -> Proposal | None:
     if found is None:
         return None
     before, _ = native.in_sync_sets(found.slot)
-    return Proposal(found.incarnation, found.leader_epoch, found.partition_epoch, before, found.in_sync, found.broker_epochs)
+    return Proposal(
+        found.incarnation, found.leader_epoch, found.partition_epoch, before, found.in_sync, found.broker_epochs
+    )
 
 
 class InSyncService:

@@ -129,7 +129,7 @@ class Fetcher:
         self._by_slot: dict[int, _Partition] = {}
         self._by_place: dict[int, _Partition] = {}
         self._changing = threading.Lock()  # held while this fetcher truncates a log
-        self._removals: dict[int, int] = {}  # slots that `remove` named, and how often the thread still has to remove them
+        self._removals: dict[int, int] = {}  # slot: how often the thread still has to remove it
         self._delayed: list[tuple[int, int]] = []  # heap of (until, slot)
         self._connection: LeaderConnection | None = None
         self._connected_to: Address | None = None
@@ -155,8 +155,8 @@ class Fetcher:
         self._command(partial(self._add, slot, followed))
 
     def remove(self, slot: int) -> None:
-        """Fetch a partition no more. After the return this fetcher truncates its log no more, so that another one may fetch it; a
-        response that is under way may still be appended, where it continues the log."""
+        """Fetch a partition no more. After the return this fetcher truncates its log no more, so that another one may fetch it.
+        A response that is under way may still be appended if it continues the log."""
         with self._changing:
             self._removals[slot] = self._removals.get(slot, 0) + 1
         self._command(partial(self._removed, slot))
@@ -224,7 +224,7 @@ class Fetcher:
             self._handle(self._native.run(until))
 
     def _handle(self, outcome: int) -> None:
-        """Handle the end of a native run. There may be events at any end: a request or a response may be given up halfway."""
+        """Handle the end of a native run. Events may precede any end; they do not wait: a partition may be removed next."""
         for place, kind, first, second in self._native.take_events():
             self._advance(self._by_place[place], _event_of(kind, first, second))
         match outcome:

@@ -44,8 +44,8 @@ class Proposal(NamedTuple):
     """A change of the in-sync replicas that a slot suggests; see `Verbs`.
 
     ``before``: the committed in-sync replicas. ``broker_epochs``: for each of ``in_sync`` the epoch of the registration with
-    which it fetched what lets it join; -1: it is in sync already, or its requests have no epoch. The controller refuses a replica
-    that has registered again since: it may have lost records.
+    which it fetched what lets it join; -1: it is in sync already, or its requests have no epoch. The controller refuses a
+    replica that has registered again since: it may have lost records.
     """
 
     incarnation: int
@@ -125,8 +125,8 @@ class InSyncKeeper:
     :param broker_id: of this broker. :param broker_epoch: returns the epoch of this broker's registration.
     :param later: (seconds, function): calls the function in the replicas thread after this time.
     :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now.
-    :param slot_busy: the exception for a slot whose lock was held for long. It is looked at again after `RETRY_S`; the others are
-        not affected.
+    :param slot_busy: the exception for a slot whose lock was held for long. It is looked at again after `RETRY_S`; the others
+        are not affected.
     :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed;
         `failed`: those that the controller refused or did not answer, each time.
     """

@@ -461,8 +461,8 @@ class ReplicaControl:
         left_out = sorted({broker.id for broker in live} - {broker.id for broker in kept})
         if left_out and left_out != self._left_out:
             log.error(
-                "no room for the brokers %s: a cluster may have at most %d live brokers, and the rack and the endpoints of each must be "
-                "short; clients of this broker do not learn of these brokers, and it replicates no partition that they lead",
+                "no room for the brokers %s: a cluster may have at most %d live brokers, with short racks and endpoints; "
+                "clients of this broker do not learn of these brokers, and it replicates no partition that they lead",
                 ", ".join(map(str, left_out)), brokers.LIMIT,
             )  # fmt: skip
         self._left_out = left_out
