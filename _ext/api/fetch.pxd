@@ -37,6 +37,7 @@ cdef class FetchHandler:
     cdef int32_t max_bytes
     cdef int64_t max_wait_ms
     cdef Py_ssize_t max_partitions
+    cdef int brokers_listener           # index of the only listener for Fetch requests of followers; -1: any listener
     cdef Client client                # metering entry of the client whose request is being read
     cdef object replicas              # ReplicaView in a cluster; None
     cdef bytes rack                   # of the client whose request is being read; None without a replica selector

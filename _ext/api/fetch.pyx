@@ -104,6 +104,7 @@ cdef class FetchHandler:
         self.max_bytes = max_bytes
         self.max_wait_ms = max_wait_ms
         self.max_partitions = max_partitions
+        self.brokers_listener = -1
 
     @property
     def looks(self):
@@ -149,6 +150,12 @@ cdef class FetchHandler:
             connection.close_reason = f"a Fetch request of version {version} is malformed at byte {body.ptr - frame} of {size}"
             if self.too_many:
                 connection.close_reason = f"a Fetch request names more than {self.max_partitions} partitions"
+            return FRAME_CLOSE
+        if head.replica_id >= 0 and 0 <= self.brokers_listener != connection.listener_index:
+            connection.close_reason = f"a Fetch request of broker {head.replica_id} on a listener for clients: brokers send it to the " \
+                                      f"listener that inter.broker.listener.name names (odradek.inter.broker.listener.only)"
+            if context.by_key is not None:
+                self.sessions.end(fetch)
             return FRAME_CLOSE
         if context.selective and head.replica_id != context.session_of:
             self.sessions.end(fetch)

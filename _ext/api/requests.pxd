@@ -16,6 +16,7 @@ cdef class RequestHandler(FrameHandler):
     cdef readonly Purgatory purgatory
     cdef object dispatch
     cdef readonly ForwardTable forward_table
+    cdef int brokers_listener           # index of the only listener for requests of brokers; -1: any listener
     cdef int64_t max_bytes              # size limit of a request other than Produce
     cdef dict routes                    # `route_number` of an API and version -> Route
     cdef readonly int64_t produce_requests

@@ -42,11 +42,13 @@ cdef class RequestHandler(FrameHandler):
     :param forward_table: forwards the requests that the coordinator serves, unchanged.
     :param routes: the requests to forward: {(API key, version): Route}.
     :param max_bytes: size limit of a request other than Produce.
+    :param brokers_listener: index of the only listener on which requests of brokers are accepted; -1: on each.
     """
 
     def __init__(self, ProduceHandler produce_handler, FetchHandler fetch_handler, Purgatory purgatory, dispatch,
-                 ForwardTable forward_table=None, routes=(), int64_t max_bytes=INT64_MAX):
+                 ForwardTable forward_table=None, routes=(), int64_t max_bytes=INT64_MAX, int brokers_listener=-1):
         self.max_bytes = max_bytes
+        self.brokers_listener = fetch_handler.brokers_listener = brokers_listener
         self.produce_handler = produce_handler
         self.fetch_handler = fetch_handler
         self.purgatory = purgatory
@@ -126,6 +128,10 @@ cdef class RequestHandler(FrameHandler):
             return self.fetch_handler.offer(connection, version, correlation_id, &body, data, size)
         self.other_requests += 1
         connection.count_frame(connection.data_loop.api, version, size + 4)
+        if route is not None and route.of_brokers and 0 <= self.brokers_listener != connection.listener_index:
+            connection.close_reason = f"a {route.name} request on a listener for clients: brokers send it to the listener that " \
+                                      f"inter.broker.listener.name names (odradek.inter.broker.listener.only)"
+            return FRAME_CLOSE
         if route is not None:
             return self.forward_table.forward(connection, route, client, length, data, size)
         return self.run_other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],

@@ -16,6 +16,7 @@ cdef class Route:
     cdef readonly str name
     cdef readonly double patience_s     # time until the request fails without an answer
     cdef readonly int error_at          # position of the error code in the answer; -1: at no fixed position
+    cdef readonly bint of_brokers       # only brokers send it, on the listener that they use among themselves
     cdef readonly bint follows          # served in the order of arrival: a request need not wait for an earlier request of its kind
 
 

@@ -10,9 +10,10 @@ class Route:
     name: Final[str]
     patience_s: Final[float]
     error_at: Final[int]
+    of_brokers: Final[bool]
     follows: Final[bool]
 
-    def __init__(self, name: str, patience_s: float, error_at: int, follows: bool): ...
+    def __init__(self, name: str, patience_s: float, error_at: int, follows: bool, of_brokers: bool=False): ...
 
 class CachedContext: ...
 

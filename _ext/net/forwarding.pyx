@@ -51,13 +51,15 @@ cdef class Route:
     :param patience_s: time until a request fails without an answer, seconds. :param error_at: position of the error code in the
         response, bytes from the start of the response's header; -1 if it has no fixed position.
     :param follows: a request need not wait for an earlier request of its kind.
+    :param of_brokers: only brokers send such requests, on the listener that they use among themselves.
     """
 
-    def __init__(self, str name not None, double patience_s, int error_at, bint follows):
+    def __init__(self, str name not None, double patience_s, int error_at, bint follows, bint of_brokers=False):
         self.name = name
         self.patience_s = patience_s
         self.error_at = error_at
         self.follows = follows
+        self.of_brokers = of_brokers
 
 
 @cython.final

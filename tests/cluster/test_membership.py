@@ -113,8 +113,8 @@ def kill_child(ours: Broker, kind: str) -> None:
 def expire(servers: str, owner: int, ours: Broker) -> None:
     """End the broker's session, as ZooKeeper does after the session timeout."""
     found = SessionFile(ours.data_dir).read()
-    assert found is not None and found[0].id == owner
-    client = KazooClient(servers.partition("/")[0], client_id=(found[0].id, found[0].password), timeout=60)
+    assert found is not None and found.id == owner
+    client = KazooClient(servers.partition("/")[0], client_id=(found.id, found.password), timeout=60)
     client.start()
     client.stop()
     client.close()

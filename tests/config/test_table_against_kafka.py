@@ -31,6 +31,7 @@ OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms
 OWN_KEYS |= {
     "odradek.fetch.session.max.partitions",
     "odradek.fetch.max.wait.ms",
+    "odradek.inter.broker.listener.only",
     "odradek.produce.max.decompressed.bytes",
 }
 OWN_KEYS |= {"usage.spool.dir", "usage.spool.interval.ms", "usage.spool.max.bytes"}

@@ -5,6 +5,7 @@ from odradek.api.answer_errors import error_position
 from odradek.api.table import Where, served_rows
 
 OFFSET_COMMIT = 8
+OF_BROKERS = "CLUSTER_ACTION"
 
 
 def follows(key: int, version: int) -> bool:
@@ -21,7 +22,13 @@ FORWARDED = (Where.COORDINATOR, Where.CONTROLLER, Where.REPLICAS, Where.GROUPS)
 def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:
     """The routes by API key and version, of a broker in a cluster or of a broker alone."""
     return {
-        (row.key, version): Route(row.name, row.patience_s, error_position(row.key, version), follows(row.key, version))
+        (row.key, version): Route(
+            row.name,
+            row.patience_s,
+            error_position(row.key, version),
+            follows(row.key, version),
+            row.operation.startswith(OF_BROKERS),
+        )
         for row in served_rows(clustered).values()
         if row.where in FORWARDED
         for version in range(row.min_version, row.max_version + 1)

@@ -175,7 +175,14 @@ class Worker:
             self.forward,
             routes_of(in_cluster(config)),
             max_bytes=max_request_bytes(config),
+            brokers_listener=self._brokers_listener(),
         )
+
+    def _brokers_listener(self) -> int:
+        """The index of the only listener for requests of brokers; -1 if they may come to any listener."""
+        if not in_cluster(self._config) or not self._config["odradek.inter.broker.listener.only"]:
+            return -1
+        return [listener.name for listener in self.context.advertised].index(self._config.inter_broker_listener.name)
 
     def start(self) -> None:
         """Start serving."""

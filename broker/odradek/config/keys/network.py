@@ -4,6 +4,7 @@ Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 
 """
 
 from odradek.config.key import (
+    BOOLEAN,
     CLUSTER_WIDE,
     HIGH,
     INT,
@@ -42,6 +43,10 @@ KEYS = (
     ConfigKey("inter.broker.listener.name", STRING, None, None, MEDIUM, READ_ONLY, NOW,
         "The listener that brokers use among themselves. Default: an advertised listener with the protocol of "
         "security.inter.broker.protocol."),
+    ConfigKey("odradek.inter.broker.listener.only", BOOLEAN, True, None, MEDIUM, READ_ONLY, NOW,
+        "Whether requests of brokers are accepted only on the listener that brokers use among themselves: the controller's "
+        "requests, AlterPartition, and Fetch requests of followers. The broker closes a connection that sends one to another "
+        "listener. Set it to false while inter.broker.listener.name is changed from broker to broker. Odradek's own key."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
         "A separate listener for requests of the controller. Removed in Kafka 4.0."),
     ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,
