@@ -201,6 +201,9 @@ cdef int read_epochs(LogState* state, int directory) noexcept nogil:
     state.epochs.count = 0
     if error == -ENOENT:
         return 0
+    while n > 0 and content[n - 1] == 0:        # after a power loss a file may end in zeros, where the last epoch was not written yet
+        n -= 1
+        state.epochs_changed = True
     if error == 0:
         error = 1 if n > EPOCHS_LIMIT else parse_epochs(state, content, content + n)
         if error == 1:

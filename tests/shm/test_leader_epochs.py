@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe
 from odradek.cleaner.leader_epochs import NEW_FILE, LeaderEpochs
 from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
@@ -98,6 +100,45 @@ def test_the_next_epoch_follows_the_remaining_ones(broker):
     broker.lead(slot, 7)
     slot_probe.append(slot, [batch(10)])
     assert written(broker, slot) == [(2, 12), (5, 20), (7, 30)]
+
+
+def test_a_new_epoch_is_added_to_the_file_in_place_while_the_header_keeps_its_length(broker: OneBroker) -> None:
+    slot = broker.create()
+    expected = []
+    inodes = []
+    for epoch in range(30):
+        if epoch:
+            broker.lead(slot, epoch)
+        slot_probe.append(slot, [batch(10)])
+        expected.append((epoch, epoch * 10))
+        assert written(broker, slot) == expected
+        inodes.append(checkpoint(broker, slot).stat().st_ino)
+    assert len(set(inodes[:9])) == len(set(inodes[9:])) == 1 and inodes[8] != inodes[9], "9 and 10 entries"
+    assert not list(broker.table.path(slot).glob("*.tmp"))
+
+
+def test_a_file_with_other_bytes_than_the_lines_is_replaced(broker: OneBroker) -> None:
+    slot = led_thrice(broker)
+    path = checkpoint(broker, slot)
+    path.write_bytes(path.read_bytes() + bytes(20))  # as a loss of power may leave it
+    before = path.stat().st_ino
+    broker.lead(slot, 7)
+    slot_probe.append(slot, [batch(10)])
+    assert written(broker, slot) == [*EPOCHS, (7, 30)]
+    assert path.stat().st_ino != before
+
+
+def test_zeros_at_the_end_of_the_file_are_an_epoch_that_was_not_written(broker: OneBroker) -> None:
+    slot = led_thrice(broker)
+    path = checkpoint(broker, slot)
+    data = path.read_bytes()
+    flushing.flush(slot, whole=True)
+    for zeros in (1, 7, 400):
+        path.write_bytes(data + bytes(zeros))
+        loaded = load_log(broker.table.path(slot), recovery_point=30)
+        assert loaded.epochs == EPOCHS
+        assert not [event for event in loaded.events if "epochs" in event.message]
+        assert path.read_bytes() == data
 
 
 def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):

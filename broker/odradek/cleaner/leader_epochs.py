@@ -57,7 +57,7 @@ class LeaderEpochs:
         directory = self._log_dirs[facts.log_dir] / partition_directory_name(facts.topic, facts.partition)
         new_file = directory / NEW_FILE
         try:
-            epochs = read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT)
+            epochs = _read(directory / LEADER_EPOCH_CHECKPOINT)
             kept = epochs_from(epochs, facts.log_start_offset)
             if len(kept) == len(epochs):
                 return
@@ -84,3 +84,12 @@ class LeaderEpochs:
             log.error("%s: cannot remove obsolete epochs from leader-epoch-checkpoint: %s", directory.name, error)
             if isinstance(error, OSError):
                 note_error(facts.log_dir, error.errno or 0)
+
+
+def _read(path: Path) -> list[tuple[int, int]]:
+    """The entries of the file. Read again if the count does not fit the lines: the holder of the slot's lock may be writing both.
+    Raises OSError, CorruptCheckpointError."""
+    try:
+        return read_leader_epochs(path)
+    except CorruptCheckpointError:
+        return read_leader_epochs(path)
