@@ -57,6 +57,7 @@ cdef class FetchHandler:
     cdef bint settle_session(self, DelayedFetch fetch, FetchHead* head) except -1
     cdef int follow(self, Connection connection, DelayedFetch fetch) except -1
     cdef int answer_parked(self, Connection connection) except -1
+    cdef int hurry(self, Connection connection) except -1
     cdef int64_t kept_bytes(self, Connection connection) except -1
     cdef int64_t forget(self, Connection connection) except -1
     cdef int read_partitions(self, FetchContext context, int16_t version, Cursor* body, FetchHead* head) except -1

@@ -312,6 +312,15 @@ cdef class FetchHandler:
             fetch.expired()
         return 0
 
+    cdef int hurry(self, Connection connection) except -1:
+        """Another request follows the connection's waiting fetch. If this is a follower's, answer it now with the records that are
+        available: the follower has new partitions to fetch."""
+        cdef DelayedFetch fetch = connection.session
+        if fetch is not None and fetch.waiting and fetch.context.selective and fetch.pending is not None \
+                and fetch.pending.connection is connection:
+            fetch.expired()
+        return 0
+
     # -- memory kept for a connection -------------------------------------------------------------------------------
 
     cdef int64_t kept_bytes(self, Connection connection) except -1:

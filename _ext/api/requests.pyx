@@ -119,7 +119,9 @@ cdef class RequestHandler(FrameHandler):
             return FRAME_CLOSE
         route = <Route>self.routes.get(route_number(key, version))
         if connection.pending_tail is not None and not (route is not None and route.follows and connection.pending_tail.follows):
-            return FRAME_DEFER
+            self.fetch_handler.hurry(connection)
+            if connection.pending_tail is not None:
+                return FRAME_DEFER
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:
                 skip_tagged_fields(&body)

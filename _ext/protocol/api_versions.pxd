@@ -10,6 +10,7 @@ cdef enum ApiKey:
     HEARTBEAT = 12
     LEAVE_GROUP = 13
     SYNC_GROUP = 14
+    API_VERSIONS = 18
     CONSUMER_GROUP_HEARTBEAT = 68
 
 

@@ -41,8 +41,11 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef int64_t response_bytes   # received
     cdef int small_responses      # in a row
     cdef int32_t correlation_id
+    cdef bint news                # a partition was activated after the request that is under way
+    cdef bint nudged              # the response to a nudge has not arrived yet
     cdef readonly int error
     cdef int run_loop(self, int64_t until_ms) noexcept nogil
+    cdef int build_nudge(self) noexcept nogil
     cdef int send_request(self, int64_t now) noexcept nogil
     cdef int send_rest(self, int64_t now, int64_t until_ms) noexcept nogil
     cdef int lost(self, int error) noexcept nogil

@@ -7,13 +7,14 @@ response is received by a later call, and ignored for partitions that changed si
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close, read, write
 
-from odradek._ext.protocol.byte_order cimport load32
-from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
+from odradek._ext.protocol.api_versions cimport API_VERSIONS
+from odradek._ext.protocol.byte_order cimport load32, store32
+from odradek._ext.protocol.cursor cimport buffer_free, buffer_init, write_bytes, write_int16, write_int32
 from odradek._ext.replication.fetched_partitions cimport FetchedPartitions
 from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, build_fetch
 from odradek._ext.replication.replica_responses cimport FetchResponse, take_response
@@ -51,6 +52,8 @@ cdef enum:
     BUSY_PAUSE_NS = 500000
     LONGEST_WAIT_MS = 60000
     SMALLEST_RESPONSE = 17
+    SMALLEST_NUDGE_RESPONSE = 6
+    NUDGE_CORRELATION = -1        # those of Fetch requests are positive
 
 
 cdef class ReplicaConnection(FetchedPartitions):
@@ -108,7 +111,13 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.request_sent = 0
         self.response_bytes = 0
         self.session.epoch = 0
+        self.nudged = False
         self.forget_session()
+
+    def activate(self, uint32_t place, int64_t from_offset=-1):
+        """See `FetchedPartitions.activate`. A response that the leader holds back for records is asked for."""
+        self.news = True
+        return FetchedPartitions.activate(self, place, from_offset)
 
     def run(self, int64_t until_ms):
         """Fetch until something is to be decided, or until a monotonic time in ms. Returns a FetchOutcome.
@@ -171,6 +180,8 @@ cdef class ReplicaConnection(FetchedPartitions):
                 outcome = self.send_request(now)
             elif self.request_sent < self.request.size:
                 outcome = self.send_rest(now, until_ms)
+            elif self.news and not self.nudged:
+                outcome = self.build_nudge()
             else:
                 outcome = self.wait(<int16_t>POLLIN, now, min(until_ms, self.look_ms))
                 if outcome == FETCH_TIME and now < until_ms:
@@ -181,6 +192,7 @@ cdef class ReplicaConnection(FetchedPartitions):
 
     cdef int send_request(self, int64_t now) noexcept nogil:
         """Build the next request. It is sent by `send_rest`."""
+        self.news = False
         self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
         self.sent_version = self.version if self.nameless == 0 else FETCH_OLDEST
         build_fetch(&self.request, self, &self.settings, &self.session, self.sent_version, self.correlation_id,
@@ -191,6 +203,26 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.request_sent = 0
         self.response_bytes = 0
         self.deadline_ms = now + self.timeout_ms
+        return CONTINUE
+
+    cdef int build_nudge(self) noexcept nogil:
+        """Build a request of which only the arrival counts: a leader that holds the response to the Fetch back answers it then, so that
+        the next Fetch can name the new partitions. Kafka's leader answers it after the Fetch, without an effect. The Fetch is sent, so
+        its buffer is free."""
+        self.news = False
+        self.request.size = 0
+        write_int32(&self.request, 0)
+        write_int16(&self.request, API_VERSIONS)
+        write_int16(&self.request, 0)
+        write_int32(&self.request, NUDGE_CORRELATION)
+        write_int16(&self.request, self.client_id_bytes)
+        write_bytes(&self.request, self.client_id_data, self.client_id_bytes)
+        if self.request.error:
+            buffer_free(&self.request)
+            return FETCH_NO_MEMORY
+        store32(self.request.data, <uint32_t>(self.request.size - 4))
+        self.request_sent = 0
+        self.nudged = True
         return CONTINUE
 
     cdef int send_rest(self, int64_t now, int64_t until_ms) noexcept nogil:
@@ -243,7 +275,7 @@ cdef class ReplicaConnection(FetchedPartitions):
         if self.make_room(size) != 0:
             self.error = ENOMEM
             return FETCH_NO_MEMORY
-        if self.response_bytes < 4:
+        if self.response_bytes < 4 and not self.nudged:
             size = self.response_room       # one call receives the length and the beginning, or a whole small response
         n = recv(self.fd, self.response + self.response_bytes, min(size, self.response_room) - self.response_bytes, MSG_DONTWAIT)
         if n < 0:
@@ -254,9 +286,15 @@ cdef class ReplicaConnection(FetchedPartitions):
         if self.response_bytes < 4:
             return CONTINUE
         size = <int64_t><int32_t>load32(self.response)
-        if size < SMALLEST_RESPONSE or self.response_bytes > 4 + size:
+        if size < (SMALLEST_NUDGE_RESPONSE if self.nudged else SMALLEST_RESPONSE) or self.response_bytes > 4 + size:
             return FETCH_MALFORMED
-        return self.take() if self.response_bytes == 4 + size else CONTINUE
+        if self.response_bytes < 4 + size:
+            return CONTINUE
+        if self.nudged and <int32_t>load32(self.response + 4) == NUDGE_CORRELATION:
+            self.nudged = False
+            self.response_bytes = 0
+            return CONTINUE
+        return self.take()
 
     cdef int make_room(self, int64_t size) noexcept nogil:
         """Enlarge the buffer if it is full: so a wrong length does not allocate more than twice of what has arrived."""

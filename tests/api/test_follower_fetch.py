@@ -333,6 +333,22 @@ def test_a_follower_that_begins_sessions_again_and_again_keeps_one(worker):
     assert follower.ask()[0] == 0
 
 
+@pytest.mark.parametrize("reader", [FOLLOWER, CONSUMER])
+def test_another_request_ends_the_wait_of_a_followers_fetch_only(worker, reader):
+    """A follower has new partitions to fetch then. Clients may send requests in advance, and wait for records still."""
+    _, topic = lagging(worker, 1)
+    follower = Follower(worker, broker_id=reader)
+    follower.ask((topic, 0, 1))
+    follower.send(wait_ms=60_000)
+    assert nothing_came(follower.wire)
+    follower.epoch += 1
+    follower.send(wait_ms=60_000)
+    follower.epoch -= 1
+    if reader == FOLLOWER:
+        assert follower.receive() == (0, {})
+    assert nothing_came(follower.wire)
+
+
 MANY = 400
 
 

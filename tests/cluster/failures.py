@@ -19,6 +19,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.metadata import znodes
 from odradek.metadata.store import Session, SessionExpired, StoreError
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.processes.broker_session import FILE as SESSION_FILE
@@ -193,6 +194,13 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
         return True
 
     until(ended, f"the session of broker {broker_id} ends")
+    with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
+
+        def registered_again() -> bool:
+            registration = store.exists(znodes.broker_path(broker_id))
+            return registration is not None and registration.owner != session.id
+
+        until(registered_again, f"broker {broker_id} is registered again")
 
 
 def expire_leader(cluster: FailingCluster, _: random.Random) -> None:

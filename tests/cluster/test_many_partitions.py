@@ -54,14 +54,25 @@ def test_a_request_with_acks_all_is_answered_when_the_follower_has_the_records(t
             for _ in range(20):
                 assert codes(connection) == {0}
             assert time.monotonic() - began < ANSWERED_WITHIN_S, "answers waited for the end of the follower's fetch"
+            with closing(KafkaAdminClient(bootstrap_servers=addresses)) as admin:
+                admin.create_topics([NewTopic("new", replica_assignments={0: [LEADER, FOLLOWER]})])
+            until(
+                lambda: all(shown.leaders(address, "new") == {0: LEADER} for address in addresses),
+                "both brokers know the leader of the new topic",
+            )
+            began = time.monotonic()
+            assert codes(connection, "new", 1) == {0}
+            assert time.monotonic() - began < ANSWERED_WITHIN_S, (
+                "the follower ended its fetch before it fetched the new topic"
+            )
 
 
-def codes(connection: Connection) -> set[int]:
+def codes(connection: Connection, topic: str = TOPIC, partitions: int = PARTITIONS) -> set[int]:
     """Write one record to each partition with one request; the error codes."""
     batch = build_batch([Record(value=b"v")])
     make = produce.Request.PartitionProduceData
-    rows = [make(index=number, records=batch) for number in range(PARTITIONS)]
-    topic = produce.Request.TopicProduceData(name=TOPIC, partition_data=rows)
-    request = produce.Request(acks=-1, timeout_ms=60_000, topic_data=[topic])
+    rows = [make(index=number, records=batch) for number in range(partitions)]
+    data = produce.Request.TopicProduceData(name=topic, partition_data=rows)
+    request = produce.Request(acks=-1, timeout_ms=60_000, topic_data=[data])
     response = connection.ask(produce.SCHEMA, request, newest=NEWEST)
     return {row.error_code for row in response.responses[0].partition_responses}

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tests.waiting import until
+
 RecordId = tuple[str, int]
 """The producer of a record, and the number of the record."""
 
@@ -75,6 +77,21 @@ def _told(records: Sequence[RecordId], text: str) -> list[str]:
     return [f"{len(records)} records {text}: {counts}, first {min(records)}, last {max(records)}"]
 
 
+def _watermarks(consumer: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """The log start offset and the high watermark of a partition; waits until it has a leader."""
+
+    def known() -> tuple[int, int] | None:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=timeout_s)
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError._UNKNOWN_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+                return None  # the library says both of a partition without a leader
+            raise
+        return low, high
+
+    return until(known, f"{place.topic}-{place.partition} has a leader", timeout_s)
+
+
 def read_partitions(
     bootstrap_servers: str, topic: str, partitions: int, timeout_s: float = 120.0
 ) -> dict[int, tuple[int, list[tuple[int, RecordId]]]]:
@@ -94,7 +111,7 @@ def read_partitions(
     try:
         ends = {}
         for number in found:
-            low, ends[number] = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)
+            low, ends[number] = _watermarks(consumer, TopicPartition(topic, number), timeout_s)
             if low != 0:
                 raise AssertionError(f"partition {number} begins at offset {low}")
         consumer.assign([TopicPartition(topic, number, 0) for number in found])

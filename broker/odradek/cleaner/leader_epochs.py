@@ -87,7 +87,7 @@ class LeaderEpochs:
 
 
 def _read(path: Path) -> list[tuple[int, int]]:
-    """The entries of the file. Read again if the count does not fit the lines: the holder of the slot's lock may be writing both.
+    """The entries of the file. Read again if the count does not fit the lines: both may be written at this moment.
     Raises OSError, CorruptCheckpointError."""
     try:
         return read_leader_epochs(path)
