@@ -106,7 +106,8 @@ class Session:
 
 
 class FakeLeader:
-    """See the module. :ivar fetches: all Fetch requests, with their versions."""
+    """See the module. :ivar fetches: all Fetch requests, with their versions. :ivar behind_fetches: the number of requests that
+    followers sent behind a Fetch to end its wait."""
 
     def __init__(self, fetch_versions: tuple[int, int] = (4, 17)) -> None:
         self.changed = threading.Condition()
@@ -115,6 +116,7 @@ class FakeLeader:
         self.fetches: list[tuple[int, Any]] = []
         self.clients: set[str] = set()
         self.connections = 0
+        self.behind_fetches = 0
         self.sessions: dict[int, Session] = {}
         self.sessions_allowed = True
         self.fetch_versions = fetch_versions
@@ -201,6 +203,7 @@ class FakeLeader:
         with self.changed:
             self.clients.add(header.client_id)
             if key == API_VERSIONS:
+                self.behind_fetches += header.correlation_id < 0
                 response: Any = self._versions()
             elif key == LIST_OFFSETS:
                 response = self._offsets(message)

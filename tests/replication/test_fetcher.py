@@ -142,6 +142,19 @@ def lag_of(slot: int, topic: str = "t") -> int:
     return int(row.lag)
 
 
+def test_a_new_partition_ends_the_wait_for_records_of_the_others(following: Following) -> None:
+    """A leader like Kafka's answers the request for that later; it must not disturb what follows."""
+    following.start(max_wait_ms=300)
+    for number in range(100):  # the fetcher may just build a request, which then has the partition
+        slot, led = following.create(partition=number)
+        fill(led, 2)
+        following.look()
+        following.until_equal(slot, led)
+        if following.leader.behind_fetches >= 3:
+            break
+    assert following.leader.behind_fetches >= 3 and following.leader.connections == 1
+
+
 def test_its_lag_is_in_the_slot_until_it_has_another_role(following: Following) -> None:
     slot, led = following.create()
     assert lag_of(slot) == -1, "the leader has not answered"
