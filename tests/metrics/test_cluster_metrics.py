@@ -120,7 +120,7 @@ def test_changes_of_in_sync_replicas_are_counted(broker):
         for before, after in (([1, 2], [1]), ([1], [1, 2]), ([1, 2], [1]), ([1], [1])):
             incarnation = slot_probe.incarnation_of(slot)
             serial = in_sync.propose_in_sync(slot, incarnation, 0, after) if before != after else 0
-            proposal = Proposal(incarnation, 0, 0, before, after)
+            proposal = Proposal(incarnation, 0, 0, before, after, [-1] * len(after))
             assert SlotVerbs().commit(slot, serial, proposal, after, serial) == (before != after)
 
     assert broker.reap(broker.fork(2, changed), 2) == 0
