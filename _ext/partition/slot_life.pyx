@@ -138,7 +138,6 @@ cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
     if unknown:
         raise ValueError(f"unknown topic settings: {', '.join(sorted(unknown))}")
     known.update(changes)
-    known["spare"] = bytes(1)           # as a C string the zero byte would be lost
     return known
 
 

@@ -216,6 +216,11 @@ def log_dir_of(uint32_t index):
     return slot_at(index).log_dir
 
 
+def partition_of(uint32_t index):
+    """The number of the slot's partition."""
+    return checked_slot(index).partition
+
+
 def log_of(uint32_t index):
     """(topic, partition, topic id, log directory): the values needed to open the slot's log."""
     cdef Slot* slot = slot_at(index)

@@ -27,6 +27,7 @@ cdef enum:
     PRODUCER_OWNERS = 1 << 17
     LANES = 72                    # threads of a process that may hold a slot's mutex: those of `Lane`, and 64 replica fetchers
     BROKER_TEXT_BYTES = 952       # of the rack and the endpoints of a broker
+    QUOTA_WINDOWS = 64            # more than the windows over which a rate is measured
 
 cpdef enum ProcessKind:
     SUPERVISOR = 0
@@ -71,6 +72,11 @@ cpdef enum Role:
     ROLE_NONE = 0
     ROLE_LEADER = 1
     ROLE_FOLLOWER = 2
+
+
+cpdef enum ThrottledSide:         # bits: in which role this broker throttles a partition [R 11]
+    THROTTLED_LEADER = 1
+    THROTTLED_FOLLOWER = 2
 
 
 cpdef enum InSyncState:           # of the in-sync set of a partition that this broker leads [R 10]
@@ -162,7 +168,7 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
     uint8_t unclean_election
     uint8_t no_down_conversion    # message.downconversion.enable=false
     uint8_t exact_retention       # odradek.retention.exact
-    uint8_t[1] spare
+    uint8_t throttled             # a sum of ThrottledSide: replication of this partition is throttled in this broker
 
 
 cdef struct Follower:
@@ -305,6 +311,14 @@ cdef struct BrokerTable:
     BrokerEntry[MAX_BROKERS] entries
 
 
+cdef struct ReplicationQuota:     # what was sent to, or fetched by, throttled replicas that were not in sync [R 11]
+    uint64_t total_bytes          # since the broker started
+    uint64_t began_ms             # monotonic time of the first bytes after all windows had been empty
+    uint64_t[QUOTA_WINDOWS] windows   # the window of number n is at n % QUOTA_WINDOWS: n modulo 2**24, then 40 bits of bytes
+    uint64_t reassigned_bytes     # since the broker started, to or by replicas that a reassignment adds, whether throttled or not
+    uint64_t[5] spare             # the quotas do not share cache lines with other fields
+
+
 cdef struct LoadingDir:           # progress of opening the logs of one log directory; written by the loaders
     uint64_t next_measured        # slots before it are measured, or another loader is measuring them
     uint64_t next_opened
@@ -371,6 +385,8 @@ cdef struct Header:
     int64_t session_zxid          # the last transaction that the coordinator has seen
     uint64_t session_password_bytes
     uint8_t[64] session_password
+    uint64_t[8] spare_before_quotas
+    ReplicationQuota[2] quotas    # of this broker as the leader, as a follower [R 11]
     BrokerTable[2] brokers        # brokers[brokers_version & 1] is valid
     uint8_t[64] cluster_id
     # offsets of the parts of the mapping
@@ -382,6 +398,15 @@ cdef struct Header:
     uint64_t owners_at
     uint64_t arena_at
     uint64_t meters_at            # one MeterPage for each place of the process table [R 9]
+
+
+cdef struct QuotaLimit:           # the limit of a rate, as this process has taken it over
+    bint limited
+    int64_t rate                  # bytes per second
+    int64_t window_ms             # length of a window
+    int64_t windows               # number of windows, less than QUOTA_WINDOWS
+    int64_t since_ms              # monotonic time of the last change of the rate
+    int64_t sharers               # number of processes or threads that may find the same room
 
 
 cdef struct Region:               # this process's view; not shared
@@ -398,6 +423,7 @@ cdef struct Region:               # this process's view; not shared
     bint foreign                  # another broker's memory, mapped read-only
     bint self_wake                # a slot that this process itself waits for has moved [R 6]
     unsigned long loop_thread     # thread that called `enter`; it looks at `self_wake`
+    QuotaLimit[2] quota_limits    # of `Header.quotas`
 
 
 cdef Region* region() noexcept nogil

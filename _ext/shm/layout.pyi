@@ -48,6 +48,10 @@ class Role(IntEnum):
     ROLE_LEADER = ...
     ROLE_FOLLOWER = ...
 
+class ThrottledSide(IntEnum):
+    THROTTLED_LEADER = ...
+    THROTTLED_FOLLOWER = ...
+
 class InSyncState(IntEnum):
     IN_SYNC_COMMITTED = ...
     IN_SYNC_EXPANDING = ...
@@ -132,7 +136,7 @@ class TopicSettings(TypedDict):
     unclean_election: int
     no_down_conversion: int
     exact_retention: int
-    spare: list[int]
+    throttled: int
 
 class Follower(TypedDict):
     broker_id: int
@@ -261,6 +265,13 @@ class BrokerTable(TypedDict):
     count: int
     entries: list[BrokerEntry]
 
+class ReplicationQuota(TypedDict):
+    total_bytes: int
+    began_ms: int
+    windows: list[int]
+    reassigned_bytes: int
+    spare: list[int]
+
 class LoadingDir(TypedDict):
     next_measured: int
     next_opened: int
@@ -324,6 +335,8 @@ class Header(TypedDict):
     session_zxid: int
     session_password_bytes: int
     session_password: list[int]
+    spare_before_quotas: list[int]
+    quotas: list[ReplicationQuota]
     brokers: list[BrokerTable]
     cluster_id: list[int]
     processes_at: int
@@ -334,6 +347,14 @@ class Header(TypedDict):
     owners_at: int
     arena_at: int
     meters_at: int
+
+class QuotaLimit(TypedDict):
+    limited: bool
+    rate: int
+    window_ms: int
+    windows: int
+    since_ms: int
+    sharers: int
 
 class Region(TypedDict):
     base: bytes
@@ -349,3 +370,4 @@ class Region(TypedDict):
     foreign: bool
     self_wake: bool
     loop_thread: int
+    quota_limits: list[QuotaLimit]

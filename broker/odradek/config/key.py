@@ -108,14 +108,16 @@ class OnlyDefault(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A text, or each element of a list, that matches a regular expression; ``meaning`` describes it in messages."""
+    """A text, or each element of a list, that matches a regular expression; ``meaning`` describes it in messages. ``alone`` is
+    also allowed, but as the only element."""
 
     expression: str
     meaning: str
+    alone: str | None = None
 
     def accepts(self, value: Value) -> bool:
         items = value if isinstance(value, tuple) else (str(value),)
-        return all(re.fullmatch(self.expression, item) for item in items)
+        return items == (self.alone,) or all(re.fullmatch(self.expression, item) for item in items)
 
     def __str__(self) -> str:
         return self.meaning

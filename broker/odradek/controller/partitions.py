@@ -16,7 +16,7 @@ from typing import NamedTuple
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
-from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState
+from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState, ThrottledSide
 from odradek.clock import now_ms
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
@@ -28,6 +28,7 @@ from odradek.metadata.znodes import NO_LEADER, PartitionState
 from odradek.shm.checkpoints import Checkpoints, checkpoints_to_load_by
 from odradek.shm.partition_names import partition_name
 from odradek.shm.partition_table import PartitionTable
+from odradek.shm.slot_settings import SlotSettings, throttled_partitions
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name, partition_directory_name
 from odradek.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
@@ -64,6 +65,11 @@ _NUMBERS = {
 _BOUNDS = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
+}
+
+_THROTTLED = {
+    ThrottledSide.THROTTLED_LEADER: "leader.replication.throttled.replicas",
+    ThrottledSide.THROTTLED_FOLLOWER: "follower.replication.throttled.replicas",
 }
 
 
@@ -112,8 +118,11 @@ def _entries(path: str) -> int:
         return 0
 
 
-def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
-    """The fields of a slot's TopicSettings. :param effective: all values of a topic (`BrokerConfig.topic_config`)."""
+def topic_settings(effective: Mapping[str, Value], broker_id: int) -> SlotSettings:
+    """The fields of the TopicSettings of a topic's slots.
+
+    :param effective: all values of the topic (`BrokerConfig.topic_config`). :param broker_id: of this broker.
+    """
     settings = {name: int(str(effective[key])) for name, key in _NUMBERS.items()}
     policies = effective["cleanup.policy"]
     assert isinstance(policies, tuple)
@@ -127,7 +136,12 @@ def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
     settings["no_down_conversion"] = int(not effective["message.downconversion.enable"])
     settings["exact_retention"] = int(bool(effective["odradek.retention.exact"]))
     settings["unclean_election"] = int(bool(effective["unclean.leader.election.enable"]))
-    return settings
+    throttled = {}
+    for side, key in _THROTTLED.items():
+        replicas = effective[key]
+        assert isinstance(replicas, tuple)
+        throttled[side] = throttled_partitions(replicas, broker_id)
+    return SlotSettings(settings, throttled)
 
 
 def _timestamp_bounds(effective: Mapping[str, Value]) -> dict[str, int]:
@@ -156,21 +170,21 @@ class LocalPartitions:
         self._config = config
         self._broker_id = broker_id
         self._log_dir_online = log_dir_online
-        self._last_settings: tuple[Topic, dict[str, int]] | None = None  # of the last topic
+        self._last_settings: tuple[Topic, SlotSettings] | None = None  # of the last topic
         self._directories: list[int] | None = None  # subdirectories of each log directory, counted on first use
 
-    def settings_of(self, topic: Topic) -> dict[str, int]:
+    def settings_of(self, topic: Topic) -> SlotSettings:
         """The settings of a topic for its slots. If a stored value is invalid, logs an error and returns the defaults."""
         if self._last_settings is None or self._last_settings[0] is not topic:
             try:
-                settings = topic_settings(self._config.topic_config(topic.config))
+                settings = topic_settings(self._config.topic_config(topic.config), self._broker_id)
             except ConfigError as error:
                 log.error(
                     "topic %s uses the defaults of the broker, because one of its settings is invalid: %s",
                     topic.name,
                     error,
                 )
-                settings = topic_settings(self._config.topic_defaults)
+                settings = topic_settings(self._config.topic_defaults, self._broker_id)
             self._last_settings = (topic, settings)
         return self._last_settings[1]
 

@@ -214,7 +214,7 @@ def prepare_in_cluster(context: ProcessContext, table: PartitionTable) -> None:
     removed from their logs.
     """
     began = time.monotonic()
-    settings = topic_settings(context.config.topic_defaults) | KEEP_ALL
+    settings = topic_settings(context.config.topic_defaults, context.config.node_id) | KEEP_ALL
     for (name, partition), log_dir in find_directories(context).items():
         if name == CLUSTER_METADATA or table.find(name, partition) >= 0:
             continue

@@ -46,12 +46,12 @@ class LocalLogs:
         """See `Logs`. If a stored value is invalid, logs an error and returns the defaults of the broker."""
         config = self._context.config
         try:
-            return topic_settings(config.topic_config(settings))
+            return topic_settings(config.topic_config(settings), config.node_id)
         except ConfigError as error:
             log.error(
                 "topic %s uses the defaults of the broker, because one of its settings is invalid: %s", topic, error
             )
-            return topic_settings(config.topic_defaults)
+            return topic_settings(config.topic_defaults, config.node_id)
 
     def directory_of(self, topic: str, partition: int) -> int | None:
         """See `Logs`."""

@@ -29,6 +29,7 @@ from odradek.processes.event_loop import EventLoop
 from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
 log = logging.getLogger("odradek.supervisor")
@@ -185,6 +186,7 @@ def _shared_memory(config: BrokerConfig, directories: LogDirectories) -> SharedM
     shm.cluster_id = directories.cluster_id
     if config.clustered:
         begin_cluster(config.integer("replica.lag.time.max.ms"))
+        begin_quotas(config)
     for number, fd in enumerate(directories.fds):
         shm.add_log_dir(fd)
         if not directories.online[number]:

@@ -24,6 +24,7 @@ from odradek._ext.shm.topics import Topic, TopicDirectory
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log
 from odradek.shm.checkpoints import forget_partitions
+from odradek.shm.slot_settings import of_partition
 from odradek.storage import file_names
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.log_directory import write_partition_metadata
@@ -113,7 +114,7 @@ class PartitionTable:
             leader_id=leader_id,
             leader_epoch=leader_epoch,
             partition_epoch=partition_epoch,
-            settings=settings,
+            settings=of_partition(settings, partition),
             internal=internal,
             epoch_unstored=epoch_unstored,
         )
@@ -134,7 +135,7 @@ class PartitionTable:
 
         :param log_dir: the number of the log directory that has, or gets, the partition's directory.
         """
-        slot_life.begin_local(slot, log_dir, settings)
+        slot_life.begin_local(slot, log_dir, of_partition(settings, slots.partition_of(slot)))
 
     def retire(self, slot: int) -> None:
         """Delete the log of a partition: rename its directory, which the cleaner removes later. The slot is REMOTE afterwards.
@@ -245,7 +246,7 @@ class PartitionTable:
 
     def configure(self, slot: int, settings: Mapping[str, int]) -> None:
         """Apply the settings of a topic's new configuration, immediately and for all processes."""
-        slot_life.configure(slot, settings)
+        slot_life.configure(slot, of_partition(settings, slots.partition_of(slot)))
 
     def delete(self, slot: int) -> None:
         """Take a partition out of service and rename its directory, which the cleaner removes later."""

@@ -28,6 +28,10 @@ from odradek.config.key import (
 
 TITLE = "Configuration of a topic. A key that is not set for a topic has the value of the corresponding broker key."
 
+THROTTLED_REPLICAS = Pattern(
+    r"([0-9]+:[0-9]+)?", "* or a comma-separated list of partition:broker, such as 0:1,0:2,1:1", alone="*"
+)
+
 # fmt: off
 KEYS = (
     ConfigKey("cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), MEDIUM, CLUSTER_WIDE, NOW,
@@ -59,12 +63,12 @@ KEYS = (
     ConfigKey("flush.ms", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum time in ms that records stay unsynced. The broker then syncs the log; no request waits for it.",
         "topic", (Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms"))),
-    ConfigKey("follower.replication.throttled.replicas", LIST, (),
-        Pattern(r"\*|[0-9]+:[0-9]+", "partition:broker, comma-separated, or *"), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "The followers whose replication is throttled, as comma-separated partition:broker, or * for all.", "topic"),
-    ConfigKey("leader.replication.throttled.replicas", LIST, (),
-        Pattern(r"\*|[0-9]+:[0-9]+", "partition:broker, comma-separated, or *"), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "The leaders whose replication is throttled, as comma-separated partition:broker, or * for all.", "topic"),
+    ConfigKey("follower.replication.throttled.replicas", LIST, (), THROTTLED_REPLICAS, MEDIUM, CLUSTER_WIDE, NOW,
+        "The followers that follower.replication.throttled.rate limits while they are not in sync, as comma-separated "
+        "partition:broker (the broker is the follower), or * for all.", "topic"),
+    ConfigKey("leader.replication.throttled.replicas", LIST, (), THROTTLED_REPLICAS, MEDIUM, CLUSTER_WIDE, NOW,
+        "The leaders that leader.replication.throttled.rate limits when they send records to followers that are not in sync, "
+        "as comma-separated partition:broker (the broker is the leader), or * for all.", "topic"),
     ConfigKey("index.interval.bytes", INT, 4096, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The number of bytes of records between two entries of the offset index.",
         "topic", (Synonym("log.index.interval.bytes"),)),
