@@ -30,8 +30,8 @@ cdef class DelayedFetch(Waiter):
     A Waiter by inheritance: the purgatory stores and wakes Waiters, and calls these hooks of a parked one:
 
     - `moved`, when the slot of a partition moved, with that FetchPartition as target
-    - `expired`, at the deadline of the request, and when the broker stops. `FetchHandler` calls it, too, when the client has closed its
-      direction of the connection.
+    - `expired`, at the deadline of the request, when throttled replication may go on, and when the broker stops. `FetchHandler` calls it,
+      too, when the client has closed its direction of the connection.
     - `touched`, when the slot of a partition moved between two requests of a follower's session
     - `failed`, if one of these raised an error. The callbacks `slice` and `warmed` call it for their own errors.
     """
@@ -60,6 +60,7 @@ cdef class DelayedFetch(Waiter):
     cdef int note_later(self) except -1
     cdef int step(self) except -1
     cdef int wait_for(self, int step) except -1
+    cdef int64_t parked_until(self) except -1
     cdef int64_t measure(self) noexcept
     cdef int warm(self) except -1
     cdef int read_some_cold(self, list jobs) except -1

@@ -15,6 +15,7 @@ from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.atomics cimport fence
 from odradek._ext.api.fetch_plan import look_up_cold
 from odradek._ext.shm.layout cimport monotonic_ms, region, slot_at
+from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_wait_ms
 
 
 cdef enum:
@@ -161,13 +162,21 @@ cdef class DelayedFetch(Waiter):
         if step == STEP_ANSWER:
             return self.answer()
         if step == STEP_PARK:
-            return self.purgatory.park(self, self.context.until_ms)
+            return self.purgatory.park(self, self.parked_until())
         if step == STEP_COLD:
             return self.warm()
         if not self.sliced:
             self.sliced = True
             self.slices(self.slice)
         return 0
+
+    cdef int64_t parked_until(self) except -1:
+        """Return the deadline of the wait: that of the request, or when replication that is throttled may go on."""
+        cdef int64_t now
+        if not self.context.throttled:
+            return self.context.until_ms
+        now = monotonic_ms()
+        return min(self.context.until_ms, now + quota_wait_ms(QUOTA_LEADER, now))
 
     def slice(self):
         """Plan the next slice of the partitions, in the loop. Return whether another slice follows."""
@@ -303,11 +312,17 @@ cdef class DelayedFetch(Waiter):
             self.purgatory.leave(self)
             self.begin_plan(STAGE_SECOND_PLAN)
             return self.wait_for(self.step())
+        if self.context.throttled:
+            return self.purgatory.park(self, min(self.deadline_ms, self.parked_until()))
         return 0
 
     cdef int expired(self) except -1:
         if self.pending is None or self.pending.cancelled:
             return self.stop_waiting()
+        if self.context.throttled and self.deadline_ms < self.context.until_ms and monotonic_ms() >= self.deadline_ms:
+            self.purgatory.leave(self)
+            self.begin_plan(STAGE_FIRST_PLAN)
+            return self.wait_for(self.step())
         return self.answer_soon()
 
     cdef int answer_soon(self) except -1:

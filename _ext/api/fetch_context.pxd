@@ -99,6 +99,7 @@ cdef class FetchPartition:
     cdef uint32_t listed_for          # serial number of the request whose plan covers it, in the session of a follower
     cdef uint32_t noted_for           # serial number of the request that was noted as the follower's position
     cdef uint32_t watched             # slot + 1 that the session of a follower watches for this partition; 0: none
+    cdef bint throttled               # its records count towards the leader's throttle of replication
     cdef bint unrecorded              # named by the current request; `count_positions` has not recorded the reader's position yet
     cdef int32_t partition
     cdef uint32_t slot                # slot + 1; 0: unknown
@@ -195,6 +196,8 @@ cdef class FetchContext:
     cdef Py_ssize_t plan_at           # partitions before this index are planned
     cdef int64_t plan_budget          # remaining bytes of the response
     cdef bint plan_first              # no earlier partition contributes records
+    cdef bint throttled               # the throttle of replication left out records of a partition
+    cdef int64_t throttle_room        # remaining bytes for throttled partitions; -1: not determined yet
     cdef Client client                # metering entry of the request's client
 
     cdef FetchPartition next_partition(self, bytes topic, bint by_id, int32_t partition)

@@ -61,6 +61,7 @@ from odradek._ext.shm.layout cimport (
     state_now,
 )
 from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
+from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_limited
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
 from odradek._ext.storage.log_dirs cimport note_device
@@ -74,6 +75,7 @@ cdef enum:
     BATCH_LENGTH_BYTES = 12
     BATCH_HEAD_BYTES = 27             # up to the last offset delta; a message of format v0 may have one byte less
     HEADER_READ_BYTES = 4096
+    BATCHES_MEASURED = 64             # of a throttled partition: a batch that is cut is at most a small share of its records
     LOOKS = 4                         # attempts at a partition whose files are being renamed
 
 
@@ -144,6 +146,24 @@ cdef int64_t first_batch_bytes(FetchPartition p, FetchContext context) except -1
     if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
         p.planned.end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
     return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
+
+
+cdef int64_t whole_batches(FetchPartition p, int64_t first, int64_t room) noexcept:
+    """Return the bytes of the batches that fit into `room`. If they are many, the last one may be cut, as in responses without a throttle:
+    the follower drops it, and it is little.
+
+    :param first: bytes of the first batch, which fits.
+    """
+    cdef uint8_t[BATCH_LENGTH_BYTES] head
+    cdef int64_t fits = first, size
+    for _ in range(BATCHES_MEASURED):
+        if read_some(p.segment.log_fd, head, BATCH_LENGTH_BYTES, p.planned.position + fits) != BATCH_LENGTH_BYTES:
+            return fits
+        size = <int64_t><int32_t>load32(head + 8) + BATCH_LENGTH_BYTES
+        if size <= BATCH_LENGTH_BYTES or fits + size > room:
+            return fits
+        fits += size
+    return room
 
 
 cdef inline int64_t base_of_place(FetchPartition p, SegmentList segments, Commit* commit) except -2:
@@ -266,6 +286,8 @@ cdef class FetchPlan:
         context.plan_at = 0
         context.plan_budget = min(context.max_bytes, self.max_bytes)
         context.plan_first = True
+        context.throttled = False
+        context.throttle_room = -1
         return 0
 
     cdef bint plan_some(self, FetchContext context, Py_ssize_t count) except -1:
@@ -351,6 +373,7 @@ cdef class FetchPlan:
         p.planned.length = p.found.ready_bytes = 0
         p.segment = None
         p.converted = None
+        p.throttled = False
         forget_result(p)
         p.found.error = self.resolve(p)
         if p.slot != before:
@@ -389,6 +412,8 @@ cdef class FetchPlan:
                 p.expected.position = commit.size
                 p.expected.generation = p.found.generation
             return 0
+        if quota_limited(QUOTA_LEADER) and context.replica_id >= 0 and self.replica_reads.throttle(p, context, slot):
+            return 0
         return self.locate_records(p, context, slot, &commit, planning)
 
     cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
@@ -416,7 +441,9 @@ cdef class FetchPlan:
         """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as
         `examine_once`.
         """
-        cdef int64_t available = 0, allowed = min(<int64_t>p.request.max_bytes, context.plan_budget), whole
+        cdef int64_t available = 0, allowed = min(<int64_t>p.request.max_bytes, context.plan_budget), room = allowed, whole
+        if p.throttled:
+            room = min(room, context.throttle_room)
         if planning and allowed <= 0 and not context.plan_first:
             return 0
         if p.found.generation & SWAP_UNDER_WAY:
@@ -426,16 +453,17 @@ cdef class FetchPlan:
             p.found.ready_bytes = max(min(available, <int64_t>p.request.max_bytes), <int64_t>0)
             p.planned.extent = available
             p.planned.allowed = allowed
-            if not planning or available > allowed:
+            if not planning or available > room:
                 remember_start(p)       # the next fetch may begin at this offset again
-            if planning and available > allowed:
-                # The first batch of a response is sent whole, however large it is; further batches only if they fit.
+            if planning and available > room:
+                # The first batch of a response is sent whole, however large it is; further batches only if they fit. The throttle of
+                # replication permits one batch that is larger than its room.
                 whole = first_batch_bytes(p, context)
-                if whole > allowed:
-                    available = min(available, whole) if context.plan_first else 0
+                if whole > room:
+                    available = min(available, whole) if context.plan_first or whole <= allowed else 0
                     p.planned.limit = p.planned.end
                 else:
-                    available = allowed
+                    available = whole_batches(p, whole, room) if p.throttled else room
         except ColdRead:
             p.expected.offset = -1
             p.segment = None
@@ -459,6 +487,8 @@ cdef class FetchPlan:
             p.found.included = True
             context.plan_first = False
             context.plan_budget -= available
+            if p.throttled:
+                context.throttle_room = max(context.throttle_room - available, <int64_t>0)
         else:
             p.segment = None
         return 0

@@ -21,6 +21,7 @@ from odradek._ext.protocol.cursor cimport (
     write_uvarint,
 )
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from odradek._ext.shm.layout cimport coarse_ms, slot_at
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
     REPLICATION_BYTES_OUT,
@@ -35,6 +36,7 @@ from odradek._ext.shm.metering cimport (
     still_client,
     usage_of,
 )
+from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, count_reassigned, is_adding, quota_record
 from odradek._ext.storage.segment_list cimport OpenSegment
 
 
@@ -258,13 +260,17 @@ cdef class FetchResponses:
         cdef FetchPartition p
         cdef uint32_t client
         cdef int64_t rest = self.response.size
-        cdef int64_t replicated = 0
+        cdef int64_t replicated = 0, throttled = 0, reassigned = 0
         cdef bint refused = False
         cdef uint64_t* values
         still_client(&context.client)
         client = context.client.number
         for _, p in cuts:
+            if p.throttled:
+                throttled += p.planned.length
             if context.replicates:
+                if p.slot and is_adding(slot_at(p.slot - 1), context.replica_id):
+                    reassigned += p.planned.length
                 replicated += p.planned.length
                 continue
             p.progress.served = True
@@ -287,6 +293,10 @@ cdef class FetchResponses:
                     usage_of(client, p.counted.counted(), FETCH).values[USAGE_ERRORS] += 1
         if replicated:
             add(REPLICATION_BYTES_OUT, replicated)
+        if reassigned:
+            count_reassigned(QUOTA_LEADER, reassigned)
+        if throttled:
+            quota_record(QUOTA_LEADER, throttled, coarse_ms())
         values = usage_of(client, TOPIC_NONE, FETCH).values
         values[USAGE_BYTES_OUT] += <uint64_t>rest
         values[USAGE_ERRORS] += refused

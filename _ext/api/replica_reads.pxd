@@ -50,5 +50,6 @@ cdef class ReplicaReads:
     cdef int diverge(self, FetchPartition p, FetchContext context, Slot* slot) except -1
     cdef int note(self, FetchPartition p, FetchContext context, Slot* slot) except -1
     cdef bint refresh(self, FetchPartition p, FetchContext context) except -1
+    cdef bint throttle(self, FetchPartition p, FetchContext context, Slot* slot) except -1
     cdef int prefer(self, FetchPartition p, FetchContext context, Slot* slot) except -1
     cdef int name_leader(self, FetchPartition p, FetchContext context, Slot* slot) except -1

@@ -26,15 +26,18 @@ from odradek._ext.shm.layout cimport (
     MAX_IN_SYNC,
     ROLE_LEADER,
     SLOT_ONLINE,
+    THROTTLED_LEADER,
     Commit,
     Follower,
     Slot,
+    coarse_ms,
     monotonic_ms,
     read_commit,
     slot_at,
     state_now,
 )
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
+from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, is_in_sync, quota_room
 
 
 LOG = logging.getLogger("odradek.requests")
@@ -181,6 +184,22 @@ cdef class ReplicaReads:
             error = note_follower_fetch(p.slot - 1, p.incarnation, epoch, context.replica_id, context.replica_epoch, log_end,
                                         p.request.log_start_offset, context.last_used_ms, SPINS_OF_LOOP)
         return error == NO_ERROR
+
+    cdef bint throttle(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
+        """Determine whether the follower's replica is throttled (KIP-73): it is listed, and the follower is not in sync. Return whether
+        the limit is reached, so that the partition contributes no records for now.
+
+        In-sync replicas are never throttled, because they would leave the in-sync set and hold up the high watermark.
+        """
+        p.throttled = slot.settings.throttled & THROTTLED_LEADER and not is_in_sync(slot, context.replica_id)
+        if not p.throttled:
+            return False
+        if context.throttle_room < 0:
+            context.throttle_room = quota_room(QUOTA_LEADER, coarse_ms())
+        if context.throttle_room > 0:
+            return False
+        context.throttled = True
+        return True
 
     cdef int prefer(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
         """If a follower in the consumer's rack has the requested records, name it instead of sending records. Return REFUSED, or 0."""

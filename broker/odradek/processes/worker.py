@@ -31,6 +31,7 @@ from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane
 from odradek._ext.shm.metering import set_idle_ms
+from odradek._ext.shm.replication_quota import QuotaSide
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.page_cache import ColdReader
@@ -52,6 +53,7 @@ from odradek.processes.job_thread import JobThread
 from odradek.processes.slices import LoopSlices
 from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
+from odradek.shm.replication_limits import limit_replication
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
 
@@ -186,6 +188,7 @@ class Worker:
 
     def start(self) -> None:
         """Start serving."""
+        self._limit_replication()
         self.topics.refresh()
         self.shm.confirm_version(self.topics.version)
         self.loop.add_reader(self.data_loop.fileno(), self._on_data)
@@ -228,6 +231,11 @@ class Worker:
     def _take_over_settings(self) -> None:
         if self._running.changed:
             self._running.take_over(self._config)
+            self._limit_replication()
+
+    def _limit_replication(self) -> None:
+        if self._config.clustered:
+            limit_replication(self._config, QuotaSide.QUOTA_LEADER, self.context.count)
 
     def _on_handover(self) -> None:
         try:
