@@ -46,7 +46,9 @@ cdef struct FetchedPartition:
     uint8_t dropped               # free its place when the leader's session does not contain it
     uint8_t in_session            # the leader's session contains it, by the requests sent so far
     uint8_t sent                  # the last request has its present position: its part of the response is valid
-    uint8_t[3] spare
+    uint8_t throttled             # the follower's throttle applies to it, if it is not in sync
+    uint8_t member                # the in-sync replicas of its leader epoch contain this broker, as far as its slot says
+    uint8_t held                  # the throttle keeps it out of requests for now
     int32_t last_epoch            # the position that was sent last
     int64_t fetch_offset
     int64_t log_start_offset
@@ -68,6 +70,8 @@ cdef class FetchedPartitions:
     cdef uint32_t event_count
     cdef uint32_t active_count
     cdef uint32_t nameless        # number of topics without an id
+    cdef uint32_t held_count      # active partitions that are held
+    cdef uint32_t throttled_count  # active partitions that the throttle applies to and that are not held
     cdef FetchedPartition* checked(self, uint32_t place) except NULL
     cdef int grow(self) except -1
     cdef int rehash(self) except -1

@@ -42,7 +42,9 @@ class FetchedPartition(TypedDict):
     dropped: int
     in_session: int
     sent: int
-    spare: list[int]
+    throttled: int
+    member: int
+    held: int
     last_epoch: int
     fetch_offset: int
     log_start_offset: int

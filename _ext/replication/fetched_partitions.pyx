@@ -6,7 +6,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from odradek._ext.partition.follower_append cimport FollowerPosition, follower_position
 from odradek._ext.partition.slots cimport checked_slot
-from odradek._ext.shm.layout cimport ROLE_FOLLOWER, SLOT_ONLINE, slot_at
+from odradek._ext.shm.layout cimport ROLE_FOLLOWER, SLOT_ONLINE, THROTTLED_FOLLOWER, Slot, region, slot_at
+from odradek._ext.shm.replication_quota cimport is_in_sync
 
 
 cdef enum:
@@ -33,6 +34,14 @@ cdef inline bint has_id(const uint8_t* topic_id) noexcept nogil:
         if topic_id[i]:
             return True
     return False
+
+
+cdef inline void note_throttle(FetchedPartition* fetched) noexcept nogil:
+    """Take over from the slot whether the partition is listed as throttled, and whether this broker is in sync."""
+    cdef Slot* slot = slot_at(fetched.slot)
+    fetched.throttled = slot.settings.throttled & THROTTLED_FOLLOWER != 0
+    if fetched.throttled:
+        fetched.member = is_in_sync(slot, region().header.broker_id)
 
 
 cdef class FetchedPartitions:
@@ -81,7 +90,7 @@ cdef class FetchedPartitions:
         fetched.slot = slot
         fetched.incarnation = incarnation
         fetched.leader_epoch = leader_epoch
-        fetched.dropped = fetched.sent = False
+        fetched.dropped = fetched.sent = fetched.held = False
         fetched.leader_high_watermark = -1
         return place
 
@@ -286,6 +295,7 @@ cdef class FetchedPartitions:
                 or position.state != SLOT_ONLINE:
             self.add_event(fetched, EVENT_ROLE, 0, 0)
             return False
+        note_throttle(fetched)
         if position.log_end_offset == position.log_start_offset:
             position.log_end_offset = max(position.log_end_offset, fetched.fetch_from)
         if position.log_end_offset != fetched.fetch_offset or position.log_start_offset != fetched.log_start_offset \

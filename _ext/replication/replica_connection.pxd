@@ -46,7 +46,8 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef readonly int error
     cdef int run_loop(self, int64_t until_ms) noexcept nogil
     cdef int build_nudge(self) noexcept nogil
-    cdef int send_request(self, int64_t now) noexcept nogil
+    cdef int begin_request(self, int64_t now, int64_t until_ms) noexcept nogil
+    cdef int send_request(self, int64_t now, int64_t hold_ms) noexcept nogil
     cdef int send_rest(self, int64_t now, int64_t until_ms) noexcept nogil
     cdef int lost(self, int error) noexcept nogil
     cdef int wait(self, int16_t wanted, int64_t now, int64_t until_ms) noexcept nogil

@@ -16,8 +16,9 @@ from odradek._ext.protocol.api_versions cimport API_VERSIONS
 from odradek._ext.protocol.byte_order cimport load32, store32
 from odradek._ext.protocol.cursor cimport buffer_free, buffer_init, write_bytes, write_int16, write_int32
 from odradek._ext.replication.fetched_partitions cimport FetchedPartitions
-from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, build_fetch
+from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, FetchSettings, build_fetch
 from odradek._ext.replication.replica_responses cimport FetchResponse, take_response
+from odradek._ext.replication.throttled_partitions cimport hold_throttled
 from odradek._ext.shm.atomics cimport load_acquire_64
 from odradek._ext.shm.layout cimport monotonic_ms, region
 
@@ -77,7 +78,7 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.settings.max_wait_ms = max_wait_ms
         self.settings.min_bytes = min_bytes
         self.settings.max_bytes = max_bytes
-        self.settings.partition_max_bytes = partition_max_bytes
+        self.settings.partition_max_bytes = self.settings.throttled_max_bytes = partition_max_bytes
         self.timeout_ms = max(timeout_ms, max_wait_ms)
 
     def __dealloc__(self):
@@ -157,6 +158,11 @@ cdef class ReplicaConnection(FetchedPartitions):
         return self.deadline_ms != 0
 
     @property
+    def held(self):
+        """The number of partitions that the throttle keeps out of requests now."""
+        return self.held_count
+
+    @property
     def active(self):
         """The number of partitions that are fetched."""
         return self.active_count
@@ -177,7 +183,7 @@ cdef class ReplicaConnection(FetchedPartitions):
             if self.deadline_ms == 0:
                 if self.active_count == 0:
                     return FETCH_IDLE
-                outcome = self.send_request(now)
+                outcome = self.begin_request(now, until_ms)
             elif self.request_sent < self.request.size:
                 outcome = self.send_rest(now, until_ms)
             elif self.news and not self.nudged:
@@ -190,12 +196,29 @@ cdef class ReplicaConnection(FetchedPartitions):
                     outcome = self.receive()
         return outcome
 
-    cdef int send_request(self, int64_t now) noexcept nogil:
-        """Build the next request. It is sent by `send_rest`."""
+    cdef int begin_request(self, int64_t now, int64_t until_ms) noexcept nogil:
+        """Build the next request, unless the throttle holds all partitions: then wait until it may release one."""
+        cdef int outcome
+        cdef int64_t hold_ms
+        self.settings.throttled_max_bytes = self.settings.partition_max_bytes
+        hold_ms = hold_throttled(self, &self.settings.throttled_max_bytes, now)
+        if hold_ms == 0 or self.held_count < self.active_count:
+            return self.send_request(now, hold_ms)
+        outcome = self.wait(0, now, min(min(until_ms, self.look_ms), now + hold_ms))
+        return CONTINUE if outcome == FETCH_TIME and monotonic_ms() < until_ms else outcome
+
+    cdef int send_request(self, int64_t now, int64_t hold_ms) noexcept nogil:
+        """Build the next request. It is sent by `send_rest`.
+
+        :param hold_ms: the leader may wait for records no longer, because a partition may be fetched again then; 0: no limit.
+        """
+        cdef FetchSettings settings = self.settings
+        if hold_ms:
+            settings.max_wait_ms = <int32_t>min(<int64_t>settings.max_wait_ms, hold_ms)
         self.news = False
         self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
         self.sent_version = self.version if self.nameless == 0 else FETCH_OLDEST
-        build_fetch(&self.request, self, &self.settings, &self.session, self.sent_version, self.correlation_id,
+        build_fetch(&self.request, self, &settings, &self.session, self.sent_version, self.correlation_id,
                     self.client_id_data, self.client_id_bytes, <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch))
         if self.request.error:
             buffer_free(&self.request)

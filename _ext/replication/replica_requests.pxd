@@ -19,6 +19,7 @@ cdef struct FetchSettings:
     int32_t min_bytes
     int32_t max_bytes             # of a response
     int32_t partition_max_bytes
+    int32_t throttled_max_bytes   # of a partition that the follower's throttle applies to
 
 
 cdef struct FetchSession:         # KIP-227

@@ -7,6 +7,7 @@ class FetchSettings(TypedDict):
     min_bytes: int
     max_bytes: int
     partition_max_bytes: int
+    throttled_max_bytes: int
 
 class FetchSession(TypedDict):
     session_id: int

@@ -16,6 +16,7 @@ from odradek._ext.protocol.cursor cimport (
     write_uvarint,
 )
 from odradek._ext.replication.fetched_partitions cimport NO_PLACE, FetchedPartition, FetchedPartitions, FetchedTopic
+from odradek._ext.replication.throttled_partitions cimport is_throttled
 
 
 cdef enum:
@@ -74,11 +75,11 @@ cdef void refresh_unsent(FetchedPartitions partitions) noexcept nogil:
 
 
 cdef inline bint in_request(const FetchedPartition* fetched, bint full) noexcept nogil:
-    return fetched.used and fetched.active and (full or not fetched.sent or not fetched.in_session)
+    return fetched.used and fetched.active and not fetched.held and (full or not fetched.sent or not fetched.in_session)
 
 
 cdef inline bint to_forget(FetchedPartitions partitions, const FetchedPartition* fetched, int16_t version) noexcept nogil:
-    return fetched.used and fetched.in_session and not fetched.active \
+    return fetched.used and fetched.in_session and (not fetched.active or fetched.held) \
         and not (version < FETCH_BY_ID and has_namesake(partitions, fetched))
 
 
@@ -92,7 +93,7 @@ cdef bint has_namesake(FetchedPartitions partitions, const FetchedPartition* fet
         if at != fetched.topic and partitions.topics[at].name_bytes == topic.name_bytes \
                 and memcmp(partitions.topics[at].name, topic.name, topic.name_bytes) == 0:
             place = partitions.find(at, fetched.partition)
-            if place != NO_PLACE and partitions.partitions[place].active:
+            if place != NO_PLACE and partitions.partitions[place].active and not partitions.partitions[place].held:
                 return True
         at = partitions.topics[at].name_next - 1
     return False
@@ -148,7 +149,7 @@ cdef void write_positions(WriteBuffer* out, FetchedPartitions partitions, const 
             write_int64(out, fetched.fetch_offset)
             write_int32(out, fetched.last_epoch)
             write_int64(out, fetched.log_start_offset)
-            write_int32(out, settings.partition_max_bytes)
+            write_int32(out, settings.throttled_max_bytes if is_throttled(fetched) else settings.partition_max_bytes)
             write_uvarint(out, 0)
         write_uvarint(out, 0)
 
@@ -174,12 +175,12 @@ cdef void write_forgotten(WriteBuffer* out, FetchedPartitions partitions, int16_
 
 
 cdef void settle_place(FetchedPartitions partitions, uint32_t place) noexcept nogil:
-    """The leader's session contains exactly the active partitions once it has read the request."""
+    """The leader's session contains exactly the active partitions that are not held once it has read the request."""
     cdef FetchedPartition* fetched = &partitions.partitions[place]
     if not fetched.used:
         return
-    fetched.in_session = fetched.active
-    if fetched.active:
+    fetched.in_session = fetched.active and not fetched.held
+    if fetched.in_session:
         fetched.sent = True
     elif fetched.dropped:
         partitions.release(place)

@@ -30,8 +30,10 @@ from odradek._ext.replication.fetched_partitions cimport (
     FetchedPartitions,
 )
 from odradek._ext.replication.replica_requests cimport FETCH_BY_ID
-from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
+from odradek._ext.replication.throttled_partitions cimport is_throttled
+from odradek._ext.shm.layout cimport Slot, coarse_ms, now_ms, region, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD
+from odradek._ext.shm.replication_quota cimport QUOTA_FOLLOWER, count_reassigned, is_adding, quota_record
 
 
 cdef enum:
@@ -145,6 +147,7 @@ cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, con
     """Append the records of one partition, or note what the thread must decide about it."""
     cdef AppendOutcome outcome
     cdef AppendResult result
+    cdef bint throttled = is_throttled(fetched)     # before the response, which may show that it is in sync
     if part.error != 0:
         partitions.add_event(fetched, EVENT_ERROR, part.error, 0)
         return
@@ -154,6 +157,8 @@ cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, con
     outcome.log_end_offset = fetched.fetch_offset
     result = append_as_follower(fetched.slot, fetched.incarnation, fetched.leader_epoch, <uint8_t*>part.records, part.size,
                                 part.high_watermark, part.log_start_offset, now_ms(), SPINS_OF_THREAD, &outcome)
+    if throttled and (result == APPEND_OK or outcome.log_end_offset != fetched.fetch_offset):
+        quota_record(QUOTA_FOLLOWER, part.size, coarse_ms())
     if result == APPEND_OK:
         fetched.leader_high_watermark = part.high_watermark
         note_lag(fetched.slot, part.high_watermark - outcome.log_end_offset)
@@ -161,6 +166,8 @@ cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, con
             fetched.fetch_offset = outcome.log_end_offset
             fetched.sent = False
         totals.records_bytes += part.size
+        if is_adding(slot_at(fetched.slot), region().header.broker_id):
+            count_reassigned(QUOTA_FOLLOWER, part.size)
     elif result == APPEND_BUSY:
         fetched.sent = False            # the next request contains the log end that was reached
         out.busy = True

@@ -21,6 +21,7 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.replication.followed_slots import FollowedSlots
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.metering import count, gauge
+from odradek._ext.shm.replication_quota import QuotaSide
 from odradek.config.broker_config import BrokerConfig
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
@@ -28,6 +29,7 @@ from odradek.processes.metering import BusyTime
 from odradek.replication.fetcher import Fetcher, FetcherSettings
 from odradek.replication.fetchers import Fetchers
 from odradek.replication.leader_connection import Address
+from odradek.shm.replication_limits import limit_replication
 
 log = logging.getLogger("odradek.replication")
 
@@ -121,6 +123,7 @@ class Replicator:
         changes = self._slots.look(at_all)
         if changes:
             self._fetchers.change(changes)
+        limit_replication(self._context.config, QuotaSide.QUOTA_FOLLOWER, self._fetchers.count)
         self._shm.confirm_version(self._slots.version)
         version = brokers.version()
         if version != self._brokers_version:
