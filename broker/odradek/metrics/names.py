@@ -140,6 +140,10 @@ TRAFFIC = (
             "partitions that it follows; without a label.",
             "replicationbytesout_total": "Bytes of record batches that the broker sent to the followers of the partitions that "
             "it leads; bytesout does not contain them. Without a label.",
+            "reassignmentbytesin_total": "Bytes of record batches that the broker replicated as a replica that a reassignment "
+            "adds; replicationbytesin contains them. Without a label.",
+            "reassignmentbytesout_total": "Bytes of record batches that the broker, as the leader, sent to replicas that a "
+            "reassignment adds; replicationbytesout contains them. Without a label.",
         },
         "kafka_server_brokertopicmetrics_",
     ),
@@ -265,6 +269,12 @@ BROKER = (
             "follows is behind its leader's high watermark; 0 without a cluster.",
             "kafka_server_replicafetchermanager_failedpartitionscount": "Number of partitions that this broker follows and "
             "does not fetch because of an error; the log names each. 0 without a cluster.",
+            "kafka_server_leaderreplication_byte_rate": "Bytes of records per second that this broker, as the leader, sends to "
+            "throttled followers that are not in sync, over the time of replication.quota.window.num windows; "
+            "leader.replication.throttled.rate limits it. 0 while that is not set.",
+            "kafka_server_followerreplication_byte_rate": "Bytes of records per second that this broker fetches as a throttled "
+            "follower that is not in sync, over the time of replication.quota.window.num windows; "
+            "follower.replication.throttled.rate limits it. 0 while that is not set.",
             "kafka_controller_kafkacontroller_activecontrollercount": "1 if this broker is the active controller, else 0.",
             "kafka_controller_kafkacontroller_offlinepartitionscount": "Number of partitions in the cluster without an "
             "available leader: clients can neither write nor read them. 0 on brokers that are not the active controller.",
@@ -317,6 +327,14 @@ BROKER = (
             "kafka_server_fetcherlagmetrics_consumerlag": "Number of records by which a partition that this broker follows "
             "was behind its leader's high watermark when the leader last answered. Absent until the first answer in a leader "
             "epoch, and for partitions that this broker does not follow.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "role",
+        {
+            "odradek_throttled_replication_bytes_total": "Bytes of records of throttled replicas that are not in sync: sent "
+            'by this broker (role="leader") and fetched by it (role="follower") while a limit was set.',
         },
     ),
     *rows(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.replication_quota import QuotaSide, byte_rate, total_bytes
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.metrics import pages
 from odradek.metrics.exposition import NO_LABELS, Family, Labels, Sample
@@ -65,6 +66,9 @@ _SESSIONS = {
 
 
 _REPLICAS = {"maxlag": "replica_max_lag", "failedpartitionscount": "replica_failed"}
+
+
+SIDES = {QuotaSide.QUOTA_LEADER: "leader", QuotaSide.QUOTA_FOLLOWER: "follower"}
 
 
 class Place(NamedTuple):
@@ -210,6 +214,10 @@ def replica_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Fam
     words = [pages.counters(shm, place.page) for place in places if place.kind == ProcessKind.REPLICATOR]
     for name, word in _REPLICAS.items():
         yield single(f"kafka_server_replicafetchermanager_{name}", sum(counters[word] for counters in words))
+    for side, name in SIDES.items():
+        yield single(f"kafka_server_{name}replication_byte_rate", byte_rate(side))
+    throttled: list[Sample] = [("", Labels(role=name), total_bytes(side)) for side, name in SIDES.items()]
+    yield Family(METRICS["odradek_throttled_replication_bytes_total"], throttled)
 
 
 def _delays(shm: SharedMemory, place: Place) -> Iterator[Sample]:

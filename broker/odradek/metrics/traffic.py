@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
+from odradek._ext.shm.replication_quota import QuotaSide, reassigned_bytes
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.metrics import ledger as column
 from odradek.metrics import pages
@@ -40,6 +41,10 @@ _COUNTED = {
     "bytesrejected": "bytes_rejected",
     "replicationbytesin": "replication_bytes_in",
     "replicationbytesout": "replication_bytes_out",
+}
+_REASSIGNED = {
+    "reassignmentbytesin": QuotaSide.QUOTA_FOLLOWER,
+    "reassignmentbytesout": QuotaSide.QUOTA_LEADER,
 }
 _USAGE = (
     ("bytes_in", column.BYTES_IN),
@@ -169,6 +174,10 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
     for name, word in _COUNTED.items():
         total = sum(counters[word] for counters in words)
         yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], [("", NO_LABELS, total)])
+    for name, side in _REASSIGNED.items():
+        yield Family(
+            METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], [("", NO_LABELS, reassigned_bytes(side))]
+        )
 
 
 def batch_families(
