@@ -412,7 +412,7 @@ cdef class FetchPlan:
                 p.expected.position = commit.size
                 p.expected.generation = p.found.generation
             return 0
-        if quota_limited(QUOTA_LEADER) and context.replica_id >= 0 and self.replica_reads.throttle(p, context, slot):
+        if context.replica_id >= 0 and quota_limited(QUOTA_LEADER) and self.replica_reads.throttle(p, context, slot):
             return 0
         return self.locate_records(p, context, slot, &commit, planning)
 

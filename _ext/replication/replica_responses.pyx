@@ -166,7 +166,7 @@ cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, con
             fetched.fetch_offset = outcome.log_end_offset
             fetched.sent = False
         totals.records_bytes += part.size
-        if is_adding(slot_at(fetched.slot), region().header.broker_id):
+        if part.size and is_adding(slot_at(fetched.slot), region().header.broker_id):
             count_reassigned(QUOTA_FOLLOWER, part.size)
     elif result == APPEND_BUSY:
         fetched.sent = False            # the next request contains the log end that was reached
