@@ -55,8 +55,9 @@ def of_librdkafka(cluster: Cluster, records: list[dict[str, Any]], **settings: o
     """The error code that librdkafka reports of each record of one batch; 0: delivered."""
     codes: dict[str, int] = {}
     producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1000, "log_level": 0, **settings},
+        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 60_000, "log_level": 0, **settings},
     )
+    producer.list_topics(records[0]["topic"], TIMEOUT_S)  # or else the records could be sent while they are still being queued
     for record in records:
         producer.produce(
             record["topic"],

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import pytest
 from kazoo.client import KazooClient
 
+from odradek.metadata import zookeeper
+from odradek.metadata.multi_read import PATHS_A_REQUEST, MultiRead, read_nodes
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import (
     ANY_VERSION,
@@ -190,11 +192,14 @@ def test_reads_are_repeated(store, relay, pool, direction):
         (lambda: store.children("/"), [path[1:] for path in paths]),
         (lambda: [node[0] for node in store.get_many(paths)], [path.encode() for path in paths]),
         (lambda: store.children_many(paths), [[]] * 100),
+        (lambda: [node[0] for node in store.get_many(paths, print)], [path.encode() for path in paths]),
+        (lambda: store.children_many(paths, print), [[]] * 100),
     ):
         assert lost(relay, pool, read, direction, store).result() == expected
 
 
-def test_a_bulk_goes_on_through_many_cuts(store, relay):
+@pytest.mark.parametrize("watch", [None, print])
+def test_a_bulk_goes_on_through_many_cuts(store, relay, watch):
     paths = [f"/{number:03}" for number in range(300)]
     for path in paths:
         store.create(path, path.encode())
@@ -209,10 +214,37 @@ def test_a_bulk_goes_on_through_many_cuts(store, relay):
     cutter.start()
     try:
         for _ in range(5):
-            assert [node[0] for node in store.get_many(paths)] == [path.encode() for path in paths]
+            assert [node[0] for node in store.get_many(paths, watch)] == [path.encode() for path in paths]
     finally:
         reading.set()
         cutter.join()
+
+
+def test_many_nodes_are_read_in_few_requests(store, monkeypatch):
+    """Also those that do not exist, have no data, or have children."""
+    count = 2 * PATHS_A_REQUEST + 1
+    paths = [f"/{number:04}" for number in range(count)]
+    for path in paths[::2]:
+        store.create(path, path.encode() if path != "/0002" else b"")
+    store.create("/0002/child")
+    requests = []
+    monkeypatch.setattr(zookeeper, "read_nodes", lambda *args: requests.append(args) or read_nodes(*args))
+    nodes, children = store.get_many(paths), store.children_many(paths)
+    assert len(requests) == 2 * 3
+    monkeypatch.undo()
+    assert nodes == store.get_many(paths, print) and children == store.children_many(paths, print)
+    assert nodes[1] is None and nodes[2][0] == b"" and nodes[-1][0] == paths[-1].encode()
+    assert children[:4] == [[], None, ["child"], None]
+    assert store.get_many(["/", "/0000"])[1] == nodes[0]
+
+
+def test_a_server_without_multiread_is_read_node_by_node(store, monkeypatch):
+    """Servers older than 3.6 refuse the request as this one refuses a request of an unknown type, and close the connection."""
+    store.create("/a", b"a")
+    monkeypatch.setattr(MultiRead, "type", 9999)
+    for _ in range(2):
+        assert [node and node[0] for node in store.get_many(["/a", "/b"])] == [b"a", None]
+        assert store.children_many(["/a", "/b"]) == [[], None]
 
 
 def test_watches_are_called_after_a_loss_of_the_connection(store, other, relay):

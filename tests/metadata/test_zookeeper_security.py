@@ -66,6 +66,10 @@ def test_nodes_belong_to_the_broker_and_only_secrets_are_hidden(servers):
                     forbidden()
     with opened(servers) as without, pytest.raises(StoreError, match=r"does not permit .* /brokers/topics/t"):
         without.set("/brokers/topics/t", b"x")
+    with opened(servers) as without:
+        for read in (without.get_many, without.children_many):
+            with pytest.raises(StoreError, match=r"does not permit .* /config/users:"):
+                read(["/brokers", "/config/users", "/config/users/u"])
     with opened(servers, **settings | {"odradek.zookeeper.password": "wrong"}) as wrong, pytest.raises(StoreError):
         wrong.set("/brokers/topics/t", b"x")
 

@@ -1,4 +1,4 @@
-"""The metadata store in ZooKeeper: see `Store`. Only this module and `zookeeper_connection` use kazoo.
+"""The metadata store in ZooKeeper: see `Store`. Only this module, `multi_read` and `zookeeper_connection` use kazoo.
 
 One thread uses a store object, except where noted; kazoo's threads receive responses and events, and call watches and the
 listener. What a network adds to the semantics of `Store`:
@@ -14,18 +14,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import GetChildren, GetData
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from odradek.config import zookeeper_client
 from odradek.config.broker_config import BrokerConfig
 from odradek.metadata import znodes
+from odradek.metadata.multi_read import Kind, portions, read_nodes
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import (
     ANY_VERSION,
@@ -72,6 +75,7 @@ SECRET = (znodes.USER_CONFIGS, znodes.BROKER_CONFIGS, "/delegation_token/tokens"
 """With `zookeeper.set.acl`, only brokers may read these nodes and the nodes below them."""
 
 Result = TypeVar("Result")
+Item = TypeVar("Item", str, Sequence[str])
 Request = Callable[[KazooClient], Any]
 """Makes a request; returns kazoo's object for the response."""
 
@@ -115,6 +119,7 @@ class ZookeeperStore:
         self._stopped = False
         self._has_session = False
         self._has_chroot = not options.chroot
+        self._multi_reads = True  # until a server does not know them
         self._listener: Callable[[SessionEvent], None] | None = None
 
     # -- session --------------------------------------------------------------------------------------------------
@@ -353,44 +358,76 @@ class ZookeeperStore:
 
     def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[tuple[bytes, Stat] | None]:
         """See `Store`."""
+        if watch is None and self._multi_reads and len(paths) > 1:
+            return self._read_portions(paths, GetData, _node_of, self.get_many)
         return self._read_many(
-            paths, lambda client, path: client.get_async(path, self._armed(watch, CHANGED, path)), _node_of
+            [check_path(path) for path in paths],
+            lambda client, path: client.get_async(path, self._armed(watch, CHANGED, path)),
+            _node_of,
         )
 
     def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | None]:
         """See `Store`."""
+        if watch is None and self._multi_reads and len(paths) > 1:
+            return self._read_portions(paths, GetChildren, sorted, self.children_many)
         return self._read_many(
-            paths, lambda client, path: client.get_children_async(path, self._armed(watch, CHILDREN, path)), sorted
+            [check_path(path) for path in paths],
+            lambda client, path: client.get_children_async(path, self._armed(watch, CHILDREN, path)),
+            sorted,
         )
+
+    def _read_portions(
+        self,
+        paths: Sequence[str],
+        kind: Kind,
+        convert: Callable[[Any], Result],
+        one_by_one: Callable[[Sequence[str]], list[Result | None]],
+    ) -> list[Result | None]:
+        """Read nodes without a watch, many in a request. :param one_by_one: for servers older than ZooKeeper 3.6."""
+        items = portions([check_path(path) for path in paths])
+        try:
+            read = self._read_many(items, lambda client, portion: read_nodes(client, kind, portion), list)
+        except exceptions.UnimplementedError:
+            self._multi_reads = False
+            return one_by_one(paths)
+        found: list[Result | None] = []
+        for path, node in zip(paths, chain.from_iterable(read), strict=True):
+            if isinstance(node, KazooException) and not isinstance(node, exceptions.NoNodeError):
+                raise _error_of(node, path)
+            found.append(None if isinstance(node, KazooException) else convert(node))
+        return found
 
     def _armed(self, watch: Watch | None, kind: str, path: str) -> Any:
         assert self._connection is not None
         return self._connection.armed(watch, kind, path)
 
     def _read_many(
-        self, paths: Sequence[str], request: Callable[[KazooClient, str], Any], convert: Callable[[Any], Result]
+        self, items: Sequence[Item], request: Callable[[KazooClient, Item], Any], convert: Callable[[Any], Result]
     ) -> list[Result | None]:
         """Read nodes, `in_flight` requests ahead of the responses; None for a node that does not exist. After a loss of the
-        connection, continues with the first node without a response. The time limit applies to each response."""
-        for path in paths:
-            check_path(path)
+        connection, continues with the first request without a response. The time limit applies to each response.
+
+        :param items: a path, or paths, for each request.
+        """
         found: list[Result | None] = []
         deadline = self._deadline()
-        while len(found) < len(paths):
+        while len(found) < len(items):
             client = self._ready(deadline).client
             pending: deque[Any] = deque()
             try:
-                while len(found) < len(paths):
-                    path = paths[len(found)]
-                    while len(pending) < self.options.in_flight and len(found) + len(pending) < len(paths):
-                        pending.append(request(client, paths[len(found) + len(pending)]))
+                while len(found) < len(items):
+                    item = items[len(found)]
+                    while len(pending) < self.options.in_flight and len(found) + len(pending) < len(items):
+                        pending.append(request(client, items[len(found) + len(pending)]))
                     found.append(self._converted(pending.popleft(), convert, deadline))
                     deadline = self._deadline()
             except (*UNANSWERED, exceptions.SessionExpiredError) as error:
                 if time.monotonic() >= deadline or self._stopped:
-                    raise _error_of(error, path) from error
+                    raise _error_of(error, item if isinstance(item, str) else item[0]) from error
+            except exceptions.UnimplementedError:
+                raise
             except KazooException as error:
-                raise _error_of(error, path) from error
+                raise _error_of(error, item if isinstance(item, str) else item[0]) from error
         return found
 
     @staticmethod

@@ -15,12 +15,14 @@ What kazoo lacks, and how this module adds it:
 
 import errno
 import logging
+import math
 import os
+import select
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -95,6 +97,24 @@ class _OnlyErrors(logging.Filter):
 kazoo_log.addFilter(_OnlyErrors())
 
 
+def _polled(readers: Sequence[Any], writers: Sequence[Any], timeout_s: float | None) -> tuple[list[Any], list[Any]]:
+    """The readers and the writers that are ready, or have failed. kazoo waits several times for each request and response: a
+    poll is one system call, its own selector makes five. Raises ValueError for a socket that is closed."""
+    poll = select.poll()
+    for sock in readers:
+        poll.register(sock, select.POLLIN)
+    for sock in writers:
+        poll.register(sock, select.POLLOUT)
+    ready = {fd for fd, _ in poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))}
+    if not ready:
+        return [], []
+    return [sock for sock in readers if _fd(sock) in ready], [sock for sock in writers if _fd(sock) in ready]
+
+
+def _fd(sock: Any) -> int:
+    return sock if isinstance(sock, int) else sock.fileno()
+
+
 class _Handler(SequentialThreadingHandler):
     """kazoo's threads and waits. `abort` ends every wait of the connection thread at once."""
 
@@ -124,16 +144,17 @@ class _Handler(SequentialThreadingHandler):
         os.close(self._aborted)
 
     def select(self, readers: Any, writers: Any, errors: Any, timeout: float | None = None) -> Any:
-        """As `select.select`; data that TLS has decrypted already counts as readable. Raises OSError after `abort`."""
+        """The readers and writers that are ready; data that TLS has decrypted already counts as readable. Raises OSError after
+        `abort`."""
         decrypted = [sock for sock in readers if isinstance(sock, ssl.SSLSocket) and sock.pending()]
         if decrypted:
             timeout = 0
         elif self._connecting:
             timeout = self._wait_s if timeout is None else min(timeout, self._wait_s)
-        found = super().select([*readers, self._aborted], writers, errors, timeout)
+        found = _polled([*readers, self._aborted], writers, timeout)
         if self._aborted in found[0]:
             raise OSError(errno.ECANCELED, "the connection is being closed")
-        return list({*found[0], *decrypted}), found[1], found[2]
+        return list({*found[0], *decrypted}), found[1], []
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
