@@ -57,7 +57,7 @@ def of_librdkafka(cluster: Cluster, records: list[dict[str, Any]], **settings: o
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 60_000, "log_level": 0, **settings},
     )
-    producer.list_topics(records[0]["topic"], TIMEOUT_S)  # or else the records could be sent while they are still being queued
+    producer.list_topics(records[0]["topic"], TIMEOUT_S)  # records that wait for the leader are not sent in one batch
     for record in records:
         producer.produce(
             record["topic"],
