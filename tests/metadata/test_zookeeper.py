@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 from kazoo.client import KazooClient
 
-from odradek.metadata import zookeeper
-from odradek.metadata.multi_read import PATHS_A_REQUEST, MultiRead, read_nodes
+from odradek.metadata import multi_read, zookeeper
+from odradek.metadata.multi_read import PATHS_A_REQUEST, read_nodes
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import (
     ANY_VERSION,
@@ -241,7 +241,7 @@ def test_many_nodes_are_read_in_few_requests(store, monkeypatch):
 def test_a_server_without_multiread_is_read_node_by_node(store, monkeypatch):
     """Servers older than 3.6 refuse the request as this one refuses a request of an unknown type, and close the connection."""
     store.create("/a", b"a")
-    monkeypatch.setattr(MultiRead, "type", 9999)
+    monkeypatch.setattr(multi_read, "MULTI_READ", 9999)
     for _ in range(2):
         assert [node and node[0] for node in store.get_many(["/a", "/b"])] == [b"a", None]
         assert store.children_many(["/a", "/b"]) == [[], None]

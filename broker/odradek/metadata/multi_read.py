@@ -24,6 +24,7 @@ from kazoo.protocol.states import ZnodeStat
 
 PATHS_A_REQUEST = 200
 """The maximum number of nodes in a request."""
+MULTI_READ = 22
 ERROR = -1
 END = multiheader_struct.pack(-1, True, -1)
 
@@ -36,7 +37,11 @@ class MultiRead(NamedTuple):
 
     kind: Kind
     paths: Sequence[str]
-    type = 22
+
+    @property
+    def type(self) -> int:
+        """ZooKeeper's number of the operation."""
+        return MULTI_READ
 
     def serialize(self) -> bytes:
         """The request."""

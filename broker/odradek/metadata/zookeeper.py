@@ -391,7 +391,8 @@ class ZookeeperStore:
             self._multi_reads = False
             return one_by_one(paths)
         found: list[Result | None] = []
-        for path, node in zip(paths, chain.from_iterable(read), strict=True):
+        nodes = chain.from_iterable(portion or () for portion in read)
+        for path, node in zip(paths, nodes, strict=True):
             if isinstance(node, KazooException) and not isinstance(node, exceptions.NoNodeError):
                 raise _error_of(node, path)
             found.append(None if isinstance(node, KazooException) else convert(node))
