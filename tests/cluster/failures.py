@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,27 +28,40 @@ from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers
 from tests.faults.checker import faults, read_partitions
 from tests.faults.load import Load
+from tests.ports import reserved
+from tests.relay import Relay
 from tests.waiting import until
 
 IDS = (1, 2, 3)
 TOPIC = "load"
 PARTITIONS = 3
 SESSION_TIMEOUT_MS = 3000
+LAG_MS = 3000
 SETTINGS: dict[str, object] = {
     "metadata.store": "zookeeper",
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
-    "replica.lag.time.max.ms": 3000,
+    "replica.lag.time.max.ms": LAG_MS,
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
     "num.network.threads": 1,
     "auto.create.topics.enable": "false",
 }
 
 
+class Links(NamedTuple):
+    """The connections of a broker that can be cut: from other brokers to it, and from it to ZooKeeper."""
+
+    from_brokers: Relay
+    to_zookeeper: Relay
+
+
 class FailingCluster:
     """Three brokers with a topic of three replicas, and producers with acks=all that continue through all failures."""
 
-    def __init__(self, peers: Peers, brokers: dict[int, Broker], load: Load) -> None:
+    def __init__(self, peers: Peers, brokers: dict[int, Broker], links: dict[int, Links], load: Load) -> None:
         self.peers = peers
         self.brokers = brokers
+        self.links = links
         self.load = load
 
     @property
@@ -203,6 +217,55 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
         until(registered_again, f"broker {broker_id} is registered again")
 
 
+@contextmanager
+def lossy(relays: Iterable[Relay], rng: random.Random) -> Iterator[None]:
+    """Requests, responses or both are lost: all of them, and neither side gets an error before the end."""
+    for relay in relays:
+        relay.requests, relay.responses = rng.choice([(False, True), (True, False), (False, False)])
+    try:
+        yield
+    finally:
+        for relay in relays:
+            relay.heal_and_cut()
+
+
+def lose_replication(cluster: FailingCluster, rng: random.Random) -> None:
+    """The other brokers do not reach a broker, which reaches them: it leads with followers that fetch nothing."""
+    with lossy([cluster.links[rng.choice(IDS)].from_brokers], rng):
+        time.sleep(2 * LAG_MS / 1000)  # the fault itself is a pause
+    cluster.load.progress(20)
+
+
+def lose_all_replication(cluster: FailingCluster, rng: random.Random) -> None:
+    """No broker reaches another one; all reach ZooKeeper."""
+    with lossy([links.from_brokers for links in cluster.links.values()], rng):
+        time.sleep(2 * LAG_MS / 1000)  # the fault itself is a pause
+    cluster.load.progress(20)
+
+
+def lose_zookeeper(cluster: FailingCluster, rng: random.Random) -> None:
+    """A broker does not reach ZooKeeper until its session has ended, and goes on as a leader that was deposed."""
+    with lossy([cluster.links[rng.choice(IDS)].to_zookeeper], rng):
+        time.sleep(2 * SESSION_TIMEOUT_MS / 1000)  # the fault itself is a pause
+    cluster.load.progress(20)
+
+
+def lose_broker(cluster: FailingCluster, rng: random.Random) -> None:
+    """Neither ZooKeeper nor the other brokers reach a leader; clients do."""
+    with lossy(cluster.links[cluster.leader()], rng):
+        time.sleep(2 * SESSION_TIMEOUT_MS / 1000)  # the fault itself is a pause
+    cluster.load.progress(20)
+
+
+def cut_connections(cluster: FailingCluster, rng: random.Random) -> None:
+    """All connections between brokers, and to ZooKeeper, are cut again and again."""
+    for _ in range(20):
+        for relay in rng.choice(list(cluster.links.values())):
+            relay.cut()
+        cluster.load.progress(1)
+    cluster.load.progress(20)
+
+
 def expire_leader(cluster: FailingCluster, _: random.Random) -> None:
     """The session of a leader ends, while the broker runs."""
     end_session(cluster, cluster.leader())
@@ -245,7 +308,8 @@ FAILURES: dict[str, Failure] = {
     function.__name__: function
     for function in (
         kill_leader, kill_and_start_at_once, kill_controller, stop_in_order, kill_process, pause_leader, pause_zookeeper,
-        restart_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all,
+        restart_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all, lose_replication,
+        lose_all_replication, lose_zookeeper, lose_broker, cut_connections,
     )
 }  # fmt: skip
 
@@ -258,10 +322,21 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
     """A cluster under load. Checks everything at the end."""
     with ExitStack() as stack:
         peers = stack.enter_context(Peers(directory))
-        brokers = {}
+        brokers, links = {}, {}
         for broker_id in IDS:
-            config = SETTINGS | {"broker.id": broker_id, "zookeeper.connect": peers.connect} | (settings or {})
-            brokers[broker_id] = stack.enter_context(Broker(config, directory=directory / f"odradek-{broker_id}"))
+            for_clients, for_brokers = stack.enter_context(reserved()), stack.enter_context(reserved())
+            link = links[broker_id] = Links(
+                stack.enter_context(Relay(for_brokers)), stack.enter_context(Relay(peers.zookeeper.port))
+            )
+            config = SETTINGS | {
+                "broker.id": broker_id,
+                "zookeeper.connect": f"127.0.0.1:{link.to_zookeeper.port}",
+                "listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{for_brokers}",
+                "advertised.listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{link.from_brokers.port}",
+            }
+            brokers[broker_id] = stack.enter_context(
+                Broker(config | (settings or {}), directory=directory / f"odradek-{broker_id}")
+            )
         servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
@@ -276,7 +351,7 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
 
         until(created, "the topic is created")
         with Load(servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load:
-            cluster = FailingCluster(peers, brokers, load)
+            cluster = FailingCluster(peers, brokers, links, load)
             cluster.wait_until_healed()
             load.progress(50)
             yield cluster

@@ -13,6 +13,8 @@ GROUPS = [
     ["kill_and_start_at_once", "pause_zookeeper", "kill_controller"],
     ["kill_two", "pause_leader", "kill_all"],
     ["restart_zookeeper", "expire_leader", "expire_controller", "expire_all"],
+    ["lose_replication", "lose_zookeeper", "lose_broker"],
+    ["lose_all_replication", "cut_connections"],
 ]
 
 
