@@ -393,17 +393,18 @@ def set_offline(uint32_t index):
 
 
 def fail_log_dir(int log_dir):
-    """Set every partition of a failed log directory OFFLINE and wake the processes that wait for it. Returns the number of
-    partitions."""
+    """Set every partition of a failed log directory OFFLINE and wake the processes that wait for it. Returns the number of its
+    partitions, with those that were OFFLINE already."""
     cdef uint64_t i
     cdef Slot* slot
     cdef int count = 0
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
-        if slot.log_dir != log_dir or (slot.state != SLOT_ONLINE and slot.state != SLOT_LOADING):
+        if slot.log_dir != log_dir:
             continue
-        set_offline(<uint32_t>i)
-        count += 1
+        if slot.state == SLOT_ONLINE or slot.state == SLOT_LOADING:
+            set_offline(<uint32_t>i)
+        count += slot.state == SLOT_OFFLINE
     return count
 
 

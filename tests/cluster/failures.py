@@ -4,6 +4,7 @@
 """
 
 import argparse
+import errno
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from odradek.processes.broker_session import FILE as SESSION_FILE
 from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers
 from tests.faults.checker import faults, read_partitions
+from tests.faults.failing_calls import FailingCalls, build
 from tests.faults.load import Load
 from tests.ports import reserved
 from tests.relay import Relay
@@ -56,12 +58,23 @@ class Links(NamedTuple):
 
 
 class FailingCluster:
-    """Three brokers with a topic of three replicas, and producers with acks=all that continue through all failures."""
+    """Three brokers with a topic of three replicas, and producers with acks=all that continue through all failures.
 
-    def __init__(self, peers: Peers, brokers: dict[int, Broker], links: dict[int, Links], load: Load) -> None:
+    ``disks``: by broker, makes calls fail that change files of its second log directory.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        brokers: dict[int, Broker],
+        links: dict[int, Links],
+        disks: dict[int, FailingCalls],
+        load: Load,
+    ) -> None:
         self.peers = peers
         self.brokers = brokers
         self.links = links
+        self.disks = disks
         self.load = load
 
     @property
@@ -217,6 +230,21 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
         until(registered_again, f"broker {broker_id} is registered again")
 
 
+def fail_log_dir(cluster: FailingCluster, rng: random.Random) -> None:
+    """A log directory of a broker fails, and works again when the broker has been started again."""
+    broker_id = rng.choice(IDS)
+    disk, broker = cluster.disks[broker_id], cluster.brokers[broker_id]
+    disk.arm(1, errno.EIO)
+    until(lambda: disk.failed > 0, f"broker {broker_id} writes to its second log directory")
+    cluster.load.progress(20)
+    if rng.random() < 0.5:
+        broker.stop()
+    else:
+        broker.kill_group()
+    broker.start()
+    cluster.load.progress(20)
+
+
 @contextmanager
 def lossy(relays: Iterable[Relay], rng: random.Random) -> Iterator[None]:
     """Requests, responses or both are lost: all of them, and neither side gets an error before the end."""
@@ -309,7 +337,7 @@ FAILURES: dict[str, Failure] = {
     for function in (
         kill_leader, kill_and_start_at_once, kill_controller, stop_in_order, kill_process, pause_leader, pause_zookeeper,
         restart_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all, lose_replication,
-        lose_all_replication, lose_zookeeper, lose_broker, cut_connections,
+        lose_all_replication, lose_zookeeper, lose_broker, cut_connections, fail_log_dir,
     )
 }  # fmt: skip
 
@@ -322,20 +350,26 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
     """A cluster under load. Checks everything at the end."""
     with ExitStack() as stack:
         peers = stack.enter_context(Peers(directory))
-        brokers, links = {}, {}
+        library = build(directory)
+        brokers, links, disks = {}, {}, {}
         for broker_id in IDS:
             for_clients, for_brokers = stack.enter_context(reserved()), stack.enter_context(reserved())
             link = links[broker_id] = Links(
                 stack.enter_context(Relay(for_brokers)), stack.enter_context(Relay(peers.zookeeper.port))
             )
+            home = directory / f"odradek-{broker_id}"
+            home.mkdir()
+            disks[broker_id] = FailingCalls(home / "calls", home / "second")
             config = SETTINGS | {
                 "broker.id": broker_id,
+                "log.dirs": f"{home / 'first'},{home / 'second'}",
                 "zookeeper.connect": f"127.0.0.1:{link.to_zookeeper.port}",
                 "listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{for_brokers}",
                 "advertised.listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{link.from_brokers.port}",
             }
+            environment = disks[broker_id].environment(library)
             brokers[broker_id] = stack.enter_context(
-                Broker(config | (settings or {}), directory=directory / f"odradek-{broker_id}")
+                Broker(config | (settings or {}), directory=home, environment=environment)
             )
         servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
@@ -351,7 +385,7 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
 
         until(created, "the topic is created")
         with Load(servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load:
-            cluster = FailingCluster(peers, brokers, links, load)
+            cluster = FailingCluster(peers, brokers, links, disks, load)
             cluster.wait_until_healed()
             load.progress(50)
             yield cluster
@@ -378,7 +412,10 @@ def check(cluster: FailingCluster) -> None:
 def logs(cluster: FailingCluster, partition: int) -> list[bytes]:
     """The whole log of a partition at each broker."""
     return [
-        b"".join(path.read_bytes() for path in sorted((broker.data_dir / f"{TOPIC}-{partition}").glob("*.log")))
+        b"".join(
+            path.read_bytes()
+            for path in sorted(broker.directory.glob(f"*/{TOPIC}-{partition}/*.log"), key=lambda path: path.name)
+        )
         for broker in cluster.brokers.values()
     ]
 

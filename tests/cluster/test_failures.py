@@ -14,7 +14,7 @@ GROUPS = [
     ["kill_two", "pause_leader", "kill_all"],
     ["restart_zookeeper", "expire_leader", "expire_controller", "expire_all"],
     ["lose_replication", "lose_zookeeper", "lose_broker"],
-    ["lose_all_replication", "cut_connections"],
+    ["lose_all_replication", "cut_connections", "fail_log_dir"],
 ]
 
 
