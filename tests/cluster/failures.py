@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.metadata import znodes
 from odradek.metadata.store import Session, SessionExpired, StoreError
+from odradek.metadata.znodes import NO_LEADER
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.processes.broker_session import FILE as SESSION_FILE
 from odradek.testing.broker_process import Broker
@@ -103,10 +104,15 @@ class FailingCluster:
 
     def leader(self, partition: int = 0) -> int:
         """The leader of a partition; waits until there is one that runs."""
-        until(
-            lambda: self.brokers.get(self.state().get(partition, (-1, ()))[0]) is not None, "the partition has a leader"
-        )
-        return self.state()[partition][0]
+        leader = NO_LEADER
+
+        def known() -> bool:
+            nonlocal leader
+            leader = self.state().get(partition, (NO_LEADER, ()))[0]
+            return leader in self.brokers
+
+        until(known, "the partition has a leader")
+        return leader
 
     def controller(self) -> int:
         """The controller's broker id."""

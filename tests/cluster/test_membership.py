@@ -324,3 +324,27 @@ def test_a_broker_waits_for_zookeeper_at_its_start_and_can_be_stopped(tmp_path: 
             ours.config["zookeeper.connect"] = f"{shared_server().hosts}/{tmp_path.name}-{os.getpid()}"
             ours.start()
             create_topic(ours, "topic")
+
+
+def test_brokers_without_an_id_get_one_and_keep_it(servers: str, store: ZookeeperStore, tmp_path: Path) -> None:
+    for _ in range(2):
+        for number in (1, 2):
+            with broker(servers, tmp_path / str(number), broker_id=-1) as one:
+                node_id = 1000 + number
+                path = znodes.broker_path(node_id)
+                until(lambda path=path: store.exists(path) is not None, "it is registered")
+                assert f"node.id={node_id}\n" in (one.data_dir / "meta.properties").read_text()
+                assert one.status()["node_id"] == node_id
+    assert store.get(znodes.BROKER_SEQUENCE)[1].version == 2
+    with broker(servers, tmp_path / "3", broker_id=-1, reserved_broker_max_id=4) as one:
+        assert one.status()["node_id"] == 4 + 3
+
+
+def test_a_broker_gets_no_id_from_a_zookeeper_that_is_away(tmp_path: Path) -> None:
+    with reserved() as port:
+        settings = {"broker_id": -1, "zookeeper_connection_timeout_ms": 100}
+        refused = broker(f"127.0.0.1:{port}", tmp_path, **settings)
+        with pytest.raises(
+            BrokerError, match=r"broker.id is not set, and ZooKeeper did not generate one: no server of 127.*"
+        ):
+            refused.start()

@@ -197,3 +197,17 @@ def test_javas_names_of_suites_are_translated(java, openssl):
     assert openssl_suite(java) == openssl
     context = tls_context(load(None, [CONNECT, TLS, f"zookeeper.ssl.cipher.suites={java}"]))
     assert openssl in [suite["name"] for suite in context.get_ciphers()]
+
+
+def test_ids_of_operators_are_not_above_the_reserved_ones():
+    (line,) = errors_of("broker.id=1001")
+    assert line.startswith("broker.id=1001: must not be above reserved.broker.max.id=1000, because ZooKeeper generates")
+    assert errors_of("node.id=1001")[0].startswith("node.id=1001: must not")
+    generation = "broker.id.generation.enable"
+    for accepted in (
+        ["broker.id=1000"],
+        ["broker.id=9", "reserved.broker.max.id=9"],
+        ["broker.id=1001", f"{generation}=false"],
+    ):
+        assert errors_of(*accepted) == []
+    assert errors_of(f"{generation}=false") == ["broker.id: must be set, because broker.id.generation.enable=false"]

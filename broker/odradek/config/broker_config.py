@@ -223,6 +223,7 @@ class BrokerConfig:
             else:
                 yield self._error("zookeeper.connect", f"this broker cannot join a ZooKeeper cluster yet: {remedy}")
         elif self.clustered:
+            yield from self._wrong_broker_id()
             from odradek.config import zookeeper_client  # here: only few configurations need OpenSSL
 
             yield from zookeeper_client.wrong_settings(self)
@@ -230,10 +231,28 @@ class BrokerConfig:
         if roles and "controller" not in roles and not self.is_set("metadata.store"):
             yield self._error("process.roles", f"this broker cannot join the controllers of a KRaft cluster: {remedy}")
 
+    def _wrong_broker_id(self) -> Iterator[ConfigError]:
+        name = "node.id" if self.is_set("node.id") else "broker.id"
+        generates, largest = bool(self["broker.id.generation.enable"]), self.integer("reserved.broker.max.id")
+        if not self.node_id_is_configured:
+            if not generates:
+                yield ConfigError("broker.id", None, "must be set, because broker.id.generation.enable=false")
+        elif generates and self.node_id > largest:
+            yield self._error(
+                name,
+                f"must not be above reserved.broker.max.id={largest}, because ZooKeeper generates the ids above it; set "
+                "broker.id.generation.enable=false, or a larger reserved.broker.max.id",
+            )
+
     @property
     def node_id_is_configured(self) -> bool:
         """False if node_id is only the default; the id in an existing data directory then takes precedence."""
         return any(self.is_set(name) and self.settings[name].value != -1 for name in ("node.id", "broker.id"))
+
+    def use_node_id(self, node_id: int) -> None:
+        """Use the id that a data directory contains, or that was generated, in place of the default."""
+        self.node_id = node_id
+        self._values["node.id"] = self._values["broker.id"] = node_id
 
     @property
     def without_effect(self) -> tuple[str, ...]:
@@ -263,9 +282,8 @@ class BrokerConfig:
         node_id, broker_id = self._values["node.id"], self._values["broker.id"]
         if node_id != -1 and broker_id not in (-1, node_id):
             yield self._error("broker.id", f"must be equal to node.id={node_id}, or unset")
-        resolved = next((value for value in (node_id, broker_id) if value != -1), DEFAULT_NODE_ID)
-        self.node_id = int(str(resolved))
-        self._values["node.id"] = self._values["broker.id"] = self.node_id
+        resolved = next((value for value in (node_id, broker_id) if value != -1), None)
+        self.use_node_id(DEFAULT_NODE_ID if resolved is None else int(str(resolved)))
         roles = self._values["process.roles"]
         if roles and "broker" not in _items(roles):
             yield self._error("process.roles", "must contain broker: this program cannot run as a controller only")

@@ -6,11 +6,13 @@ Kafka's rules apply: a directory belongs to one cluster and one node (``meta.pro
 import logging
 import os
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.pid_file import read_pid_file
+from odradek.processes.generated_id import NoGeneratedId, generated_broker_id
 from odradek.storage.log_directory import (
     CorruptMetadataError,
     DirectoryInUseError,
@@ -163,13 +165,29 @@ class LogDirectories:
         if not self._config.node_id_is_configured and len(nodes) == 1:
             node_id = nodes.pop()
             assert node_id is not None
-            self._config.node_id = node_id
+            self._config.use_node_id(node_id)
+        elif self._config.clustered and not self._config.node_id_is_configured and not nodes:
+            self._config.use_node_id(self._generated_id())
         for path, identity in zip(self.paths, identities, strict=True):
             if identity is not None and identity.node_id is not None and identity.node_id != self._config.node_id:
                 raise StartError(
                     f"log directory {path} belongs to node {identity.node_id}, but node.id is {self._config.node_id}: "
                     f"set node.id to {identity.node_id} or log.dirs to another directory"
                 )
+        self._identify_cluster(identities)
+
+    def _generated_id(self) -> int:
+        try:
+            node_id = generated_broker_id(self._config)
+        except NoGeneratedId as error:
+            raise StartError(
+                f"broker.id is not set, and ZooKeeper did not generate one: {error}. Set broker.id, or start ZooKeeper"
+            ) from error
+        log.info("ZooKeeper generated the broker id %d", node_id)
+        return node_id
+
+    def _identify_cluster(self, identities: Sequence[MetaProperties | None]) -> None:
+        present = [identity for identity in identities if identity is not None]
         clusters = {identity.cluster_id for identity in present if identity.cluster_id}
         if len(clusters) > 1:
             raise StartError(f"the log directories belong to different clusters: {', '.join(sorted(clusters))}")

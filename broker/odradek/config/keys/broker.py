@@ -42,13 +42,13 @@ LOGGER_LEVEL = Pattern(
 KEYS = (
     ConfigKey("node.id", INT, -1, Range(0, None, -1), HIGH, READ_ONLY, NOW,
         "The id of this broker in its cluster. Default: broker.id, else the id that the data directory contains, else "
-        "1.",
+        "1 (with ZooKeeper: a generated id).",
         "broker", (Synonym("broker.id"),)),
     ConfigKey("broker.id", INT, -1, Range(0, None, -1), HIGH, READ_ONLY, NOW,
         "The older name of node.id. If both keys are set, they must be equal.", "broker", (Synonym("node.id"),)),
-    ConfigKey("broker.id.generation.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY, NONE,
-        "Whether ZooKeeper generates an id for a broker that has none. Removed in Kafka 4.0."),
-    ConfigKey("reserved.broker.max.id", INT, 1000, Range(0), MEDIUM, READ_ONLY, NONE,
+    ConfigKey("broker.id.generation.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY, NOW,
+        "Whether ZooKeeper generates an id for a broker of a cluster that has none, at its first start. Removed in Kafka 4.0."),
+    ConfigKey("reserved.broker.max.id", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
         "The largest broker id that an operator may set if ZooKeeper also generates ids. Removed in Kafka 4.0."),
     ConfigKey("broker.rack", STRING, None, None, MEDIUM, READ_ONLY, NOW,
         "The rack or zone of this broker. It decides where replicas are placed and which replica a consumer reads "
