@@ -124,6 +124,10 @@ def test_allowing_unclean_elections_elects_a_leader(brokers: list[Broker], entit
         admin.create_topics([NewTopic(topic, replica_assignments={0: [2, 1]})])
     (replicator,) = (int(row["pid"]) for row in first.processes() if row["kind"] == "replicator")
     os.kill(replicator, signal.SIGSTOP)
+    with closing(
+        KafkaProducer(bootstrap_servers=second.bootstrap_servers, acks=1, enable_idempotence=False)
+    ) as producer:
+        producer.send(topic, b"not replicated", partition=0).get(60)
 
     def state() -> tuple[int, set[int]]:
         found = shown.partitions(first.bootstrap_servers, topic).get(0)
