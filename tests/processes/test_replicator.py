@@ -16,6 +16,7 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.testing import replica_probe
 from odradek.config.broker_config import BrokerConfig
 from odradek.processes.replicator import Replicator
+from odradek.shm.replication_limits import begin_quotas
 from tests.replication.fake_leader import FakeLeader, Led
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until
@@ -29,6 +30,7 @@ class Replicating:
     def __init__(self, broker: OneBroker) -> None:
         self.broker = broker
         config = BrokerConfig({})
+        begin_quotas(config)
         running = SimpleNamespace(changed=False)
         context = SimpleNamespace(config=config, shm=broker.shm, log_dirs=[broker.path], running=running)
         self.listener = config.inter_broker_listener.name
