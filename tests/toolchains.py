@@ -98,9 +98,9 @@ def java_classes() -> Path:
     return _product("java-classes", sources, compile_classes)
 
 
-def java_command(main_class: str, *arguments: str, classes: bool = False) -> list[str]:
+def java_command(main_class: str, *arguments: str, classes: bool = False, version: str = KAFKA_VERSION) -> list[str]:
     """Return the command line that runs `main_class` on Kafka's jars, and on the tests' classes if `classes`."""
-    jars = kafka_jars()
+    jars = kafka_jars(version)
     log4j = CLIENTS_DIRECTORY / "java" / "log4j2.properties"
     class_path = f"{java_classes()}:{jars}/*" if classes else f"{jars}/*"
     return ["java", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path, main_class, *arguments]

@@ -45,14 +45,17 @@ class ToolResult(NamedTuple):
 
 
 class KafkaTools:
-    """A JVM that runs tools against one broker. :param errors: the file of what the JVM itself complains of."""
+    """A JVM that runs tools against one broker.
 
-    def __init__(self, bootstrap_servers: str, errors: Path) -> None:
+    :param errors: the file of what the JVM itself complains of. :param version: of the tools.
+    """
+
+    def __init__(self, bootstrap_servers: str, errors: Path, version: str = toolchains.KAFKA_VERSION) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._errors = errors
         with errors.open("wb") as output:
             self._jvm = subprocess.Popen(
-                toolchains.java_command("Tools", classes=True),
+                toolchains.java_command("Tools", classes=True, version=version),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

@@ -25,7 +25,8 @@ from odradek.metadata.store import (
     StoreUnavailable,
     TooLarge,
 )
-from odradek.metadata.zookeeper import REQUEST_BYTES, ZookeeperOptions, ZookeeperStore
+from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
+from odradek.metadata.zookeeper_transaction import REQUEST_BYTES
 from tests.relay import Relay
 from tests.waiting import until
 from tests.zookeeper import ZookeeperServer, chroot, shared_server

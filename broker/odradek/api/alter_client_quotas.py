@@ -10,8 +10,9 @@ from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
 from odradek.controller.controller import NotController
 from odradek.controller.quotas import Edit, Quotas
+from odradek.controller.store_errors import code_of
 from odradek.controller.topics import Refusal
-from odradek.metadata.store import NodeError, StoreError
+from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_client_quotas
 
@@ -55,7 +56,5 @@ def _entry(entry: Any, quotas: Quotas, validate_only: bool, repeated: bool) -> A
     except Refusal as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
     except (StoreError, NotController) as error:
-        retriable = isinstance(error, NotController | NodeError)
-        result.error_code = ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR
-        result.error_message = str(error)
+        result.error_code, result.error_message = code_of(error), str(error)
     return result

@@ -13,9 +13,10 @@ from odradek.config.key import LIST, ConfigKey, Value, show
 from odradek.config.loggers import LEVELS, LOGGERS, ROOT
 from odradek.config.table import TOPIC_KEYS, broker_key
 from odradek.controller.controller import NotController
+from odradek.controller.store_errors import code_of
 from odradek.controller.topic_names import why_illegal
 from odradek.controller.topics import Refusal
-from odradek.metadata.store import NodeError, StoreError
+from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -118,8 +119,7 @@ def alter_resource(resource: Any, make: MakeChange, validate_only: bool, call: C
     except Refusal as refusal:
         return refusal.code, refusal.message
     except (StoreError, NotController) as error:
-        retriable = isinstance(error, NotController | NodeError)
-        return ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        return code_of(error), str(error)
 
 
 def _refusal_of_type(kind: int) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Steps
 from odradek.controller.quotas import CLIENT_ID, IP, USER, Filter, Quotas
+from odradek.controller.store_errors import code_of
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
@@ -23,7 +24,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     except Refusal as refusal:
         return Response(error_code=refusal.code, error_message=refusal.message, entries=None)
     except StoreError as error:
-        return Response(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error), entries=None)
+        return Response(error_code=code_of(error), error_message=str(error), entries=None)
     return Response(
         error_message=None,
         entries=[

@@ -16,6 +16,7 @@ from odradek.config.describe import DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry
 from odradek.config.errors import ConfigError
 from odradek.config.loggers import LOGGERS
 from odradek.controller.broker_settings import read_settings
+from odradek.controller.store_errors import code_of
 from odradek.controller.topic_names import why_illegal
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
@@ -63,7 +64,7 @@ def _describe(resource: Any, request: Any, call: CoordinatorCall) -> Any:
     except Refusal as refused:
         result.error_code, result.error_message = refused.code, str(refused)
     except StoreError as error:
-        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        result.error_code, result.error_message = code_of(error), str(error)
     except ConfigError as error:
         result.error_code, result.error_message = ErrorCode.INVALID_CONFIG, str(error)
     else:

@@ -14,10 +14,11 @@ from odradek.controller.assignment import Broker
 from odradek.controller.controller import Outcome
 from odradek.controller.image import ClusterImage, Topic, load_image
 from odradek.controller.policies import Policies
+from odradek.controller.store_errors import code_of
 from odradek.controller.topic_names import INTERNAL
 from odradek.controller.topics import NewTopic, Plan, Refusal, checked_config, internal_topic, plan_topic
 from odradek.metadata import znodes
-from odradek.metadata.store import Event, NodeError, NodeExists, Store, StoreError, ensure_path, parent_of
+from odradek.metadata.store import Event, NodeExists, Store, StoreError, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
@@ -184,33 +185,38 @@ class ClusterMember:
         except Refusal as refusal:
             return Outcome(name, refusal.code, refusal.message)
         except StoreError as error:
-            retriable = isinstance(error, NodeError)
-            return Outcome(name, ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.REQUEST_TIMED_OUT, str(error))
+            return Outcome(name, code_of(error), str(error))
         return Outcome(name, ErrorCode.NONE, None, topic, topic.topic_id)
 
     def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:
-        """Store the settings of a node, and notify all brokers. Without settings, the node is deleted, unless `keep_empty`.
+        """Store the settings of a node and notify all brokers, in one transaction: no broker misses a change.
 
-        Raises StoreError.
+        Without settings, the node is deleted, unless `keep_empty` or it has children. Raises StoreError.
         """
         exists = self._store.exists(path) is not None
+        transaction = self._store.transaction()
         if not settings and not keep_empty and not (exists and self._store.children(path)):
-            if not exists:
-                return
-            self._store.delete(path)
+            for unused in [path, *self._unused_parents(path)] if exists else ():
+                transaction.delete(unused)
         elif exists:
-            self._store.set(path, znodes.encode_config(settings))
+            transaction.set(path, znodes.encode_config(settings))
         else:
             ensure_path(self._store, parent_of(path))
-            self._store.create(path, znodes.encode_config(settings))
-        self._notify(path)
-
-    def _notify(self, path: str) -> None:
-        """Write a notification of a change of settings, which every broker reads."""
+            transaction.create(path, znodes.encode_config(settings))
         if not path.startswith(NOT_NOTIFIED):
             entity = path.removeprefix(f"{znodes.CONFIG}/")
-            notification = znodes.encode_config_change(entity)
-            self._store.create(znodes.CONFIG_CHANGE, notification, sequential=True)
+            transaction.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity), sequential=True)
+        transaction.commit()
+
+    def _unused_parents(self, path: str) -> list[str]:
+        """The nodes above the quotas of a user with a client id that have no use without them: of its client ids, and of the
+        user. Raises StoreError."""
+        clients = parent_of(path)
+        user = parent_of(clients)
+        if parent_of(user) != znodes.USER_CONFIGS or len(self._store.children(clients)) > 1:
+            return []
+        data, stat = self._store.get(user)
+        return [clients] if znodes.decode_config(user, data) or stat.children > 1 else [clients, user]
 
     def configure_all(self) -> None:
         """Apply the settings of all topics again after a change of the broker's defaults."""

@@ -73,7 +73,11 @@ class StoreUnavailable(StoreError):
     """
 
 
-class OutcomeUnknown(StoreUnavailable):
+class StoreTimeout(StoreUnavailable):
+    """A store over a network did not respond in time. The message names the store and what was waited for."""
+
+
+class OutcomeUnknown(StoreTimeout):
     """The connection was lost before the response to a change: the change may have happened, completely or not at all.
 
     The caller reads the nodes before it repeats the change.

@@ -1,9 +1,10 @@
-"""The metadata store in ZooKeeper: see `Store`. Only this module, `multi_read` and `zookeeper_connection` use kazoo.
+"""The metadata store in ZooKeeper: see `Store`. Only this module and its parts (`zookeeper_*`, `multi_read`) use kazoo.
 
 One thread uses a store object, except where noted; kazoo's threads receive responses and events, and call watches and the
 listener. What a network adds to the semantics of `Store`:
 
 - Each call waits at most for the session timeout, for a connection and then for the response. kazoo repeats nothing.
+  While there is no connection for longer than the session timeout, calls fail at once.
 - Reads whose response was lost are repeated. Changes are not, unless the tree shows whether they happened: `create` recognises
   the own node, `set` with a version the own data. Everything else raises `OutcomeUnknown`.
 - Watches are called when the connection is restored, because a change may have been missed.
@@ -20,7 +21,6 @@ from typing import Any, TypeVar
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import GetChildren, GetData
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
@@ -35,8 +35,6 @@ from odradek.metadata.store import (
     CHANGED,
     CHILDREN,
     BadVersion,
-    NoChildrenForEphemerals,
-    NodeError,
     NodeExists,
     NoNode,
     NoSession,
@@ -45,68 +43,39 @@ from odradek.metadata.store import (
     Session,
     SessionExpired,
     Stat,
-    StoreError,
+    StoreTimeout,
     StoreUnavailable,
-    TooLarge,
     Watch,
     check_path,
     parent_of,
 )
 from odradek.metadata.zookeeper_connection import ZookeeperConnection, ZookeeperOptions
+from odradek.metadata.zookeeper_errors import UNANSWERED, error_of
+from odradek.metadata.zookeeper_transaction import (
+    OPERATION_BYTES,
+    Request,
+    ZookeeperTransaction,
+    check_size,
+    stat_of,
+)
 
-REQUEST_BYTES = 1_000_000
-"""The maximum size of a request. ZooKeeper closes the connection on a request of more than 1 MiB (jute.maxbuffer)."""
 PORTION_BYTES = 512 << 10
 """The size of a transaction of `set_many`."""
-OPERATION_BYTES = 128
-"""More than an operation needs in a request in addition to its path and its data."""
 
-OF_KAZOO: dict[type[KazooException], type[NodeError]] = {
-    exceptions.NoNodeError: NoNode,
-    exceptions.NodeExistsError: NodeExists,
-    exceptions.BadVersionError: BadVersion,
-    exceptions.NotEmptyError: NotEmpty,
-    exceptions.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
-}
-UNANSWERED = (exceptions.ConnectionLoss, exceptions.ConnectionClosedError, KazooTimeoutError)
-NOT_TRIED = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
-"""The results of the operations of a refused transaction, except the operation that was refused."""
 SECRET = (znodes.USER_CONFIGS, znodes.BROKER_CONFIGS, "/delegation_token/tokens")
 """With `zookeeper.set.acl`, only brokers may read these nodes and the nodes below them."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item", str, Sequence[str])
-Request = Callable[[KazooClient], Any]
-"""Makes a request; returns kazoo's object for the response."""
-
-
-def stat_of(stat: ZnodeStat) -> Stat:
-    """The Stat of a node."""
-    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.numChildren, stat.ctime)
 
 
 def _node_of(response: tuple[bytes | None, ZnodeStat]) -> tuple[bytes, Stat]:
     return response[0] or b"", stat_of(response[1])
 
 
-def _error_of(error: Exception, path: str, creates: bool = False) -> StoreError:
-    """The error of this project for an error of kazoo. :param creates: the request creates the node."""
-    for kind, meaning in OF_KAZOO.items():
-        if isinstance(error, kind):
-            return meaning(parent_of(path) if creates and meaning is NoNode else path)
-    if isinstance(error, exceptions.AuthFailedError):
-        return StoreUnavailable("ZooKeeper refuses the credentials of this broker")
-    if isinstance(error, exceptions.NoAuthError):
-        return StoreError(
-            f"ZooKeeper does not permit this broker to use {path}: check its credentials and the ACL of the node"
-        )
-    if isinstance(error, exceptions.InvalidACLError):
-        return StoreError(
-            f"{path} cannot get an ACL (zookeeper.set.acl=true): ZooKeeper does not know who this broker is"
-        )
-    if isinstance(error, KazooTimeoutError):
-        return StoreUnavailable(f"no response from ZooKeeper for {path}")
-    return StoreUnavailable(f"{path}: {type(error).__name__} {error}".rstrip())
+def _first(item: str | Sequence[str]) -> str:
+    """The first path of a request."""
+    return item if isinstance(item, str) else item[0]
 
 
 class ZookeeperStore:
@@ -275,12 +244,17 @@ class ZookeeperStore:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def _ready(self, deadline: float) -> ZookeeperConnection:
-        """A connection on which a request can be made now. Raises StoreUnavailable after the deadline."""
+    def _ready(self, deadline: float, path: str) -> ZookeeperConnection:
+        """A connection on which a request about `path` can be made now. Raises StoreUnavailable after the deadline, or if there
+        was no connection for the session timeout."""
         connection = self._connect()
+        if connection.lost_at:
+            deadline = min(deadline, connection.lost_at + self.options.session_timeout_s)
         if not connection.wait_until_connected(deadline):
             if connection.alive or self._stopped:
-                raise StoreUnavailable(f"no connection to ZooKeeper at {self.options.hosts}")
+                raise StoreTimeout(
+                    f"ZooKeeper at {self.options.hosts} is not connected; {path} cannot be read or changed before it is"
+                )
             return self._connect()
         return connection
 
@@ -291,31 +265,31 @@ class ZookeeperStore:
         """The response to a read, which is repeated if the connection is lost. Raises StoreError."""
         deadline = self._deadline()
         while True:
-            connection = self._ready(deadline)
+            connection = self._ready(deadline, path)
             pending = request(connection.client)
             try:
                 return pending.get(timeout=max(deadline - time.monotonic(), 0))
             except (*UNANSWERED, exceptions.SessionExpiredError) as error:
                 connection.withdraw(pending)
                 if time.monotonic() >= deadline or self._stopped:
-                    raise _error_of(error, path) from error
+                    raise error_of(error, path, self.options.hosts) from error
             except KazooException as error:
-                raise _error_of(error, path) from error
+                raise error_of(error, path, self.options.hosts) from error
 
     def _change(self, request: Request, path: str, creates: bool = False) -> Any:
         """The response to a change. Raises StoreError; OutcomeUnknown if the change may have happened."""
         deadline = self._deadline()
-        connection = self._ready(deadline)
+        connection = self._ready(deadline, path)
         pending = request(connection.client)
         try:
             return pending.get(timeout=max(deadline - time.monotonic(), 0))
         except UNANSWERED as error:
             connection.withdraw(pending)
             raise OutcomeUnknown(
-                f"the connection to ZooKeeper was lost; a change of {path} may have happened"
+                f"ZooKeeper at {self.options.hosts} did not respond to a change of {path}, which may have happened"
             ) from error
         except KazooException as error:
-            raise _error_of(error, path, creates) from error
+            raise error_of(error, path, self.options.hosts, creates) from error
 
     def _after_loss(self, path: str) -> tuple[bytes, Stat] | None:
         """The node after an unanswered change of it, when the change has happened or will never happen. Raises StoreError.
@@ -394,7 +368,7 @@ class ZookeeperStore:
         nodes = chain.from_iterable(portion or () for portion in read)
         for path, node in zip(paths, nodes, strict=True):
             if isinstance(node, KazooException) and not isinstance(node, exceptions.NoNodeError):
-                raise _error_of(node, path)
+                raise error_of(node, path, self.options.hosts)
             found.append(None if isinstance(node, KazooException) else convert(node))
         return found
 
@@ -413,7 +387,7 @@ class ZookeeperStore:
         found: list[Result | None] = []
         deadline = self._deadline()
         while len(found) < len(items):
-            client = self._ready(deadline).client
+            client = self._ready(deadline, _first(items[len(found)])).client
             pending: deque[Any] = deque()
             try:
                 while len(found) < len(items):
@@ -424,11 +398,11 @@ class ZookeeperStore:
                     deadline = self._deadline()
             except (*UNANSWERED, exceptions.SessionExpiredError) as error:
                 if time.monotonic() >= deadline or self._stopped:
-                    raise _error_of(error, item if isinstance(item, str) else item[0]) from error
+                    raise error_of(error, _first(item), self.options.hosts) from error
             except exceptions.UnimplementedError:
                 raise
             except KazooException as error:
-                raise _error_of(error, item if isinstance(item, str) else item[0]) from error
+                raise error_of(error, _first(item), self.options.hosts) from error
         return found
 
     @staticmethod
@@ -464,7 +438,7 @@ class ZookeeperStore:
             raise NodeExists(path)
         if ephemeral and self.session is None:
             raise NoSession(f"an ephemeral node needs a session: {path}")
-        _check_size(path, len(path) + len(data))
+        check_size(path, len(path) + len(data))
         arguments: dict[str, Any] = {"acl": self.acl(path), "ephemeral": ephemeral, "sequence": sequential}
         while True:
             before = self.last_zxid
@@ -493,7 +467,7 @@ class ZookeeperStore:
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """See `Store`. Raises TooLarge. If the response is lost, the data in the next version is the own change."""
-        _check_size(check_path(path), len(path) + len(data))
+        check_size(check_path(path), len(path) + len(data))
         while True:
             before = self.last_zxid
             try:
@@ -523,7 +497,7 @@ class ZookeeperStore:
         self._set_portion(transaction)
 
     @staticmethod
-    def _set_portion(transaction: "ZookeeperTransaction") -> None:
+    def _set_portion(transaction: ZookeeperTransaction) -> None:
         try:
             transaction.commit()
         except NoNode as error:
@@ -535,82 +509,9 @@ class ZookeeperStore:
             raise NotEmpty(path)
         self._change(lambda client: client.delete_async(path, version), path)
 
-    def transaction(self) -> "ZookeeperTransaction":
+    def transaction(self) -> ZookeeperTransaction:
         """See `Store`."""
         return ZookeeperTransaction(self, self._change)
-
-
-class ZookeeperTransaction:
-    """See `Transaction`."""
-
-    def __init__(self, store: ZookeeperStore, change: Callable[[Request, str], Any]) -> None:
-        self._store = store
-        self._change = change
-        self._operations: list[tuple[str, str, dict[str, Any]]] = []
-        self._bytes = 0
-
-    def _add(self, verb: str, path: str, data: bytes = b"", **arguments: Any) -> "ZookeeperTransaction":
-        self._operations.append((verb, check_path(path), arguments))
-        self._bytes += len(path) + len(data) + OPERATION_BYTES
-        return self
-
-    def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
-    ) -> "ZookeeperTransaction":
-        """See `Transaction`."""
-        acl = self._store.acl(path)
-        return self._add("create", path, data, value=data, acl=acl, ephemeral=ephemeral, sequence=sequential)
-
-    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> "ZookeeperTransaction":
-        """See `Transaction`."""
-        return self._add("set_data", path, data, value=data, version=version)
-
-    def delete(self, path: str, version: int = ANY_VERSION) -> "ZookeeperTransaction":
-        """See `Transaction`."""
-        return self._add("delete", path, version=version)
-
-    def check(self, path: str, version: int) -> "ZookeeperTransaction":
-        """See `Transaction`."""
-        return self._add("check", path, version=version)
-
-    def commit(self) -> list[str | Stat | None]:
-        """See `Transaction`. Raises OutcomeUnknown if the transaction may have been executed; TooLarge.
-
-        kazoo does not raise the error of a refused transaction: its results contain it.
-        """
-        if not self._operations:
-            return []
-        _check_size(self._operations[0][1], self._bytes)
-        for verb, path, arguments in self._operations:
-            if arguments.get("ephemeral") and self._store.session is None:
-                raise NoSession(f"an ephemeral node needs a session: {path}")
-            if path == "/" and verb == "delete":
-                raise NotEmpty(path)
-        results = self._change(self._request, self._operations[0][1])
-        for (verb, path, _), result in zip(self._operations, results, strict=True):
-            if isinstance(result, KazooException) and not isinstance(result, NOT_TRIED):
-                raise _error_of(result, path, verb == "create")
-        if any(isinstance(result, KazooException) for result in results):
-            raise StoreUnavailable(f"{self._operations[0][1]}: ZooKeeper refused the transaction without a reason")
-        return [_result_of(result) for result in results]
-
-    def _request(self, client: KazooClient) -> Any:
-        request = client.transaction()
-        for verb, path, arguments in self._operations:
-            getattr(request, verb)(path, **arguments)
-        return request.commit_async()
-
-
-def _result_of(result: object) -> str | Stat | None:
-    """The result of one operation of a transaction."""
-    if isinstance(result, ZnodeStat):
-        return stat_of(result)
-    return result if isinstance(result, str) else None
-
-
-def _check_size(path: str, size: int) -> None:
-    if size > REQUEST_BYTES:
-        raise TooLarge(f"a change of {path} needs {size} bytes; ZooKeeper accepts {REQUEST_BYTES} in one request")
 
 
 def open_zookeeper(config: BrokerConfig) -> ZookeeperStore:

@@ -33,7 +33,16 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from odradek.metadata.session import SessionEvent
-from odradek.metadata.store import CHANGED, CHILDREN, CREATED, DELETED, Event, Session, StoreUnavailable, Watch
+from odradek.metadata.store import (
+    CHANGED,
+    CHILDREN,
+    CREATED,
+    DELETED,
+    Event,
+    Session,
+    StoreTimeout,
+    Watch,
+)
 
 log = logging.getLogger("odradek.metadata")
 kazoo_log = logging.getLogger("odradek.metadata.kazoo")
@@ -216,7 +225,8 @@ class ZookeeperConnection:
         self._lock = threading.Lock()
         self._missed: list[tuple[Watch, Event]] = []
         self._started = self._ending = self._ended = False
-        self._lost_at = 0.0
+        self.lost_at = 0.0
+        """When the connection was lost (monotonic); 0 while there is one, and before the first."""
         self.timeout_s = options.session_timeout_s
         """The session timeout that ZooKeeper has granted, in seconds."""
         self.session: Session | None = None
@@ -258,7 +268,7 @@ class ZookeeperConnection:
         if not connected:
             self.end(in_order=False)
             reason = f" (TLS: {self._handler.failure})" if self._handler.failure else ""
-            raise StoreUnavailable(f"no server of {self._options.hosts} answered within {within_s:g} s{reason}")
+            raise StoreTimeout(f"no server of {self._options.hosts} answered within {within_s:g} s{reason}")
         self._started = True
 
     def _note_timeout(self) -> None:
@@ -301,7 +311,7 @@ class ZookeeperConnection:
             self._connected()
         elif not self._ending:
             lost = state == KazooState.LOST
-            self._lost_at = self._lost_at or time.monotonic()
+            self.lost_at = self.lost_at or time.monotonic()
             log.warning(
                 "the session in ZooKeeper has ended"
                 if lost
@@ -315,9 +325,9 @@ class ZookeeperConnection:
     def _connected(self) -> None:
         self._handler.connected()
         before, self.session = self.session, Session(self.client._session_id, self.client._session_passwd)
-        if self._lost_at:
-            log.info("connected to ZooKeeper again after %.1f s", time.monotonic() - self._lost_at)
-            self._lost_at = 0.0
+        if self.lost_at:
+            log.info("connected to ZooKeeper again after %.1f s", time.monotonic() - self.lost_at)
+            self.lost_at = 0.0
         same = before is None or before.id == self.session.id
         self._report(SessionEvent.CONNECTED if same else SessionEvent.NEW_SESSION)
         self._call_missed()

@@ -15,10 +15,11 @@ from odradek._ext.net.arrivals import Arrival
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
-from odradek.api.not_controller import refusal
+from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.controller.controller import Outcome
-from odradek.metadata import group_offsets
+from odradek.controller.store_errors import code_of
+from odradek.metadata import group_offsets, znodes
 from odradek.metadata.group_offsets import Place
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError
@@ -26,12 +27,15 @@ from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Statu
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import Forwarded, decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
+from odradek.protocol.schemas import alter_partition, controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
 
 SWEEP_RETRY_S = 60.0
 TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
+REPEATED_BY_BROKERS = frozenset({alter_partition.API_KEY, controlled_shutdown.API_KEY})
+"""Requests of brokers, which repeat them if the connection is closed: an error would say that nothing has happened."""
 OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
 
 
@@ -120,6 +124,7 @@ class StoreService:
         )
         try:
             if row.where is Where.CONTROLLER and not self._view.is_controller():
+                self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
                 response = refusal(row.key, decoded.version, decoded.message)
             else:
                 response = self._handlers[row.key](decoded.message, call)
@@ -127,7 +132,9 @@ class StoreService:
                 response = yield from response
         except StoreError as error:
             self._membership.note_error(error)
-            raise
+            if row.key in REPEATED_BY_BROKERS or not can_be_refused(row.key):
+                raise
+            response = refusal(row.key, decoded.version, decoded.message, code_of(error), str(error))
         if isinstance(response, Deleted):
             return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
         return (yield from self._reply(decoded, response, report_errors))

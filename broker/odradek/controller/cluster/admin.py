@@ -29,10 +29,11 @@ from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.controller import NotController, Outcome
 from odradek.controller.image import ClusterImage, Topic
 from odradek.controller.policies import Policies
+from odradek.controller.store_errors import code_of_topic
 from odradek.controller.topic_names import folded
 from odradek.controller.topics import NewPartitions, NewTopic, Plan, Refusal
 from odradek.metadata import znodes
-from odradek.metadata.store import NodeError, NodeExists, StoreError
+from odradek.metadata.store import NodeError, StoreError
 from odradek.metadata.znodes import ProducerIdBlock
 from odradek.protocol.errors import ErrorCode
 
@@ -150,9 +151,11 @@ class ClusterAdmin:
             if accepted and not validate_only:
                 refused = self._controller.run(carry_out(context, accepted, self._unclean()))
                 for name, error in refused.items():
-                    outcomes[name] = Outcome(name, *_code_of(error))
+                    outcomes[name] = Outcome(name, *code_of_topic(error))
         except (NotController, StoreError) as error:
-            return [Outcome(name, *_code_of(error)) for name in dict.fromkeys(request.name for request in requests)]
+            return [
+                Outcome(name, *code_of_topic(error)) for name in dict.fromkeys(request.name for request in requests)
+            ]
         return list(outcomes.values())
 
     def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
@@ -163,7 +166,7 @@ class ClusterAdmin:
         try:
             context = self._context()
         except NotController as error:
-            return [_named(Outcome("", *_code_of(error)), request) for request in requests]
+            return [_named(Outcome("", *code_of_topic(error)), request) for request in requests]
         outcomes = [self._deletable(context, request) for request in requests]
         counts = Counter(outcome.name for outcome in outcomes)
         for outcome in outcomes:
@@ -176,7 +179,7 @@ class ClusterAdmin:
                 self._controller.run(mark_and_delete(context, [outcome.name for outcome in deletable]))
             except (NotController, StoreError) as error:
                 for outcome in deletable:
-                    outcome.code, outcome.message = _code_of(error)
+                    outcome.code, outcome.message = code_of_topic(error)
         return outcomes
 
     def _deletable(self, context: ControllerContext, request: str | uuid.UUID) -> Outcome:
@@ -368,11 +371,3 @@ def _named(outcome: Outcome, request: str | uuid.UUID) -> Outcome:
     else:
         outcome.topic_id = request
     return outcome
-
-
-def _code_of(error: Exception) -> tuple[ErrorCode, str]:
-    """Kafka's error for an error of the store, or for the loss of the role; with a message."""
-    if isinstance(error, NodeExists):
-        return ErrorCode.TOPIC_ALREADY_EXISTS, "The topic already exists."
-    retriable = isinstance(error, NotController | NodeError)
-    return (ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.REQUEST_TIMED_OUT), str(error)

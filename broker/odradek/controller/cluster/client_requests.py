@@ -57,6 +57,10 @@ class ClientRequests:
         """See `ClusterMember`."""
         return self._member.alter_topic(name, change, validate_only)
 
+    def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:
+        """See `ClusterMember`."""
+        self._member.write_settings(path, settings, keep_empty)
+
     def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
         """See `ClusterAdmin`."""
         return self._changed(self._admin.create_topics(requests, validate_only))
