@@ -1,7 +1,6 @@
 """What an administrator does to a cluster, by Kafka's own tools; the same for brokers of Kafka and of Odradek."""
 
 import json
-import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ from kafka.structs import OffsetAndMetadata
 from kazoo.client import KazooClient
 
 from odradek.metadata import znodes
+from odradek.metadata.znodes import NO_LEADER
 from tests.clients.kafka_tools import KafkaTools
 from tests.cluster.golden_trees import STATE, TOPIC, Tree, read_tree
 from tests.waiting import until
@@ -33,10 +33,7 @@ class Member(Protocol):
 
 
 class Side:
-    """A cluster of three brokers, its tree, and the tools for it.
-
-    :param hold: stops and continues the replication to a broker, if a throttle of the tool does not do that.
-    """
+    """A cluster of three brokers, its tree, and the tools for it."""
 
     def __init__(
         self,
@@ -46,10 +43,9 @@ class Side:
         zookeeper: KazooClient,
         tools: KafkaTools,
         directory: Path,
-        hold: Callable[[int, int], None],
     ) -> None:
         self.name, self.members, self.servers = name, members, servers
-        self.zookeeper, self.tools, self.hold = zookeeper, tools, hold
+        self.zookeeper, self.tools = zookeeper, tools
         self._directory = directory
 
     def tree(self) -> Tree:
@@ -94,7 +90,7 @@ def live(tree: Tree) -> set[int]:
 
 
 def in_sync(tree: Tree) -> bool:
-    """Whether every partition has a leader and all live replicas in sync, as far as one lives."""
+    """Whether every partition has a leader and all live replicas in sync, if a replica that can lead lives."""
     return all(_in_sync(tree, name) for name in tree.below(znodes.TOPICS))
 
 
@@ -105,9 +101,10 @@ def _in_sync(tree: Tree, topic: str) -> bool:
             return False
         state = tree.json(path)
         alive = set(replicas) & live(tree)
-        if alive and (set(state["isr"]) != alive or state["leader"] not in alive):
+        can_lead = alive.intersection(state["isr"])
+        if can_lead and (set(state["isr"]) != alive or state["leader"] not in alive):
             return False
-        if not alive and state["leader"] != -1:
+        if not can_lead and state["leader"] != NO_LEADER:
             return False
     return True
 
@@ -265,15 +262,28 @@ def verify(side: Side) -> None:
     side.run("reassign-partitions", "--reassignment-json-file", plan(side, {1: [3, 2], 2: [1, 3]}), "--verify")
 
 
+def throttle(side: Side) -> None:
+    """Let replicas that are not in sync get nearly nothing. A broker applies settings in the order in which they were made, so the
+    list of the topic is applied where the rate is."""
+    sides = ("leader", "follower")
+    lists = ",".join(f"{one}.replication.throttled.replicas=*" for one in sides)
+    alter(side, *TOPIC_ENTITY, add=lists)
+    for number in IDS:
+        entity = ("--entity-type", "brokers", "--entity-name", str(number))
+        alter(side, *entity, add=",".join(f"{one}.replication.throttled.rate=1" for one in sides))
+        until(
+            lambda entity=entity: "leader.replication.throttled.rate=1 " in side.run("configs", "--describe", *entity),
+            f"{side.name}: broker {number} applies the rate",
+        )
+
+
 def reassign_for_long(side: Side) -> None:
-    side.hold(3, signal.SIGSTOP)
-    file = plan(side, {0: [3, 1]})
-    side.run("reassign-partitions", "--reassignment-json-file", file, "--execute", "--throttle", "1000")
+    throttle(side)
+    side.run("reassign-partitions", "--reassignment-json-file", plan(side, {0: [3, 1]}), "--execute")
 
 
 def cancel(side: Side) -> None:
     side.run("reassign-partitions", "--reassignment-json-file", plan(side, {0: [3, 1]}), "--cancel")
-    side.hold(3, signal.SIGCONT)
 
 
 def moving(tree: Tree) -> bool:

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from odradek.metadata import znodes
 from odradek.testing.broker_process import Broker
 from tests.clients.kafka_tools import KafkaTools
-from tests.cluster.golden_script import BY_CHANCE, IDS, SCRIPT, Side, Step
+from tests.cluster.golden_script import BY_CHANCE, IDS, SCRIPT, Member, Side, Step
 from tests.cluster.golden_trees import STATE, TOPIC, Apply, Comparison, Departure
 from tests.cluster.peer_processes import VERSION, JavaProcess, Peers
 from tests.waiting import until
@@ -97,11 +97,6 @@ class OwnMember:
     def kill(self) -> None:
         self._broker.kill_group()
 
-    def hold(self, number: int) -> None:
-        """Send a signal to the process that fetches from leaders."""
-        (pid,) = (int(row["pid"]) for row in self._broker.processes() if row["kind"] == "replicator")
-        os.kill(pid, number)
-
 
 class Clusters:
     """Both clusters, with one ZooKeeper. Used as a context manager, which ends all processes."""
@@ -137,7 +132,7 @@ class Clusters:
             process = self._peers.start_kafka(broker_id, settings)
             members[broker_id] = KafkaMember(process, process.directory / "server.properties")
         servers = ",".join(f"127.0.0.1:{process.port}" for process in self._peers.brokers.values())
-        return self._side("kafka", members, servers, lambda broker_id, number: None)
+        return self._side("kafka", members, servers)
 
     def _odradek(self) -> Side:
         members = {}
@@ -152,15 +147,13 @@ class Clusters:
             broker = self._stack.enter_context(Broker(settings, directory=self._directory / f"odradek-{broker_id}"))
             members[broker_id] = OwnMember(broker)
             servers.append(broker.bootstrap_servers)
-        return self._side(
-            "odradek", members, ",".join(servers), lambda broker_id, number: members[broker_id].hold(number)
-        )
+        return self._side("odradek", members, ",".join(servers))
 
-    def _side(self, name: str, members: Mapping, servers: str, hold) -> Side:
+    def _side(self, name: str, members: Mapping[int, Member], servers: str) -> Side:
         directory = self._directory / f"tools-{name}"
         directory.mkdir()
         tools = self._stack.enter_context(KafkaTools(servers, directory / "errors", VERSION))
-        return Side(name, members, servers, self._client(name), tools, directory, hold)
+        return Side(name, members, servers, self._client(name), tools, directory)
 
 
 @pytest.fixture
