@@ -262,17 +262,20 @@ def verify(side: Side) -> None:
     side.run("reassign-partitions", "--reassignment-json-file", plan(side, {1: [3, 2], 2: [1, 3]}), "--verify")
 
 
+MARK = "message.max.bytes=1048589"
+
+
 def throttle(side: Side) -> None:
-    """Let replicas that are not in sync get nearly nothing. A broker applies settings in the order in which they were made, so the
-    list of the topic is applied where the rate is."""
+    """Let replicas that are not in sync get nearly nothing. Kafka does not show these settings. But a broker applies settings in
+    the order in which they were made, so it has applied them when it shows a later one."""
     sides = ("leader", "follower")
-    lists = ",".join(f"{one}.replication.throttled.replicas=*" for one in sides)
-    alter(side, *TOPIC_ENTITY, add=lists)
+    alter(side, *TOPIC_ENTITY, add=",".join(f"{one}.replication.throttled.replicas=*" for one in sides))
     for number in IDS:
         entity = ("--entity-type", "brokers", "--entity-name", str(number))
         alter(side, *entity, add=",".join(f"{one}.replication.throttled.rate=1" for one in sides))
+        alter(side, *entity, add=MARK)
         until(
-            lambda entity=entity: "leader.replication.throttled.rate=1 " in side.run("configs", "--describe", *entity),
+            lambda entity=entity: MARK in side.run("configs", "--describe", *entity),
             f"{side.name}: broker {number} applies the rate",
         )
 
