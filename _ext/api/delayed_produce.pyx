@@ -21,6 +21,7 @@ from odradek._ext.api.produce_items cimport (
     decided,
     first_undecided,
     link_items,
+    may_be_deposed,
     on_device,
     reason_of,
     refuse,
@@ -309,6 +310,7 @@ cdef class DelayedProduce(Pending):
         A decided item stays decided, so all wake-ups together check each item at most once more than its slot moves.
         """
         cdef int i = item
+        cdef bint deposed
         while i >= 0:
             if not self.items[i].error:
                 self.arm(&self.items[i])
@@ -317,8 +319,9 @@ cdef class DelayedProduce(Pending):
         if self.undecided == self.request.count:
             return self.answer_now()
         i = item
+        deposed = may_be_deposed(self.request.acks)
         while i >= 0:
-            if not decided(&self.items[i], self.request.acks):
+            if not decided(&self.items[i], self.request.acks, deposed):
                 self.delays.responses.request_flush_of(&self.items[i])
             i = self.items[i].following
         return 0
@@ -332,9 +335,9 @@ cdef class DelayedProduce(Pending):
     cdef bint only_flush(self) noexcept:
         """Return whether the request awaits only syncs."""
         cdef int i
-        cdef bint waits = False
+        cdef bint waits = False, deposed = may_be_deposed(self.request.acks)
         for i in range(self.request.count):
-            if not decided(&self.items[i], self.request.acks):
+            if not decided(&self.items[i], self.request.acks, deposed):
                 waits = True
                 if not self.items[i].flush_offset or on_device(&self.items[i]):
                     return False
@@ -379,13 +382,15 @@ cdef class DelayedProduceWaiter(Waiter):
     cdef int expired(self) except -1:
         cdef int i
         cdef DelayedProduce pending = self.pending
+        cdef bint deposed
         if pending is None:
             return 0
         if monotonic_ms() < self.deadline_ms and pending.only_flush():
             # The worker stops, and the records are in the log: their sync is in progress.
             return pending.delays.purgatory.park(self, self.deadline_ms)
+        deposed = may_be_deposed(pending.request.acks)
         for i in range(pending.request.count):
-            if not decided(&pending.items[i], pending.request.acks):
+            if not decided(&pending.items[i], pending.request.acks, deposed):
                 refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)
         return pending.answer_now()
 

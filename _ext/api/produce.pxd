@@ -33,7 +33,7 @@ cdef class ProduceHandler:
                    int64_t size) except -1
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
     cdef int parse_topics(self, int16_t version, int64_t topics, Cursor* body) except -1
-    cdef int look_up(self, ProduceItem* item, bint by_id) except -1
+    cdef int look_up(self, ProduceItem* item, bint by_id, bint deposed) except -1
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
     cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1
     cdef int execute(self, Connection connection) except -1

@@ -26,6 +26,7 @@ from odradek._ext.api.produce_items cimport (
     enough_replicas,
     leading_error,
     link_items,
+    may_be_deposed,
     reason_of,
     refuse,
     settled,
@@ -128,7 +129,7 @@ cdef class ProduceHandler:
         """Parse and check a request. Return a FrameResult. :param body: cursor after the request's header."""
         cdef DelayedProduce pending
         cdef ProduceRequest* request
-        cdef bint slow = size > LARGE_REQUEST
+        cdef bint slow = size > LARGE_REQUEST, deposed
         cdef int64_t wall_ms
         cdef int i
         if version > PRODUCE_NEWEST or version < 0:
@@ -152,8 +153,9 @@ cdef class ProduceHandler:
         request.listener = connection.listener_index
         request.connection_id = connection.connection_id
         wall_ms = now_ms()
+        deposed = may_be_deposed(request.acks)
         for i in range(request.first, request.first + request.count):
-            self.look_up(&self.items[i], version >= PRODUCE_BY_ID)
+            self.look_up(&self.items[i], version >= PRODUCE_BY_ID, deposed)
             if not self.items[i].error:
                 self.check(&self.items[i], request.acks, wall_ms)
                 if self.items[i].bad_records:
@@ -273,8 +275,8 @@ cdef class ProduceHandler:
         memset(grown, 0, sizeof(ProduceItem))
         return grown
 
-    cdef int look_up(self, ProduceItem* item, bint by_id) except -1:
-        """Find the slot of the item's partition."""
+    cdef int look_up(self, ProduceItem* item, bint by_id, bint deposed) except -1:
+        """Find the slot of the item's partition. :param deposed: see `may_be_deposed`."""
         cdef Topic topic
         cdef int error
         cdef bytes name = self.last_name
@@ -290,7 +292,7 @@ cdef class ProduceHandler:
             return refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
         item.slot = topic.slots[item.partition]
         item.incarnation = topic.incarnations[item.partition]
-        error = leading_error(slot_at(item.slot - 1))
+        error = leading_error(slot_at(item.slot - 1), deposed)
         return refuse(item, error, NULL) if error else 0
 
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:

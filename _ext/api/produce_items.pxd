@@ -65,9 +65,13 @@ cdef inline int refuse(ProduceItem* item, int error, const char* message) noexce
     return 0
 
 
-# Returns the error of a batch for a partition that this broker does not lead, before any other check: clients look up the leader after
-# it. 0: this broker leads the partition, or the append decides. In a cluster only.
-cdef int leading_error(Slot* slot) noexcept nogil
+# Returns whether this broker may have been deposed during a pause that ended before this call, and must therefore not acknowledge a batch
+# of a partition with other replicas. With acks=all the followers decide. In a cluster only.
+cdef bint may_be_deposed(int16_t acks) noexcept nogil
+
+# Returns the error of a batch for a partition that this broker does not lead, or perhaps does not lead any more (`deposed`), before any
+# other check: clients look up the leader after it. 0: this broker leads the partition, or the append decides. In a cluster only.
+cdef int leading_error(Slot* slot, bint deposed) noexcept nogil
 
 
 cdef inline bint enough_replicas(Slot* slot) noexcept nogil:
@@ -113,7 +117,8 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
 cdef bint on_device(ProduceItem* item) noexcept nogil
 
 # Returns whether the item is refused, or appended and, where that is required, on the device and (acks=all) below the high watermark.
-cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil
+# `deposed`: what `may_be_deposed` returned after the append.
+cdef bint decided(ProduceItem* item, int16_t acks, bint deposed) noexcept nogil
 
 # Returns whether every item of the request is decided.
 cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil

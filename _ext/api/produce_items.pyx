@@ -50,6 +50,7 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
+from odradek._ext.shm.pauses cimport in_doubt
 from odradek._ext.storage.log_dirs cimport is_full
 
 
@@ -67,9 +68,15 @@ cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers i
 
 # -- checks ---------------------------------------------------------------------------------------------------------
 
-cdef int leading_error(Slot* slot) noexcept nogil:
+cdef bint may_be_deposed(int16_t acks) noexcept nogil:
+    return acks != -1 and region().header.clustered and in_doubt()
+
+
+cdef int leading_error(Slot* slot, bint deposed) noexcept nogil:
     cdef uint32_t state
-    if load_acquire_32(&slot.role) == ROLE_LEADER or not region().header.clustered:
+    if load_acquire_32(&slot.role) == ROLE_LEADER:
+        return NOT_LEADER_OR_FOLLOWER if deposed and slot.replica_count > 1 else 0
+    if not region().header.clustered:
         return 0
     state = state_now(slot)
     if state == SLOT_OFFLINE:
@@ -297,7 +304,22 @@ cdef bint not_online(Slot* slot, ProduceItem* item) noexcept nogil:
     return True
 
 
-cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
+cdef bint acknowledged_by_leader(ProduceItem* item, bint deposed) noexcept nogil:
+    """Decide an item with acks=1, which is appended: refuse it if the append may be that of a deposed leader.
+
+    The role is read after the doubt was found to be none: a broker that was deposed during a pause gives up its roles before the pause is
+    confirmed [R 12.3].
+    """
+    cdef Slot* slot
+    if not region().header.clustered:
+        return True
+    slot = slot_at(item.slot - 1)
+    if (deposed and slot.replica_count > 1) or not leads_on(slot, item):
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+    return True
+
+
+cdef bint decided(ProduceItem* item, int16_t acks, bint deposed) noexcept nogil:
     cdef Slot* slot
     cdef Commit commit
     cdef bint enough
@@ -307,8 +329,10 @@ cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
         return False
     if item.flush_offset and acks != 0 and not on_device(item):
         return False
-    if acks != -1 or item.error:
+    if item.error:
         return True
+    if acks != -1:
+        return acks == 0 or acknowledged_by_leader(item, deposed)
     slot = slot_at(item.slot - 1)
     read_commit(slot, &commit)
     enough = replicas_after_append(slot)
@@ -329,7 +353,9 @@ cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil:
 
 
 cdef int first_undecided(ProduceRequest* request, ProduceItem* items, int at) noexcept nogil:
-    while at < request.first + request.count and decided(&items[at], request.acks):
+    # After the appends: a pause between the first check and the append is found here.
+    cdef bint deposed = may_be_deposed(request.acks)
+    while at < request.first + request.count and decided(&items[at], request.acks, deposed):
         at += 1
     return at
 

@@ -37,6 +37,8 @@ from odradek._ext.shm.layout cimport (
     Slot,
     monotonic_ms,
     read_commit,
+    region,
+    slot_at,
 )
 from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.waking cimport wake_everyone
@@ -158,6 +160,40 @@ def leave_role(uint32_t index, uint32_t incarnation, int leader_epoch):
     if not taken:
         raise busy(index)
     raise_refusal(slot, result, leader_epoch, -1)
+
+
+def led_slots():
+    """The slots of the partitions that this broker leads, in ascending order. Reads without locks: the caller is the one writer of
+    roles, and the role of a slot that a dead process left half-changed is no leader's."""
+    cdef uint32_t index
+    return [index for index in range(region().header.slots_used) if slot_at(index).role == ROLE_LEADER]
+
+
+def give_up_leadership(uint32_t index):
+    """Leave the role of a leader, if the slot has it, as if the broker had started again: the controller's next LeaderAndIsr is never
+    taken for an old one. Nothing is deleted.
+
+    :return: whether the broker led the partition until now. :raises SlotBusy: the lock is not available.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken, led = False
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            led = slot.role == ROLE_LEADER
+            if led:
+                # The epoch first: the recovery of the slot takes the role away if this process dies in between [R 10.1].
+                store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
+                fault(ROLE_EPOCH_CLEARED)
+                store_release_32(&slot.role, ROLE_NONE)
+                fault(ROLE_STORED)
+                slot.leader_epoch_start = -1
+                slot.leader_id = -1
+                wake_everyone(index, slot)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    return led
 
 
 def role_epoch(uint32_t index):

@@ -41,6 +41,7 @@ from odradek._ext.shm.layout cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_REMOTE,
+    TAIL_COMPLETE,
     STARTING,
     WORKER,
     Header,
@@ -277,6 +278,7 @@ cdef void clear_log(Slot* slot) noexcept nogil:
     slot.intent = 0
     slot.truncations = 0
     slot.gap_limit = 0
+    slot.lost_tail = TAIL_COMPLETE
     slot.uncut = 0
     for i in range(MAX_FOLLOWERS):
         slot.followers[i].broker_id = -1

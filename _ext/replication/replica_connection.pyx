@@ -19,8 +19,8 @@ from odradek._ext.replication.fetched_partitions cimport FetchedPartitions
 from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, FetchSettings, build_fetch
 from odradek._ext.replication.replica_responses cimport FetchResponse, take_response
 from odradek._ext.replication.throttled_partitions cimport hold_throttled
-from odradek._ext.shm.atomics cimport load_acquire_64
-from odradek._ext.shm.layout cimport monotonic_ms, region
+from odradek._ext.shm.brokers cimport own_epoch
+from odradek._ext.shm.layout cimport monotonic_ms
 
 
 cdef extern from "<poll.h>" nogil:
@@ -219,7 +219,7 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
         self.sent_version = self.version if self.nameless == 0 else FETCH_OLDEST
         build_fetch(&self.request, self, &settings, &self.session, self.sent_version, self.correlation_id,
-                    self.client_id_data, self.client_id_bytes, <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch))
+                    self.client_id_data, self.client_id_bytes, own_epoch())
         if self.request.error:
             buffer_free(&self.request)
             return FETCH_NO_MEMORY

@@ -8,3 +8,6 @@ cdef bint broker_alive(int32_t broker_id) noexcept nogil
 
 # The epoch of a broker's registration; -1 if it is not known, or the broker is not alive.
 cdef int64_t epoch_of_broker(int32_t broker_id) noexcept nogil
+
+# The epoch of this broker's registration; -1 if it is not registered, or if its registration has ended.
+cdef int64_t own_epoch() noexcept nogil

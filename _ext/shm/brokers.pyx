@@ -13,6 +13,9 @@ from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acqu
 from odradek._ext.shm.layout cimport BROKER_TEXT_BYTES, MAX_BROKERS, BrokerEntry, BrokerTable, Header, region
 
 
+cdef enum:
+    ENDED = -2                    # a registration of epoch n that has ended is noted as ENDED - n
+
 LIMIT = MAX_BROKERS
 """The largest number of live brokers that can be published."""
 
@@ -176,8 +179,31 @@ def set_broker_epoch(int64_t epoch):
 
 
 def broker_epoch():
-    """The epoch of this broker's registration; -1 if it is not registered."""
-    return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
+    """The epoch of this broker's registration; -1 if it is not registered, or if its registration has ended."""
+    return own_epoch()
+
+
+cdef int64_t own_epoch() noexcept nogil:
+    return max(<int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch), <int64_t>-1)
+
+
+def end_registration():
+    """Note that the registration has ended: requests that the controller sent to it are refused from now on. A repetition changes
+    nothing."""
+    cdef int64_t epoch = own_epoch()
+    if epoch >= 0:
+        set_broker_epoch(ENDED - epoch)
+
+
+def least_epoch():
+    """The smallest broker epoch that requests for this broker may have; -1: all. The epochs of registrations only grow."""
+    cdef int64_t word = <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
+    return ENDED - word + 1 if word <= ENDED else word
+
+
+def was_registered():
+    """Whether this broker has been registered since its start."""
+    return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch) != -1
 
 
 def note_published():

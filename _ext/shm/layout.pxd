@@ -68,6 +68,11 @@ cpdef enum BegunEpoch:
     EPOCH_UNSTORED = 1            # a new leader epoch that the metadata store may not have yet
     EPOCH_STORED = 2
 
+cpdef enum LostTail:              # of a partition's log, when it was loaded
+    TAIL_COMPLETE = 0             # nothing was lost, or the log has had all committed records again since
+    TAIL_LOST = 1                 # records are missing at the end of the log
+    TAIL_LOST_LED = 2             # and this broker has become the leader without them
+
 cpdef enum Role:
     ROLE_NONE = 0
     ROLE_LEADER = 1
@@ -284,13 +289,16 @@ cdef struct Slot:
     uint64_t lock_busy
     uint64_t created_version      # metadata version that announced this incarnation
     uint64_t truncations          # since load: a compaction that sees another number than at its start has read another log
+    int64_t lost_tail_bytes       # that recovery cut off the log when it was loaded; 0: not known how many [R 13]
+    int64_t lost_tail_end         # log end offset after that recovery
     int64_t gap_limit             # below it offsets may be missing, from it on none is [R 4]; INT64_MAX: not known yet
     uint8_t log_dir
     uint8_t internal
     uint16_t topic_bytes
     uint8_t uncut                 # a failed write may have left bytes after the commit: cut them before anything else [R 4]
     uint8_t begun_epoch           # BegunEpoch: whether `leader_epoch` began with this start [R 3]
-    uint8_t[2] spare
+    uint8_t lost_tail             # LostTail, in a cluster [R 13]
+    uint8_t spare
     uint8_t[16] topic_id
     uint8_t[256] topic            # name of topic_bytes bytes, not terminated
 
@@ -381,6 +389,11 @@ cdef struct Header:
     int64_t broker_epoch          # of the registration of this broker; -1: not registered
     uint64_t published            # 1: the controller has sent the brokers and all partitions since the start
     int64_t lag_limit_ms          # replica.lag.time.max.ms
+    # pauses of all processes [R 12]; times of CLOCK_BOOTTIME
+    int64_t pause_limit_ms        # a longer time without a beat is a pause; 0: nobody looks for pauses
+    int64_t beat_ms               # when the supervisor ran last
+    int64_t paused_ms             # when the supervisor found the last pause, which had ended; 0: there was none
+    int64_t confirmed_ms          # after this time the broker was registered, or led nothing
     int64_t session_id            # of the metadata store, for the successor of a coordinator; 0: none
     int64_t session_zxid          # the last transaction that the coordinator has seen
     uint64_t session_password_bytes

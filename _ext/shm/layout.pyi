@@ -43,6 +43,11 @@ class BegunEpoch(IntEnum):
     EPOCH_UNSTORED = ...
     EPOCH_STORED = ...
 
+class LostTail(IntEnum):
+    TAIL_COMPLETE = ...
+    TAIL_LOST = ...
+    TAIL_LOST_LED = ...
+
 class Role(IntEnum):
     ROLE_NONE = ...
     ROLE_LEADER = ...
@@ -241,13 +246,16 @@ class Slot(TypedDict):
     lock_busy: int
     created_version: int
     truncations: int
+    lost_tail_bytes: int
+    lost_tail_end: int
     gap_limit: int
     log_dir: int
     internal: int
     topic_bytes: int
     uncut: int
     begun_epoch: int
-    spare: list[int]
+    lost_tail: int
+    spare: int
     topic_id: list[int]
     topic: list[int]
 
@@ -331,6 +339,10 @@ class Header(TypedDict):
     broker_epoch: int
     published: int
     lag_limit_ms: int
+    pause_limit_ms: int
+    beat_ms: int
+    paused_ms: int
+    confirmed_ms: int
     session_id: int
     session_zxid: int
     session_password_bytes: int

@@ -11,6 +11,7 @@ from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+from odradek._ext.shm.pauses cimport in_doubt
 
 import odradek._ext.shm.brokers as brokers
 
@@ -52,3 +53,8 @@ def position(uint32_t index):
     """The follower's position as its fetcher reads it: a dict of FollowerPosition; None if the slot is being changed all the time."""
     cdef FollowerPosition found
     return found if follower_position(slot_at(index), &found) else None
+
+
+def may_be_deposed():
+    """Whether a worker finds that this broker may have been deposed during a pause."""
+    return in_doubt()

@@ -458,3 +458,40 @@ def test_roles_do_not_change_by_what_is_published(receiver: Receiver) -> None:
     assert roles.role_epoch(receiver.slot()) == 5
     assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
     assert views.view_of(receiver.slot()).leader_id == OTHER
+
+
+# -- a registration that has ended ---------------------------------------------------------------------------------------
+
+
+def test_a_leadership_is_given_up_until_the_next_registration(receiver: Receiver) -> None:
+    assert receiver.assign(leader_epoch=5) == DONE
+    receiver.control.give_up_leaderships()
+    assert receiver.role() == (Role.ROLE_NONE, -1, 5) and roles.role_epoch(receiver.slot()) == -1
+    stale = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+    assert receiver.assign(leader_epoch=6) == stale, "it was sent to the former registration"
+    receiver.control.give_up_leaderships()  # as after a failure
+    assert not brokers.broker_epoch() >= 0 and brokers.was_registered()
+    brokers.set_broker_epoch(OWN_EPOCH + 1)
+    assert receiver.assign(leader_epoch=6) == stale
+    assert receiver.assign(leader_epoch=5, broker_epoch=OWN_EPOCH + 1) == DONE, "the epoch may be the former one"
+    assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
+
+
+def test_the_next_registration_may_have_the_next_epoch(receiver: Receiver) -> None:
+    receiver.control.give_up_leaderships()
+    assert receiver.assign(broker_epoch=OWN_EPOCH + 1) == DONE, (
+        "the controller may be faster than this broker's own note"
+    )
+
+
+def test_a_follower_goes_on_when_the_registration_has_ended(receiver: Receiver) -> None:
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    receiver.control.give_up_leaderships()
+    assert receiver.role() == (Role.ROLE_FOLLOWER, OTHER, 5) and roles.role_epoch(receiver.slot()) == 5
+
+
+def test_a_broker_that_was_never_registered_has_nothing_to_give_up(receiver: Receiver) -> None:
+    brokers.set_broker_epoch(-1)
+    receiver.control.give_up_leaderships()
+    assert not brokers.was_registered() and brokers.least_epoch() == -1
+    assert receiver.assign() == DONE

@@ -113,6 +113,21 @@ def test_a_role_is_complete_or_is_assigned_again(broker: OneBroker, slot: int, p
         assert slot_facts.describe(slot).epochs == [(BEFORE, 0), (AFTER, 10)]
 
 
+@pytest.mark.parametrize("point", [FaultPoint.ROLE_EPOCH_CLEARED, FaultPoint.ROLE_STORED], ids=lambda point: point.name)
+def test_a_leadership_that_is_given_up_has_ended_or_is_given_up_by_the_successor(
+    broker: OneBroker, slot: int, point: FaultPoint
+) -> None:
+    assign(slot, AFTER, leader=True)
+    broker.die(lambda: roles.give_up_leadership(slot), point)
+    slot_upkeep.recover_dead()
+    facts = describe_role(slot)
+    assert (facts.role, roles.role_epoch(slot)) == (Role.ROLE_NONE, -1)
+    assert roles.led_slots() == [] and not roles.give_up_leadership(slot)
+    assert assign(slot, AFTER, leader=True), "the same epoch again is a new assignment"
+    assert describe_role(slot).role == Role.ROLE_LEADER and roles.led_slots() == [slot]
+    assert slot_facts.describe(slot).epochs == [(BEFORE, 0), (AFTER, 10)]
+
+
 @pytest.mark.parametrize("point", points("VIEW_"), ids=lambda point: point.name)
 def test_a_view_is_the_former_or_the_new_one(broker: OneBroker, slot: int, point: FaultPoint) -> None:
     def publish(epoch: int) -> None:

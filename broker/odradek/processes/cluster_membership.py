@@ -26,7 +26,7 @@ from odradek.metadata.changes import SettingsChanges
 from odradek.metadata.cluster import check_endpoints, join_cluster, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
-from odradek.metadata.store import Event, Store, StoreError, StoreUnavailable
+from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.processes.broker_session import BrokerSession
@@ -110,6 +110,23 @@ class ClusterMembership:
         return CoordinatorView(
             config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin
         )
+
+    def owns_registration(self) -> bool:
+        """Whether the broker is registered in the present session, at some moment after the call. Raises StoreError."""
+        return self._registration() is not None
+
+    def is_registered(self) -> bool:
+        """Whether the registration with the present broker epoch exists, at some moment after the call. Raises StoreError."""
+        registration = self._registration()
+        return registration is not None and registration.created == brokers.broker_epoch()
+
+    def _registration(self) -> Stat | None:
+        """The node of the registration, if it belongs to the present session, as the leader of ZooKeeper knows it."""
+        assert self.store is not None
+        self.store.sync()
+        stat = self.store.exists(znodes.broker_path(self._context.config.node_id))
+        session = self.store.session
+        return stat if stat is not None and session is not None and stat.owner == session.id else None
 
     def register(self) -> None:
         """Register the broker. From then on the controller sends requests, which are judged by the new broker epoch.

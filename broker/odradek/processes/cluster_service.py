@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
+from odradek._ext.shm import pauses
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import gauge
@@ -71,6 +72,7 @@ class ClusterService:
         self._opening: asyncio.Future[bool] | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._confirming: asyncio.Task[None] | None = None
         self._open_store: Callable[[], None] | None = None
         self.joined = False
 
@@ -79,7 +81,7 @@ class ClusterService:
     @property
     def is_registered(self) -> bool:
         """Whether a predecessor of this process registered the broker in this start: then the broker already serves."""
-        return int(brokers.broker_epoch()) >= 0
+        return bool(brokers.was_registered())
 
     async def start(self) -> None:
         """Begin to execute the controller's requests."""
@@ -96,7 +98,7 @@ class ClusterService:
             losses = self._keeper.losses
             try:
                 await self._read_all()
-                await self._in_store(self.membership.register)
+                await self._register()
             except StoreError as error:
                 servers = self._context.config["zookeeper.connect"]
                 log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
@@ -118,6 +120,16 @@ class ClusterService:
         await self._in_replicas(self.replicas.configure, settings)
         await self._in_store(self.membership.report_strays, hosted)
 
+    async def _register(self) -> None:
+        """Register the broker. It leads nothing then if it was registered in another session, because other brokers may have
+        taken over [R 12.3]. Raises StoreError, BrokerIdTaken."""
+        began = pauses.clock_ms()
+        self._note_session_timeout()
+        if not await self._in_store(self.membership.owns_registration):
+            await self._in_replicas(self.replicas.give_up_leaderships)
+        await self._in_store(self.membership.register)
+        pauses.confirm(began)
+
     def _elect(self) -> None:
         if self.membership.controller is not None and self._context.config["odradek.controller.eligible"]:
             self.membership.controller.start()
@@ -136,7 +148,7 @@ class ClusterService:
         elif action is Action.REREAD:
             await self._read_all()
         elif action is Action.REGISTER:
-            await self._in_store(self.membership.register)
+            await self._register()
         elif action is Action.ELECT:
             self._elect()
         elif action is Action.RESUME and controller is not None and self._context.config["odradek.controller.eligible"]:
@@ -149,6 +161,29 @@ class ClusterService:
             gauge("session_since_ms", time.monotonic_ns() // 1_000_000)
         self._noted = state
         gauge("session_state", CODES[state])
+
+    def _note_session_timeout(self) -> None:
+        """ZooKeeper may grant another session timeout than the configured one, and change it at each connection."""
+        granted_ms = round(1000 * self.membership.session_timeout_s)
+        if granted_ms:  # 0: the store is not open yet
+            pauses.set_session_timeout(granted_ms)
+
+    def _look_at_pauses(self) -> None:
+        """After a pause of the whole broker, find out whether it is still registered. `_register` does so, too."""
+        if self.joined and pauses.unconfirmed() and (self._confirming is None or self._confirming.done()):
+            self._confirming = self._loop.create_task(self._confirm())
+
+    async def _confirm(self) -> None:
+        """Make a round trip to ZooKeeper after a pause. If the registration is lost, `_register` follows the new session."""
+        began = pauses.clock_ms()
+        try:
+            registered = await self._in_store(self.membership.is_registered)
+        except StoreError as error:
+            log.warning("cannot find out whether this broker is still registered after a pause: %s; retrying", error)
+            return
+        if registered:
+            pauses.confirm(began)
+            log.info("this broker is still registered after a pause, and serves all produce requests again")
 
     async def _revive(self) -> None:
         """See `SessionKeeper`."""
@@ -224,6 +259,8 @@ class ClusterService:
     def upkeep(self) -> None:
         """Twice a second: open logs that waited for disk space, and report log directories that failed."""
         self.membership.note_progress()
+        self._note_session_timeout()
+        self._look_at_pauses()
         if self._opening is None or self._opening.done():
             self._opening = self._loop.run_in_executor(self._replicas_thread, self.replicas.open_waiting)
             self._opening.add_done_callback(self._opened)
@@ -259,7 +296,8 @@ class ClusterService:
                 await asyncio.sleep(RETRY_S)
 
     def look(self, changed_slots: Collection[int], process_died: bool) -> None:
-        """Something changed: look at the slots whose followers may join the in-sync replicas, and at a request to leave.
+        """Something changed: look at the slots whose followers may join the in-sync replicas, at pauses, and at a request to
+        leave.
 
         :param changed_slots: see `SharedMemory.take_ready`.
         """
@@ -267,6 +305,7 @@ class ClusterService:
             self._in_sync.look_at_all()
         else:
             self._in_sync.wake(changed_slots)
+        self._look_at_pauses()
         if self._context.shm.leave_state == LeaveState.LEAVE_REQUESTED and self._leaving is None:
             self._leaving = self._loop.create_task(self._leave())
 
@@ -287,7 +326,7 @@ class ClusterService:
 
     async def close(self) -> None:
         """Wait for the request under way; those that wait are not executed."""
-        for task in (self._opening, self._reporting, self._leaving):
+        for task in (self._opening, self._reporting, self._leaving, self._confirming):
             if task is not None:
                 task.cancel()
         if self._stop_waiting is not None:

@@ -165,6 +165,10 @@ class ReplicaService:
         """Apply the settings of topics to the slots of their partitions. :param topics: all settings of each topic, by name."""
         self._control.configure(topics)
 
+    def give_up_leaderships(self) -> None:
+        """See `ReplicaControl.give_up_leaderships`."""
+        self._control.give_up_leaderships()
+
     def hosted_topics(self) -> dict[str, list[int]]:
         """The partitions whose log is on this broker, by topic."""
         return self._control.hosted()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from odradek._ext.partition.append_files import limit_append_files
+from odradek._ext.shm import pauses
 from odradek._ext.shm.arena import initialise_arena
 from odradek._ext.shm.brokers import begin_cluster
 from odradek._ext.shm.layout import ProcessKind, ProcessState
@@ -186,6 +187,7 @@ def _shared_memory(config: BrokerConfig, directories: LogDirectories) -> SharedM
     shm.cluster_id = directories.cluster_id
     if config.clustered:
         begin_cluster(config.integer("replica.lag.time.max.ms"))
+        pauses.begin(config.integer("zookeeper.session.timeout.ms"), pauses.clock_ms())
         begin_quotas(config)
     for number, fd in enumerate(directories.fds):
         shm.add_log_dir(fd)

@@ -24,6 +24,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from odradek._ext.shm import pauses
 from odradek._ext.shm.layout import LeaveState, ProcessKind
 from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, write_pid_file
 from odradek.net.notify import Notifier
@@ -95,6 +96,8 @@ class Supervisor:
             status = StatusSocket(self, self.resources.directories.first)
             self.resources.directories.take_clean_marks()
             self._watch_children()
+            if self.resources.config.clustered:
+                self._beat()
             self._notify_watchdog()
             code = self._run_until_stopped()
             status.close()
@@ -206,6 +209,24 @@ class Supervisor:
                 log.error("killing %s (pid %d): %s", child.name, child.pid, reason)
                 self.broker.children.signal([child], signal.SIGKILL)
         self.loop.after(WATCH_EVERY_S, "watch", self._watch_children)
+
+    def _beat(self) -> None:
+        """In a cluster, several times in a session timeout: note that the broker runs. After a pause of all processes, let the
+        coordinator find out whether this broker may still lead its partitions [R 12]."""
+        paused_ms = pauses.beat(pauses.clock_ms())
+        if paused_ms:
+            log.warning(
+                "this broker did not run for %.1f s, and other brokers may lead its partitions: it refuses produce requests "
+                "with acks=0 and acks=1 until ZooKeeper has confirmed its registration",
+                paused_ms / 1000,
+            )
+            self._wake_coordinator()
+        self.loop.after(pauses.interval_s(), "beat", self._beat)
+
+    def _wake_coordinator(self) -> None:
+        for child in self.broker.children.all:
+            if child.row.kind == ProcessKind.COORDINATOR:
+                self.broker.shm.wake(child.index)
 
     def _check_log_dirs(self) -> None:
         """Note the log directories that failed. Raises NoLogDirectoryLeft if all have failed."""
@@ -326,9 +347,7 @@ class Supervisor:
         log.info("moving the leaderships of this broker to other brokers")
         self.notifier.send(STATUS="moving the leaderships of this broker to other brokers")
         self.broker.shm.leave_state = LeaveState.LEAVE_REQUESTED
-        for child in self.broker.children.all:
-            if child.row.kind == ProcessKind.COORDINATOR:
-                self.broker.shm.wake(child.index)
+        self._wake_coordinator()
         self.loop.after(max(attempts, 0) * each_ms / 1000, "leave", lambda: None)
         while (
             self.broker.shm.leave_state != LeaveState.LEAVE_DONE

@@ -144,11 +144,11 @@ class ReplicaControl:
     def _refusal(self, request: Any, name: str) -> ErrorCode:
         """NONE, or why the whole request is refused: it is meant for a former registration of this broker (KIP-380), or comes
         from a former controller. The largest controller epoch is remembered."""
-        own = brokers.broker_epoch()
-        if NO_BROKER_EPOCH != request.broker_epoch < own:
+        least = brokers.least_epoch()
+        if NO_BROKER_EPOCH != request.broker_epoch < least:
             log.warning(
-                "refused %s of controller %d, epoch %d: it is for broker epoch %d, and this broker is registered with %d",
-                name, request.controller_id, request.controller_epoch, request.broker_epoch, own,
+                "refused %s of controller %d, epoch %d: it is for broker epoch %d, whose registration has ended",
+                name, request.controller_id, request.controller_epoch, request.broker_epoch,
             )  # fmt: skip
             return ErrorCode.STALE_BROKER_EPOCH
         controller_id, controller_epoch = brokers.controller()
@@ -162,6 +162,28 @@ class ReplicaControl:
             brokers.set_controller(request.controller_id, request.controller_epoch)
             log.info("broker %d is the controller, epoch %d", request.controller_id, request.controller_epoch)
         return ErrorCode.NONE
+
+    def give_up_leaderships(self) -> None:
+        """Lead no partition until the controller assigns roles to the next registration. Before the first one nothing happens.
+
+        Requests of the controller that were sent to the present registration are refused from now on: they may contain
+        leaderships that have ended. Raises SlotBusy; a repetition completes what this call left.
+        """
+        if not brokers.was_registered():
+            return
+        brokers.end_registration()
+        given_up: list[int] = []
+        try:
+            for slot in roles.led_slots():
+                roles.give_up_leadership(slot)
+                given_up.append(slot)
+        finally:
+            self._table.announce(given_up)
+        log.warning(
+            "the registration of this broker has ended: it gives up the leadership of %d partitions, until the controller "
+            "assigns roles again",
+            len(given_up),
+        )  # fmt: skip
 
     # -- LeaderAndIsr -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,75 @@
+"""The words about pauses of this broker; see pauses.pxd [R 12].
+
+`begin` and `beat` are called by the supervisor, `set_session_timeout` and `confirm` by the coordinator. Times are in ms of `clock_ms`.
+"""
+
+from libc.stdint cimport int64_t
+from posix.time cimport clock_gettime, timespec
+
+from odradek._ext.shm.atomics cimport load_acquire_i64, store_release_i64
+from odradek._ext.shm.layout cimport Header, region
+
+
+cdef extern from "<time.h>" nogil:
+    int CLOCK_BOOTTIME
+
+
+cdef enum:
+    BEATS = 4                     # beats in the longest time that is no pause
+    LONGEST_BEAT_MS = 1000
+
+
+cdef int64_t pause_clock_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_BOOTTIME, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+def clock_ms():
+    """The time in ms since the machine was booted, with the time in which it was suspended."""
+    return pause_clock_ms()
+
+
+def set_session_timeout(int64_t timeout_ms):
+    """Take a time without a beat of more than half the session timeout for a pause.
+
+    A client of ZooKeeper is silent for a third of the session timeout at most. So a session does not end during a shorter pause, if the
+    connection existed when the pause began.
+
+    :param timeout_ms: as granted by ZooKeeper; as configured before it has granted one.
+    """
+    region().header.pause_limit_ms = max(timeout_ms // 2, <int64_t>1)
+
+
+def begin(int64_t timeout_ms, int64_t now_ms):
+    """Begin to look for pauses. Called once, before the first child starts. :param timeout_ms: see `set_session_timeout`."""
+    store_release_i64(&region().header.beat_ms, now_ms)
+    set_session_timeout(timeout_ms)
+
+
+def interval_s():
+    """The time in seconds between two beats."""
+    return min(<int64_t>LONGEST_BEAT_MS, region().header.pause_limit_ms // BEATS) / 1000.0
+
+
+def beat(int64_t now_ms):
+    """Note that the supervisor runs, and a pause that has just ended. Returns the length of the pause in ms; 0: there was none."""
+    cdef Header* header = region().header
+    cdef int64_t silent = now_ms - header.beat_ms
+    cdef bint paused = silent > header.pause_limit_ms
+    if paused:      # before the beat: a reader that sees the beat must see the pause
+        store_release_i64(&header.paused_ms, now_ms)
+    store_release_i64(&header.beat_ms, now_ms)
+    return silent if paused else 0
+
+
+def unconfirmed():
+    """Whether there was a pause after which nobody has confirmed yet that this broker may lead."""
+    return unconfirmed_pause(region().header)
+
+
+def confirm(int64_t began_ms):
+    """Note that the broker was registered, or led nothing, at some moment after `began_ms`."""
+    cdef Header* header = region().header
+    if began_ms > load_acquire_i64(&header.confirmed_ms):
+        store_release_i64(&header.confirmed_ms, began_ms)
