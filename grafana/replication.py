@@ -196,6 +196,18 @@ FOLLOWERS = Row(
                 steps=[(1, RED)],
             ),
         ),
+        (
+            12,
+            time_series(
+                "Logs that lost their ends",
+                "Partitions whose log lost records at its end when a broker loaded it: those that are not in sync again, and "
+                "those that the broker leads without these records.",
+                "none",
+                _each("odradek_lost_tail_partitions", "not in sync again"),
+                _each("odradek_lost_tail_led_partitions", "led without them"),
+                steps=[(1, RED)],
+            ),
+        ),
     ],
 )
 

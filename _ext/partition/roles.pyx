@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 from odradek._ext.partition.followers cimport begin_followers, drop_removed_followers
 from odradek._ext.partition.high_watermark cimport move_high_watermark
 from odradek._ext.partition.leader_epochs cimport note_epoch
+from odradek._ext.partition.lost_tails cimport lead_without_tail
 from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
 from odradek._ext.shm.atomics cimport store_release_32
@@ -290,6 +291,7 @@ cdef void store_fields(Slot* slot, const Assignment* new, bint fresh, int64_t lo
             slot.followers[i].broker_id = -1
     elif fresh:
         slot.leader_epoch_start = log_end_offset
+        lead_without_tail(slot, new.replica_count)
         begin_followers(slot, monotonic_ms())
     else:
         drop_removed_followers(slot)

@@ -11,6 +11,7 @@ from libc.string cimport memset
 from odradek._ext.partition.commits cimport commit_to_log_end, publish, within_flush_messages
 from odradek._ext.partition.leader_epochs cimport assign_epoch, note_epoch
 from odradek._ext.partition.log_writing cimport clear_recent
+from odradek._ext.partition.lost_tails cimport note_lost_tail
 from odradek._ext.partition.producer_loading cimport RestorePlan, choose_producers, free_plan, make_restore_room, restore_plan
 from odradek._ext.partition.producer_runs cimport count_event
 from odradek._ext.partition.producer_snapshots cimport snapshot_producers
@@ -115,6 +116,8 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
     clear_recent(slot)                  # the ring may describe the log as it was before it had to be loaded again
     store_release_64(&slot.flusher, 0)  # a flush of the former log must not mark this one as flushed
     if region().header.clustered:
+        if lost or high_watermark > state.log_end_offset:
+            note_lost_tail(slot, state.lost_bytes, state.log_end_offset)
         slot.role = ROLE_NONE               # until the controller assigns one
         store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
     elif slot.leader_id == region().header.broker_id:
@@ -147,7 +150,8 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
     :param producers_before_ms: producers of a snapshot without an open transaction that were last heard before this time (wall
     clock) have expired and are dropped.
     :param at_start: no client is served yet, so partitions with more producers than this one lose some first.
-    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start. Without effect in a cluster.
+    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start. In a cluster the slot notes
+    the loss, also if the log ends before its high watermark.
     :param high_watermark: the one in the checkpoint; used in a cluster, where the slot gets no role until the controller assigns one.
     :return: [(partition, number of dropped producers)], mostly empty.
     :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers. The slot is then

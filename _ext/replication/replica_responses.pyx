@@ -7,6 +7,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.follower_append cimport append_as_follower
 from odradek._ext.partition.log_writing cimport AppendOutcome
+from odradek._ext.partition.lost_tails cimport note_caught_up
 from odradek._ext.partition.slot_access cimport APPEND_BEFORE_LOG, APPEND_BUSY, APPEND_OK, AppendResult
 from odradek._ext.protocol.cursor cimport (
     Cursor,
@@ -31,7 +32,7 @@ from odradek._ext.replication.fetched_partitions cimport (
 )
 from odradek._ext.replication.replica_requests cimport FETCH_BY_ID
 from odradek._ext.replication.throttled_partitions cimport is_throttled
-from odradek._ext.shm.layout cimport Slot, coarse_ms, now_ms, region, slot_at
+from odradek._ext.shm.layout cimport TAIL_COMPLETE, Slot, coarse_ms, now_ms, region, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD
 from odradek._ext.shm.replication_quota cimport QUOTA_FOLLOWER, count_reassigned, is_adding, quota_record
 
@@ -162,6 +163,8 @@ cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, con
     if result == APPEND_OK:
         fetched.leader_high_watermark = part.high_watermark
         note_lag(fetched.slot, part.high_watermark - outcome.log_end_offset)
+        if slot_at(fetched.slot).lost_tail != TAIL_COMPLETE and outcome.log_end_offset >= part.high_watermark:
+            note_caught_up(fetched.slot, fetched.incarnation, fetched.leader_epoch, part.high_watermark)
         if outcome.log_end_offset != fetched.fetch_offset:
             fetched.fetch_offset = outcome.log_end_offset
             fetched.sent = False

@@ -5,7 +5,7 @@ from _typeshed import Incomplete
 from odradek._ext.shm.topics import Topic
 
 Partition = namedtuple('Partition', 'partition slot incarnation generation state leads log_dir leader_id preferred_id replicas in_sync min_in_sync log_start_offset log_end_offset high_watermark segment_base segment_bytes follows lag')
-ReplicaCounts = namedtuple('ReplicaCounts', 'led followed under_replicated under_min_in_sync at_min_in_sync offline no_leader not_preferred reassigning unfetched under_replicated_ms pending_ms')
+ReplicaCounts = namedtuple('ReplicaCounts', 'led followed under_replicated under_min_in_sync at_min_in_sync offline no_leader not_preferred reassigning unfetched lost_tail lost_tail_led under_replicated_ms pending_ms')
 
 def partitions_of(topic: Topic): ...
 def replica_counts(): ...

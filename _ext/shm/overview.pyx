@@ -21,6 +21,8 @@ from odradek._ext.shm.layout cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_REMOTE,
+    TAIL_LOST,
+    TAIL_LOST_LED,
     Commit,
     PartitionView,
     Slot,
@@ -45,6 +47,8 @@ cdef enum:                            # index of a count; ReplicaCounts has the 
     NOT_PREFERRED
     REASSIGNING
     UNFETCHED
+    LOST_TAIL
+    LOST_TAIL_LED_NOW
     UNDER_REPLICATED_MS
     PENDING_MS
     COUNTS
@@ -64,13 +68,15 @@ followed partition, the committed records of its leader that the log lacked at t
 ReplicaCounts = namedtuple(
     "ReplicaCounts",
     "led followed under_replicated under_min_in_sync at_min_in_sync offline no_leader not_preferred reassigning unfetched "
-    "under_replicated_ms pending_ms",
+    "lost_tail lost_tail_led under_replicated_ms pending_ms",
 )
 ReplicaCounts.__doc__ = """Numbers of partitions, and two times.
 
 `led`, `followed`, `offline`: by their state on this broker; `under_replicated`, `under_min_in_sync`, `at_min_in_sync`,
 `reassigning`: of those that this broker leads; `unfetched`: of the followed ones, those that are not fetched because of an error;
-`no_leader`, `not_preferred`: of all partitions of the cluster, those without a live leader, and those that another broker than the
+`lost_tail`: those whose log lost records at its end when it was loaded and was neither in sync nor led since; `lost_tail_led`: those
+that this broker leads although their log had lost records at its end. `no_leader`, `not_preferred`: of all partitions of the cluster,
+those without a live leader, and those that another broker than the
 preferred one leads. `under_replicated_ms`: the longest time for which the in-sync replicas of an under-replicated partition have
 not changed; `pending_ms`: the age of the oldest change of in-sync replicas that the controller has not decided; 0 if there is none."""
 
@@ -136,6 +142,8 @@ cdef void count_slot(Slot* slot, int64_t now, int64_t* counts) noexcept nogil:
     cdef uint32_t state = state_now(slot)
     if state == SLOT_FREE or state == SLOT_DELETED:
         return
+    counts[LOST_TAIL] += slot.lost_tail == TAIL_LOST
+    counts[LOST_TAIL_LED_NOW] += slot.lost_tail == TAIL_LOST_LED and slot.role == ROLE_LEADER
     if state == SLOT_OFFLINE:
         counts[OFFLINE] += 1
     elif state == SLOT_ONLINE and slot.role == ROLE_LEADER:

@@ -7,6 +7,7 @@ from libc.stdint cimport int16_t, int64_t, uint32_t
 
 from odradek._ext.partition.follower_append cimport FollowerPosition, follower_position
 from odradek._ext.partition.followers cimport begin_followers, note_follower_fetch
+from odradek._ext.partition.lost_tails cimport note_caught_up, note_lost_tail
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
@@ -58,3 +59,23 @@ def position(uint32_t index):
 def may_be_deposed():
     """Whether a worker finds that this broker may have been deposed during a pause."""
     return in_doubt()
+
+
+def lose_tail(uint32_t index, int64_t lost_bytes, int64_t log_end_offset):
+    """Note that a log lost its end, as loading does."""
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            note_lost_tail(slot, lost_bytes, log_end_offset)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+
+
+def catch_up(uint32_t index, int leader_epoch, int64_t high_watermark, *, incarnation=None):
+    """Take note of a high watermark of the leader, as a replica fetcher does."""
+    cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
+    with nogil:
+        note_caught_up(index, expected, leader_epoch, high_watermark)

@@ -62,10 +62,20 @@ def follower(broker_id: int, log_end_offset: int, fetched_ms_ago: int = 40) -> A
             leader(role="follower", fetch_error=6),
             ["this broker does not fetch from its leader: error 6"],
         ),
+        (
+            leader(lost_tail="led", lost_tail_bytes=90, lost_tail_end=40),
+            ["the log lost its end when this broker loaded it: 90 bytes were cut off, and it ended at offset 40; this broker "
+             "became the leader without these records, so that acknowledged records may be lost"],
+        ),
+        (
+            leader(role="none", lost_tail="lost", lost_tail_end=40),
+            ["the log lost its end when this broker loaded it: an unknown number of bytes was cut off, and it ended at offset "
+             "40; it is not in sync again"],
+        ),
         (leader(role="none", state="offline", published_epoch=9), ["the log of this broker is offline"]),
     ],
     ids=["nothing", "behind", "never fetched", "too few in sync", "one replica", "proposal", "unclean and reassigned",
-         "stale view", "follower", "offline"],
+         "stale view", "follower", "lost and led", "lost", "offline"],
 )  # fmt: skip
 def test_findings(facts: Any, expected: list[str]):
     assert list(findings(facts)) == expected

@@ -10,7 +10,7 @@ from odradek._ext.partition import in_sync, roles
 from odradek._ext.shm import overview
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count, gauge
-from odradek._ext.testing import slot_probe
+from odradek._ext.testing import replica_probe, slot_probe
 from odradek.metadata.session import CODES, SessionState
 from odradek.metrics.group_rows import GroupRow
 from odradek.processes.in_sync_service import SlotVerbs
@@ -213,6 +213,26 @@ def test_reassigned_partitions_are_counted_by_their_leader(broker):
     assert counted(3, []) == 0
 
 
+def test_logs_that_lost_their_ends_are_counted_until_they_are_complete_or_led(broker):
+    def counted():
+        found = samples(measured(collector(broker)))
+        return value(found, "odradek_lost_tail_partitions"), value(found, "odradek_lost_tail_led_partitions")
+
+    slots = [broker.create("t", number, alone=False) for number in range(2)]
+    assert counted() == (0, 0)
+    for slot in slots:
+        roles.leave_role(slot, slot_probe.incarnation_of(slot), -1)
+        replica_probe.lose_tail(slot, 100, 0)
+    assert counted() == (2, 0)
+    broker.lead(slots[0], 5)
+    assert counted() == (1, 1)
+    broker.obey(slots[1], 5)
+    replica_probe.catch_up(slots[1], 5, 0)
+    assert counted() == (0, 1)
+    broker.obey(slots[0], 6)
+    assert counted() == (0, 0)
+
+
 def test_the_counts_of_all_slots_equal_the_rows(broker):
     lone = broker.create("lone", alone=False, min_in_sync_replicas=2)
     broker.lead(lone, 0, alone=True)
@@ -226,7 +246,7 @@ def test_the_counts_of_all_slots_equal_the_rows(broker):
     counts = overview.replica_counts()
     assert counts._replace(under_replicated_ms=0) == overview.ReplicaCounts(
         led=1, followed=1, under_replicated=1, under_min_in_sync=1, at_min_in_sync=0, offline=0, no_leader=2, not_preferred=3,
-        reassigning=0, unfetched=0, under_replicated_ms=0, pending_ms=0,
+        reassigning=0, unfetched=0, lost_tail=0, lost_tail_led=0, under_replicated_ms=0, pending_ms=0,
     )  # fmt: skip
 
 

@@ -14,10 +14,11 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition import slots
+from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.replication.followed_slots import FollowedSlots
 from odradek._ext.shm import overview
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.layout import LostTail, SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import replica_probe
 from odradek.api import describe_log_dirs
@@ -131,6 +132,19 @@ def test_it_appends_what_the_leader_has_and_gets(following: Following) -> None:
     until(lambda: slots.high_watermark(slot) == led.log_end, "the high watermark follows")
     assert following.fetcher.records_bytes == sum(map(len, led.batches))
     assert following.leader.clients == {"broker-1-fetcher-0"}
+
+
+def test_a_log_that_lost_its_end_is_complete_when_it_has_what_its_leader_has(following: Following) -> None:
+    slot, led = following.create()
+    other, idle = following.create("idle")
+    fill(led, 30)
+    for lost in (slot, other):
+        replica_probe.lose_tail(lost, 100, 0)
+    following.start()
+    following.until_equal(slot, led)
+    until(lambda: lost_tail(slot).state == LostTail.TAIL_COMPLETE, "the log is complete")
+    until(lambda: lost_tail(other).state == LostTail.TAIL_COMPLETE, "a log without records is complete, too")
+    assert idle.log_end == 0
 
 
 def lag_of(slot: int, topic: str = "t") -> int:

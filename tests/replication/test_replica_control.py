@@ -15,6 +15,7 @@ import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
 from odradek._ext.shm.layout import Role, SlotState
+from odradek._ext.testing import replica_probe
 from odradek.metadata.store import StoreUnavailable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import leader_and_isr, stop_replica, update_metadata
@@ -55,6 +56,9 @@ class OneDirectory:
 
     def open(self, slot: int) -> None:
         self._broker.table.open(slot)
+
+    def opened(self) -> None:
+        pass
 
     def settle(self, slot: int) -> None:
         truncation.settle(self._broker.shm, [self._broker.path], slot)
@@ -495,3 +499,28 @@ def test_a_broker_that_was_never_registered_has_nothing_to_give_up(receiver: Rec
     receiver.control.give_up_leaderships()
     assert not brokers.was_registered() and brokers.least_epoch() == -1
     assert receiver.assign() == DONE
+
+
+# -- logs that lost their ends -------------------------------------------------------------------------------------------
+
+
+def test_a_leader_whose_log_lost_its_end_says_so_once(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    replica_probe.lose_tail(receiver.slot(), 90, 0)
+    assert receiver.assign(leader_epoch=6) == DONE
+    (record,) = [record for record in caplog.records if "lost its end" in record.getMessage()]
+    assert record.levelname == "ERROR"
+    text = record.getMessage()
+    assert text.startswith("leading t-0 from offset 0 on") and "90 bytes were cut off" in text and "explain t-0" in text
+    caplog.clear()
+    assert receiver.assign(leader_epoch=7, partition_epoch=2) == DONE
+    assert "lost its end" not in caplog.text
+
+
+def test_the_only_replica_that_lost_its_end_says_nothing_more(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    replica_probe.lose_tail(receiver.slot(), 90, 0)
+    assert receiver.assign(leader_epoch=6, replicas=[BROKER_ID], isr=[BROKER_ID]) == DONE
+    assert "lost its end" not in caplog.text

@@ -4,9 +4,10 @@ worker, because it waits for the lock of the slot."""
 from typing import Any
 
 import odradek._ext.partition.slots as slots
+from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.shm import brokers
-from odradek._ext.shm.layout import InSyncState, Role, SlotState
+from odradek._ext.shm.layout import InSyncState, LostTail, Role, SlotState
 from odradek._ext.shm.views import view_of
 from odradek.api.call import Call
 from odradek.api.stepwise import Steps
@@ -53,6 +54,10 @@ def _add_role(response: Any, slot: int) -> None:
     response.in_sync_replicas, response.maximal_in_sync = facts.in_sync, facts.max_in_sync
     response.in_sync_state = InSyncState(facts.in_sync_state).name.removeprefix("IN_SYNC_").lower()
     response.in_sync_ms = facts.in_sync_ms
+    lost = lost_tail(slot)
+    if lost.state != LostTail.TAIL_COMPLETE:
+        response.lost_tail = "led" if lost.state == LostTail.TAIL_LOST_LED else "lost"
+        response.lost_tail_bytes, response.lost_tail_end = lost.lost_bytes, lost.log_end_offset
     if facts.role == Role.ROLE_LEADER:
         alive = {broker.id for broker in brokers.brokers()}
         response.followers = [

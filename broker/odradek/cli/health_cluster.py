@@ -99,6 +99,26 @@ def _replicas(replicas: Mapping[str, Any]) -> Iterator[Finding]:
             "a follower that failed stays in sync until the controller decides: writes with acks=all wait for it",
             'look for "did not judge" in this broker\'s log; check that the controller runs and can reach ZooKeeper',
         )
+    if replicas["lost_tail_led"]:
+        yield Finding(
+            "error",
+            "lost records",
+            f"{count(replicas['lost_tail_led'], 'partition')} that this broker leads although their logs had lost records at "
+            "their ends when it started",
+            "records that were acknowledged while this broker alone was in sync, or with acks=1, may be lost",
+            'look for "lost its end" in this broker\'s log, which names partitions and offsets, and write these records again '
+            "if their producers can. The finding ends when another replica leads (kafka-leader-election), or with a restart",
+        )
+    if replicas["lost_tail"]:
+        yield Finding(
+            "warning",
+            "incomplete logs",
+            f"{count(replicas['lost_tail'], 'partition')} of this broker whose logs lost records at their ends when it "
+            "started, and which are not in sync again",
+            "if this broker becomes their leader before that, acknowledged records may be lost",
+            "keep the brokers with the other replicas running, and start those that are down first; `odradek partition "
+            "explain TOPIC-N` shows what a log lost",
+        )
     if replicas["unfetched"]:
         yield Finding(
             "error",

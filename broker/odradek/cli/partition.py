@@ -121,7 +121,8 @@ def _as_dict(answer: "Explained") -> dict[str, Any]:
     fields = (
         "state role leader_id leader_epoch partition_epoch controller_epoch leader_epoch_start recovering log_start_offset "
         "log_end_offset high_watermark min_in_sync_replicas replicas adding_replicas removing_replicas in_sync_replicas "
-        "maximal_in_sync in_sync_state in_sync_ms fetch_error published_leader published_epoch published_in_sync"
+        "maximal_in_sync in_sync_state in_sync_ms fetch_error lost_tail "
+        "lost_tail_bytes lost_tail_end published_leader published_epoch published_in_sync"
     )
     document |= {field: getattr(facts, field) for field in fields.split()}
     document["followers"] = [

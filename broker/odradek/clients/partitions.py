@@ -49,6 +49,8 @@ def findings(facts: Any) -> Iterator[str]:
     """Sentences about what is unusual in the facts of one broker: what the high watermark waits for, what is under way."""
     if facts.state != "online":
         yield f"the log of this broker is {facts.state}"
+    if facts.lost_tail:
+        yield _of_lost_tail(facts)
     if facts.role == LEADER:
         yield from _of_leader(facts)
     elif facts.fetch_error:
@@ -62,6 +64,16 @@ def findings(facts: Any) -> Iterator[str]:
             f"clients are still sent to leader {facts.published_leader} of epoch {facts.published_epoch}, "
             f"this broker follows epoch {facts.leader_epoch}"
         )
+
+
+def _of_lost_tail(facts: Any) -> str:
+    cut = f"{facts.lost_tail_bytes} bytes were" if facts.lost_tail_bytes else "an unknown number of bytes was"
+    lost = (
+        f"the log lost its end when this broker loaded it: {cut} cut off, and it ended at offset {facts.lost_tail_end}"
+    )
+    if facts.lost_tail == "led":
+        return f"{lost}; this broker became the leader without these records, so that acknowledged records may be lost"
+    return f"{lost}; it is not in sync again"
 
 
 def _of_leader(facts: Any) -> Iterator[str]:

@@ -23,6 +23,7 @@ from odradek.config.errors import ConfigError
 from odradek.config.key import Value
 from odradek.config.table import TOPIC_KEYS
 from odradek.controller.image import Topic
+from odradek.controller.opening_report import OpeningReport
 from odradek.controller.topic_names import INTERNAL
 from odradek.metadata.znodes import NO_LEADER, PartitionState
 from odradek.shm.checkpoints import Checkpoints, checkpoints_to_load_by
@@ -171,6 +172,7 @@ class LocalPartitions:
         self._broker_id = broker_id
         self._log_dir_online = log_dir_online
         self._last_settings: tuple[Topic, SlotSettings] | None = None  # of the last topic
+        self._report = OpeningReport(config.clustered)
         self._directories: list[int] | None = None  # subdirectories of each log directory, counted on first use
 
     def settings_of(self, topic: Topic) -> SlotSettings:
@@ -282,6 +284,7 @@ class LocalPartitions:
             # A predecessor that died, or a loader, may have created the directory: it is then recovered.
             self._open_existing(slot, known, begin_epoch)
             opened.append(slot)
+        self.end_report()
         return opened
 
     def open_one(self, slot: int) -> None:
@@ -305,7 +308,7 @@ class LocalPartitions:
         if state.log_end_offset > 0:  # it was open before, and the device may have less than the checkpoint says
             point = min(point, max(state.flushed_offset, 0))
         start = max(state.log_start_offset, start)
-        checkpoints = Checkpoints({key: point}, {key: start}, checkpoints.cleaner_offsets)
+        checkpoints = Checkpoints({key: point}, {key: start}, checkpoints.cleaner_offsets, checkpoints.high_watermarks)
         self.open(slot, checkpoints, clean=False, begin_epoch=begin_epoch)
 
     def _checkpoints(self, known: dict[int, Checkpoints], log_dir: int) -> Checkpoints:
@@ -326,8 +329,9 @@ class LocalPartitions:
         """Create or load the log of a LOADING slot. If that fails, an error is logged, and the slot becomes OFFLINE, or stays
         LOADING if the disk has no space.
 
-        Returns the number of bytes that were cut off the log; warnings name them. An existing directory that belongs to a
-        former topic of the same name is renamed, as in Kafka, and the checkpoints of that topic are ignored.
+        Returns the number of bytes that were cut off the log; warnings name them (`end_report` must follow). An existing
+        directory that belongs to a former topic of the same name is renamed, as in Kafka, and the checkpoints of that topic are
+        ignored.
 
         :param checkpoints: those of the log directory. :param clean: whether the log directory was shut down cleanly.
         :param begin_epoch: see `BeginEpoch`; None while the broker starts. Its exceptions are raised here.
@@ -352,6 +356,7 @@ class LocalPartitions:
                 producers_before_ms=now_ms() - self._config.integer("producer.id.expiration.ms"),
                 at_start=at_start,
                 is_made=owner == topic_id,
+                high_watermark=checkpoints.high_watermarks.get(key, 0),
                 begin_epoch=None if begin_epoch is None else partial(begin_epoch, topic, partition, slot),
             )
         except (OSError, CorruptMetadataError) as error:
@@ -363,10 +368,12 @@ class LocalPartitions:
             return 0
         if loaded is None or not loaded.events:
             return 0
-        for event in loaded.events:
-            level = logging.WARNING if event.lost_bytes or event.serious else logging.DEBUG
-            log.log(level, "%s: %s", path, event.message)
+        self._report.note(path, topic, loaded.events, int(loaded.lost_bytes))
         return int(loaded.lost_bytes)
+
+    def end_report(self) -> None:
+        """Summarise the repairs of the logs that were opened since the last call: the first of them were logged one by one."""
+        self._report.finish()
 
     def to_open(self) -> list[tuple[str, int, int]]:
         """(topic, partition, slot) of the logs that wait for disk space and whose disk has space now."""
@@ -407,6 +414,7 @@ class LocalPartitions:
         known: dict[int, Checkpoints] = {}
         for _, _, slot in waiting:
             self._open_existing(slot, known, begin_epoch)
+        self.end_report()
 
     def _set_aside(self, path: str, topic: str, partition: int) -> None:
         aside = Path(path).with_name(marked_directory_name(topic, partition, STRAY))

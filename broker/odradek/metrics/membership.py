@@ -32,6 +32,8 @@ def families(words: Sequence[Mapping[str, int]], now_ms: int) -> Iterator[Family
     counts = overview.replica_counts()
     yield single("kafka_server_replicamanager_reassigningpartitions", counts.reassigning)
     yield single("odradek_isr_change_pending_seconds", counts.pending_ms / 1000)
+    yield single("odradek_lost_tail_partitions", counts.lost_tail)
+    yield single("odradek_lost_tail_led_partitions", counts.lost_tail_led)
     if not brokers.clustered():
         return
     state = max((page["session_state"] for page in words), default=0)

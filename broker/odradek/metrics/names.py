@@ -343,6 +343,10 @@ BROKER = (
         {
             "odradek_isr_change_pending_seconds": "Age in seconds of the oldest proposed change of in-sync replicas that the "
             "controller has not decided; 0 if there is none.",
+            "odradek_lost_tail_partitions": "Number of partitions whose log lost records at its end when this broker loaded "
+            "it, and which have neither been in sync again nor had this broker as the leader since. 0 without a cluster.",
+            "odradek_lost_tail_led_partitions": "Number of partitions with other replicas that this broker leads although "
+            "their log had lost records at its end when it was loaded: acknowledged records may be lost. 0 without a cluster.",
             "odradek_broker_registered": "1 while this broker is registered in ZooKeeper in a session that has not ended, "
             "else 0. Absent without a cluster.",
             "odradek_zookeeper_disconnected_seconds": "Time in seconds since this broker lost the connection to ZooKeeper; 0 "

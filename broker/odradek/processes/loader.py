@@ -304,6 +304,7 @@ class Loading:
                 loading.opened(log_dir, self._open(slot))
                 self._context.shm.beat()
                 count += 1
+        self._partitions.end_report()
         logs.report_failures()
         log.info("opened %d partitions in %.0f ms", count, (time.monotonic() - began) * 1000)
         return count

@@ -76,6 +76,10 @@ class LocalLogs:
         """See `Logs`."""
         self._partitions.open_one(slot)
 
+    def opened(self) -> None:
+        """See `Logs`."""
+        self._partitions.end_report()
+
     def settle(self, slot: int) -> None:
         """See `Logs`."""
         truncation.settle(self._context.shm, self._context.log_dirs, slot)
@@ -99,6 +103,7 @@ class LocalLogs:
         waiting = self._partitions.to_open()
         for _, _, slot in waiting:
             self._partitions.open_one(slot)
+        self._partitions.end_report()
         return [slot for _, _, slot in waiting if slots.state_of(slot) == SlotState.SLOT_ONLINE]
 
 

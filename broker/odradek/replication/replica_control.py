@@ -19,8 +19,9 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
+from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.slots import LogUnsettled, SlotChanged
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.layout import LostTail, SlotState
 from odradek.protocol.errors import ErrorCode
 from odradek.replication.control_requests import (
     EPOCH_DURING_DELETE,
@@ -73,6 +74,10 @@ class Logs(Protocol):
 
     def open(self, slot: int) -> None:
         """Create or load the log of a LOADING slot. On a failure, an error is logged, and the slot is OFFLINE or LOADING."""
+        ...
+
+    def opened(self) -> None:
+        """Called after a request that opened logs: what was repaired in them is reported."""
         ...
 
     def settle(self, slot: int) -> None:
@@ -203,6 +208,7 @@ class ReplicaControl:
             for entry in entries:
                 outcomes.append((entry, self._assign(entry, settings, changed)))  # noqa: PERF401
         finally:
+            self._logs.opened()
             self._table.announce(changed)
         ignored = sum(code == ErrorCode.STALE_CONTROLLER_EPOCH for _, code in outcomes)
         if ignored:
@@ -333,12 +339,15 @@ class ReplicaControl:
     def _lead(self, slot: int, incarnation: int, assignment: Mapping[str, Any]) -> None:
         """Make this broker the leader, also if the fetcher has just truncated the log, whose recovery point is written then.
         Raises OSError, CorruptCheckpointError, SlotChanged, ValueError."""
+        before = lost_tail(slot).state
         try:
             roles.become_leader(slot, incarnation, **assignment)
         except LogUnsettled:
             roles.leave_role(slot, incarnation, NO_EPOCH)  # the fetcher must not truncate again
             self._logs.settle(slot)
             roles.become_leader(slot, incarnation, **assignment)
+        if before == LostTail.TAIL_LOST:
+            _report_lost_tail(slot)
 
     # -- StopReplica --------------------------------------------------------------------------------------------------
 
@@ -523,3 +532,19 @@ class ReplicaControl:
             offline=state.offline_replicas or [],
         )
         changed.append(slot)
+
+
+def _report_lost_tail(slot: int) -> None:
+    """Log that this broker has become the leader of a partition whose log had lost records at its end."""
+    lost = lost_tail(slot)
+    if lost.state != LostTail.TAIL_LOST_LED:  # the partition has no other replica
+        return
+    topic, partition, *_ = slots.log_of(slot)
+    log.error(
+        "leading %s-%d from offset %d on, although its log lost its end when it was loaded (%s cut off, the log then ended at "
+        "offset %d): records that were acknowledged while fewer replicas were in sync may be lost; `odradek partition explain "
+        "%s-%d` shows the replicas",
+        topic, partition, slot_facts.describe(slot).log_end_offset,
+        f"{lost.lost_bytes} bytes were" if lost.lost_bytes else "an unknown number of bytes was",
+        lost.log_end_offset, topic, partition,
+    )  # fmt: skip

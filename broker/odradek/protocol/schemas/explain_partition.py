@@ -38,6 +38,9 @@ SCHEMA = api(
     InSyncState         string      0+
     InSyncMs            int64       0+  default=-1
     FetchError          int64       0+
+    LostTail            string      0+
+    LostTailBytes       int64       0+
+    LostTailEnd         int64       0+  default=-1
     PublishedLeader     int32       0+  default=-1
     PublishedEpoch      int32       0+  default=-1
     PublishedInSync     []int32     0+
