@@ -266,8 +266,8 @@ MARK = "message.max.bytes=1048589"
 
 
 def throttle(side: Side) -> None:
-    """Let replicas that are not in sync get nearly nothing. Kafka does not show these settings. But a broker applies settings in
-    the order in which they were made, so it has applied them when it shows a later one."""
+    """Let replicas that are not in sync get nearly nothing. Kafka does not show these settings. But brokers apply settings in
+    the order in which they were made, so they have applied them when they show a later one."""
     sides = ("leader", "follower")
     alter(side, *TOPIC_ENTITY, add=",".join(f"{one}.replication.throttled.replicas=*" for one in sides))
     for number in IDS:
