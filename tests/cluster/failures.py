@@ -215,7 +215,8 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
     session = Session(noted["id"], bytes.fromhex(noted["password"]))
 
     def ended() -> bool:
-        """The broker connects again at once, which ends this connection, if it is faster."""
+        """The broker connects again at once, which ends this connection, if it is faster. So only the next attempt shows whether
+        the session has ended."""
         with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
             try:
                 store.start_session(session, 0)
@@ -224,7 +225,7 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
                 return True
             except StoreError:
                 return False
-        return True
+        return False
 
     until(ended, f"the session of broker {broker_id} ends")
     with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
