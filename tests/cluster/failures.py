@@ -215,8 +215,8 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
     session = Session(noted["id"], bytes.fromhex(noted["password"]))
 
     def ended() -> bool:
-        """The broker connects again at once, which ends this connection, if it is faster. So only the next attempt shows whether
-        the session has ended."""
+        """The broker connects again at once, which ends this connection, if it is faster. So only the next attempt shows
+        whether the session has ended."""
         with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
             try:
                 store.start_session(session, 0)
