@@ -198,14 +198,18 @@ cdef int read_epochs(LogState* state, int directory) noexcept nogil:
     cdef uint8_t* content = NULL
     cdef int64_t n = 0
     cdef int error = read_small_file(directory, EPOCHS_NAME, &content, &n)
+    cdef bint zeros = False, torn
     state.epochs.count = 0
     if error == -ENOENT:
         return 0
     while n > 0 and content[n - 1] == 0:        # after a power loss a file may end in zeros, where the last epoch was not written yet
         n -= 1
+        zeros = True
+    if zeros:
         state.epochs_changed = True
     if error == 0:
-        error = 1 if n > EPOCHS_LIMIT else parse_epochs(state, content, content + n)
+        torn = zeros and n > 0 and content[n - 1] != 10     # a part of a number must not look like a smaller one
+        error = 1 if torn or n > EPOCHS_LIMIT else parse_epochs(state, content, content + n)
         if error == 1:
             state.epochs.count = 0
             state.epochs_changed = True

@@ -141,6 +141,20 @@ def test_zeros_at_the_end_of_the_file_are_an_epoch_that_was_not_written(broker: 
         assert path.read_bytes() == data
 
 
+def test_a_number_that_is_torn_before_zeros_is_not_taken_for_a_smaller_one(broker: OneBroker) -> None:
+    """A start then determines the epochs from the batches, as if there were no file."""
+    slot = led_thrice(broker)
+    path = checkpoint(broker, slot)
+    data = path.read_bytes()
+    flushing.flush(slot, whole=True)
+    assert data.endswith(b" 20\n")
+    for torn in (1, 2):
+        path.write_bytes(data[:-torn] + bytes(5))
+        loaded = load_log(broker.table.path(slot), recovery_point=0)
+        assert loaded.epochs == EPOCHS
+        assert path.read_bytes() == data
+
+
 def test_an_outdated_file_does_not_replace_one_that_changed_meanwhile(broker):
     slot = led_thrice(broker)
     facts = slot_facts.of_open_log(slot)
