@@ -1,4 +1,4 @@
-"""Requests of administrators while ZooKeeper is away fail after the session timeout, with an error that names ZooKeeper."""
+"""Requests of administrators while ZooKeeper is away: they fail after the session timeout, and the error names ZooKeeper."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -27,6 +27,7 @@ from odradek.protocol.schemas import (
     controlled_shutdown,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_client_quotas,
@@ -38,6 +39,8 @@ from odradek.protocol.schemas import (
     init_producer_id,
     list_config_resources,
     list_partition_reassignments,
+    offset_commit,
+    offset_fetch,
     update_features,
 )
 from odradek.testing.broker_process import Broker
@@ -58,10 +61,10 @@ class Site:
     def __init__(self, zookeeper: ZookeeperServer, brokers: dict[int, Broker]) -> None:
         self.zookeeper, self.brokers = zookeeper, brokers
 
-    def ask(self, broker_id: int, api: ApiSchema, request: Any) -> Any:
-        """The response of a broker."""
+    def ask(self, broker_id: int, api: ApiSchema, request: Any, newest: int | None = None) -> Any:
+        """The response of a broker. ``newest``: the newest version of the request to use."""
         with closing(Connection("127.0.0.1", self.brokers[broker_id].port, 60)) as connection:
-            return connection.ask(api, request)
+            return connection.ask(api, request, newest=newest)
 
     @property
     def controller(self) -> int:
@@ -91,6 +94,12 @@ class Site:
     def wait(self) -> None:
         """Wait until the cluster works."""
         until(self.works, lambda: f"the cluster works: {self.brokers[1].log_tail()}")
+
+    def restart_zookeeper(self) -> None:
+        """Replace the server that is paused: it would execute the requests that it has received, and change the topic."""
+        self.zookeeper.kill()
+        self.zookeeper.start()
+        self.wait()
 
     def epoch(self) -> int:
         """The broker epoch of the first broker."""
@@ -135,13 +144,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 class Case(NamedTuple):
-    """A request. ``prepare``: makes it from the site, before ZooKeeper is away; ``says``: its response has a message; ``code``:
-    None if the broker knows the answer."""
+    """A request. ``prepare``: makes it from the site, before ZooKeeper is away; ``says``: its response has a message.
+
+    ``newest``: the newest version to use.
+    """
 
     api: ApiSchema
     prepare: Callable[[Site], Any]
     says: bool = True
-    code: ErrorCode | None = ErrorCode.REQUEST_TIMED_OUT
+    code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT
+    newest: int | None = None
 
 
 def resource(kind: int, name: str, key: str, value: str) -> Any:
@@ -187,6 +199,17 @@ def elected(site: Site) -> Any:
     return make(election_type=0, topic_partitions=[make.TopicPartitions(topic=NAME, partitions=[0])])
 
 
+def committed() -> Any:
+    make = offset_commit.Request
+    partition = make.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    return make(group_id="g", topics=[make.OffsetCommitRequestTopic(name=NAME, partitions=[partition])])
+
+
+def fetched() -> Any:
+    make = offset_fetch.Request
+    return make(group_id="g", topics=[make.OffsetFetchRequestTopic(name=NAME, partition_indexes=[0])])
+
+
 CASES = {
     "CreateTopics": Case(
         create_topics.SCHEMA,
@@ -229,9 +252,7 @@ CASES = {
         ),
     ),
     "DescribeConfigs of a topic": Case(describe_configs.SCHEMA, lambda _: described(TOPIC, NAME)),
-    "DescribeConfigs of all brokers": Case(
-        describe_configs.SCHEMA, lambda _: described(BROKER, ""), says=False, code=None
-    ),
+    "DescribeConfigs of a group": Case(describe_configs.SCHEMA, lambda _: described(GROUP, "g")),
     "ListConfigResources": Case(list_config_resources.SCHEMA, lambda _: list_config_resources.Request(), says=False),
     # Clients retry InitProducerId after this error, and the response has no message.
     "InitProducerId": Case(
@@ -240,6 +261,15 @@ CASES = {
         says=False,
         code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ),
+    # Groups of clients of Kafka 0.8 are in the tree. Clients retry DeleteGroups after this error.
+    "DeleteGroups": Case(
+        delete_groups.SCHEMA,
+        lambda _: delete_groups.Request(groups_names=["g"]),
+        says=False,
+        code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ),
+    "OffsetCommit to the tree": Case(offset_commit.SCHEMA, lambda _: committed(), says=False, newest=0),
+    "OffsetFetch from the tree": Case(offset_fetch.SCHEMA, lambda _: fetched(), says=False, newest=0),
 }
 NEED_NO_ZOOKEEPER = {
     delete_records.API_KEY,
@@ -259,7 +289,9 @@ def test_every_request_of_the_store_thread_is_a_case() -> None:
     of_store = {
         row.key for row in served_rows(clustered=True).values() if row.where in (Where.COORDINATOR, Where.CONTROLLER)
     }
-    assert of_store == {case.api.key for case in CASES.values()} | NEED_NO_ZOOKEEPER | REPEATED_BY_BROKERS
+    of_groups = {delete_groups.API_KEY, offset_commit.API_KEY, offset_fetch.API_KEY}
+    cases = {case.api.key for case in CASES.values()}
+    assert of_store == (cases - of_groups) | NEED_NO_ZOOKEEPER | REPEATED_BY_BROKERS
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -273,10 +305,32 @@ def test_a_request_times_out_and_says_why(site: Site, name: str) -> None:
     try:
         # The first request waits for the response to its first call, the others for the connection, or not at all.
         for broker_id in (controller, controller, other):
-            response = site.ask(broker_id, case.api, request)
+            response = site.ask(broker_id, case.api, request, case.newest)
             codes = errors_of(case.api.key, response)
-            assert codes == ([] if case.code is None else [case.code]), f"broker {broker_id}: {response}"
+            assert codes == [case.code], f"broker {broker_id}: {response}"
             assert not case.says or f"ZooKeeper at {site.zookeeper.hosts}" in repr(response)
     finally:
-        site.zookeeper.resume()
-        site.wait()
+        site.restart_zookeeper()
+
+
+def test_reassignments_are_listed_until_the_controller_resigns(site: Site) -> None:
+    """The controller knows them without ZooKeeper; without a controller, nobody does."""
+    site.wait()
+    everything = list_partition_reassignments.Request(topics=None)
+    described_broker = described(BROKER, "")
+    site.zookeeper.pause()
+    try:
+        for broker_id in IDS:
+
+            def code(broker_id: int = broker_id) -> int:
+                answer = site.ask(broker_id, list_partition_reassignments.SCHEMA, everything)
+                assert answer.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT), answer
+                assert not answer.error_code or f"ZooKeeper at {site.zookeeper.hosts}" in answer.error_message
+                return int(answer.error_code)
+
+            until(lambda code=code: code() == ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} knows no controller")
+            assert not errors_of(
+                describe_configs.API_KEY, site.ask(broker_id, describe_configs.SCHEMA, described_broker)
+            )
+    finally:
+        site.restart_zookeeper()

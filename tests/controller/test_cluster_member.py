@@ -5,6 +5,8 @@ import pytest
 from odradek.config.broker_config import load
 from odradek.controller.cluster_member import TOPICS_READ_AT_ONCE, ClusterMember
 from odradek.metadata import znodes
+from odradek.metadata.store import NodeError
+from odradek.protocol.errors import ErrorCode
 from tests.controller.cluster.harness import Tree
 
 
@@ -45,3 +47,94 @@ def test_the_last_of_many_topics_counts(tree, member):
     assert not member.has_partitions()
     tree.put_state(f"t{TOPICS_READ_AT_ONCE:04}", 0, 1, [1])
     assert member.has_partitions()
+
+
+# -- settings -----------------------------------------------------------------------------------------------------------
+
+ALICE = f"{znodes.USER_CONFIGS}/alice"
+BILLING = znodes.quota_path("alice", "billing", None)
+QUOTA = {"producer_byte_rate": "1"}
+
+
+def notified(tree):
+    """The entities of all notifications, in their order."""
+    paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in sorted(tree.store.children(znodes.CONFIG_CHANGES))]
+    return [znodes.decode_config_change(path, tree.store.get(path)[0]) for path in paths]
+
+
+def stored(tree, path):
+    return znodes.decode_config(path, tree.store.get(path)[0])
+
+
+def test_settings_and_their_notification_are_one_transaction(tree, member, monkeypatch):
+    member.write_settings(ALICE, QUOTA)
+    transactions = []
+    make = tree.store.transaction
+
+    def refused():
+        transaction = make().check(znodes.CONTROLLER_EPOCH, 77)  # fails, and with it everything else
+        transactions.append(transaction)
+        return transaction
+
+    monkeypatch.setattr(tree.store, "transaction", refused)
+    for path, settings in ((ALICE, {"producer_byte_rate": "2"}), (ALICE, {}), (BILLING, QUOTA)):
+        with pytest.raises(NodeError):
+            member.write_settings(path, settings, keep_empty=False)
+    assert len(transactions) == 3
+    assert stored(tree, ALICE) == QUOTA
+    assert tree.store.exists(BILLING) is None
+    assert notified(tree) == ["users/alice"]
+
+
+def test_settings_that_are_stored_already_are_notified_again(tree, member):
+    """The broker that stored them may have failed before it notified the others, or may not know that it did."""
+    tree.create_topic("t", {0: [1]})
+    applied = []
+    member._apply = applied.append
+    for _ in range(2):
+        outcome = member.alter_topic("t", lambda _: {"retention.ms": "5"})
+        assert outcome.code == ErrorCode.NONE
+    assert applied == [{"t": {"retention.ms": "5"}}] * 2
+    assert notified(tree) == ["topics/t"] * 2
+    member.alter_topic("t", lambda _: {"retention.ms": "6"}, validate_only=True)
+    assert notified(tree) == ["topics/t"] * 2
+
+
+def test_quotas_that_are_deleted_already_are_notified_again(tree, member):
+    member.write_settings(ALICE, {}, keep_empty=False)
+    assert tree.store.exists(ALICE) is None
+    assert notified(tree) == ["users/alice"]
+
+
+def test_settings_of_groups_are_not_notified(tree, member):
+    member.write_settings(znodes.group_config_path("g"), {"consumer.session.timeout.ms": "50000"})
+    assert notified(tree) == []
+
+
+def test_the_nodes_above_deleted_quotas_are_deleted_if_nothing_else_needs_them(tree, member):
+    other = znodes.quota_path("alice", "other", None)
+    for path in (BILLING, other):
+        member.write_settings(path, QUOTA, keep_empty=False)
+    member.write_settings(BILLING, {}, keep_empty=False)
+    assert stored(tree, other) == QUOTA
+    member.write_settings(other, {}, keep_empty=False)
+    assert tree.store.exists(ALICE) is None
+    assert tree.store.exists(znodes.USER_CONFIGS) is not None
+
+
+def test_a_user_with_quotas_stays_without_its_client_ids(tree, member):
+    member.write_settings(ALICE, QUOTA, keep_empty=False)
+    member.write_settings(BILLING, QUOTA, keep_empty=False)
+    member.write_settings(BILLING, {}, keep_empty=False)
+    assert stored(tree, ALICE) == QUOTA
+    assert tree.store.children(ALICE) == []
+    member.write_settings(ALICE, {}, keep_empty=False)
+    assert tree.store.exists(ALICE) is None
+
+
+def test_a_user_with_client_ids_keeps_an_empty_node(tree, member):
+    member.write_settings(ALICE, QUOTA, keep_empty=False)
+    member.write_settings(BILLING, QUOTA, keep_empty=False)
+    member.write_settings(ALICE, {}, keep_empty=False)
+    assert stored(tree, ALICE) == {}
+    assert stored(tree, BILLING) == QUOTA

@@ -4,12 +4,17 @@ A group may have offsets in `__consumer_offsets`, in the metadata tree, or in bo
 """
 
 import asyncio
+import logging
 from typing import Any
 
 from odradek.api.group_call import GroupCall, answered
+from odradek.controller.store_errors import code_of
 from odradek.metadata.group_offsets import may_be_in_tree
+from odradek.metadata.store import StoreError, StoreTimeout
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_groups
+
+log = logging.getLogger("odradek.groups")
 
 Response = delete_groups.Response
 AT_ONCE = 100
@@ -19,6 +24,14 @@ async def handle(request: Any, call: GroupCall) -> Any:
     """Delete each group independently."""
 
     async def delete(group_id: str) -> ErrorCode:
+        try:
+            return await delete_everywhere(group_id)
+        except StoreError as error:
+            log.warning("cannot delete group %s from the metadata tree: %s", group_id, error)
+            # Clients retry after this error, but not after REQUEST_TIMED_OUT.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if isinstance(error, StoreTimeout) else code_of(error)
+
+    async def delete_everywhere(group_id: str) -> ErrorCode:
         tree = call.view.tree if may_be_in_tree(group_id) else None
         if tree is not None and await tree.has_members(group_id):
             return ErrorCode.NON_EMPTY_GROUP

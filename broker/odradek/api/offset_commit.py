@@ -3,17 +3,23 @@
 Version 0 writes to the metadata tree, without checks of the group; versions 1 and later write to `__consumer_offsets`.
 """
 
+import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read
 from odradek._ext.shm.metering import count_failed_request
 from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
+from odradek.controller.store_errors import code_of
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import NO_EXPIRY, CommittedOffset, Place
 from odradek.metadata.group_offsets import may_be_in_tree
+from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_commit
+
+log = logging.getLogger("odradek.groups")
 
 FIRST_WITH_EPOCHS = 9
 FIRST_BY_ID = 10
@@ -62,11 +68,8 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if call.version == 0 and not may_be_in_tree(request.group_id):
         outcome = ErrorCode.INVALID_GROUP_ID
     elif call.version == 0:
-        missing = await call.view.tree.write(
-            request.group_id, {place: committed.offset for place, committed in offsets.items()}
-        )
+        outcome, missing = await _write_to_tree(request.group_id, offsets, call)
         errors |= {at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for at, place in places.items() if place[0] in missing}
-        outcome = ErrorCode.NONE
     else:
         commit = Commit(
             request.group_id,
@@ -91,6 +94,17 @@ async def handle(request: Any, call: GroupCall) -> Any:
         )
         await pause.after(1 + len(results))
     return response
+
+
+async def _write_to_tree(
+    group_id: str, offsets: Mapping[Place, CommittedOffset], call: GroupCall
+) -> tuple[ErrorCode, set[str]]:
+    """Store offsets in the metadata tree. Returns the outcome, and the topics that do not exist any more."""
+    try:
+        return ErrorCode.NONE, await call.view.tree.write(group_id, {at: entry.offset for at, entry in offsets.items()})
+    except StoreError as error:
+        log.warning("cannot commit the offsets of group %s in the metadata tree: %s", group_id, error)
+        return code_of(error), set()
 
 
 def _refusal(partition: Any, known: Any, call: GroupCall) -> ErrorCode:

@@ -3,14 +3,19 @@
 Version 0 reads the metadata tree; versions 1 and later return the offsets in `__consumer_offsets`.
 """
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause
+from odradek.controller.store_errors import code_of
 from odradek.groups.offsets import CommittedOffset, Place
 from odradek.metadata.group_offsets import may_be_in_tree
+from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch
+
+log = logging.getLogger("odradek.groups")
 
 FIRST_WITH_GROUPS = 8
 FIRST_BY_ID = 10
@@ -102,7 +107,14 @@ async def _group(group: Any, call: GroupCall, pause: Pause) -> Any:
 
 async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
     places: list[Place] = [(topic.name, p) for topic in request.topics for p in topic.partition_indexes]
-    offsets = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
+    offsets: dict[Place, int] = {}
+    failure = ErrorCode.NONE
+    if may_be_in_tree(request.group_id):
+        try:
+            offsets = await call.view.tree.read(request.group_id, places)
+        except StoreError as error:
+            log.warning("cannot read the offsets of group %s in the metadata tree: %s", request.group_id, error)
+            failure = code_of(error)
     make = Response.OffsetFetchResponseTopic
     topics = []
     for topic in request.topics:
@@ -111,8 +123,8 @@ async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
             known = call.topic(topic.name)
             exists = known is not None and 0 <= p < known.count
             offset = offsets.get((topic.name, p))
-            error = ErrorCode.NONE if exists and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = ErrorCode.NONE if exists and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             committed = None if offset is None else CommittedOffset(offset)
-            rows.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
+            rows.append(_partition(Response.OffsetFetchResponsePartition, p, committed, failure or code))
         topics.append(make(name=topic.name, partitions=rows))
     return topics

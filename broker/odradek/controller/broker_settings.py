@@ -133,7 +133,7 @@ class BrokerSettings:
             checked = check_broker_changes(self._config, *layers)
         except ConfigError as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
-        if validate_only or settings == present:
+        if validate_only:
             return
         before = self._config.topic_defaults
         path = znodes.broker_config_path(self._config.node_id if own else None)
@@ -142,10 +142,11 @@ class BrokerSettings:
             encoded(*layers, loggers)
         except TooManySettings as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
+        # Also if they are stored already: the broker that stored them may have failed before it notified the others.
         self._controller.write_settings(path, settings)
-        log.info(
-            "changed the settings of %s: %s", "this broker" if own else "all brokers", change_text(present, settings)
-        )
+        if settings != present:
+            changes = change_text(present, settings)
+            log.info("changed the settings of %s: %s", "this broker" if own else "all brokers", changes)
         replicas_before = self._config["min.insync.replicas"]
         self._config.run_with(*layers)
         if self._config["min.insync.replicas"] != replicas_before:

@@ -178,10 +178,13 @@ class ClusterMember:
             present = self.settings_of([name])[name]
             settings = checked_config(change(present), self._config)
             topic = Topic(name, znodes.decode_topic(name, node[0]), settings, node[1].version)
-            if not validate_only and settings != present:
+            if not validate_only:
+                # Settings that are stored already are written again, as Kafka does: the broker that stored them may have failed
+                # before it notified the others.
                 self.write_settings(znodes.topic_config_path(name), settings)
                 self._apply({name: settings})
-                log.info("changed the settings of topic %s: %s", name, change_text(present, settings))
+                if settings != present:
+                    log.info("changed the settings of topic %s: %s", name, change_text(present, settings))
         except Refusal as refusal:
             return Outcome(name, refusal.code, refusal.message)
         except StoreError as error:
