@@ -1,6 +1,7 @@
 """What an administrator does to a cluster, by Kafka's own tools; the same for brokers of Kafka and of Odradek."""
 
 import json
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -31,9 +32,16 @@ class Member(Protocol):
     def stop(self) -> None: ...
     def kill(self) -> None: ...
 
+    def applied(self, entity: str, setting: str) -> bool:
+        """Whether the broker has begun to apply a setting, and has applied all earlier ones."""
+        ...
+
 
 class Side:
-    """A cluster of three brokers, its tree, and the tools for it."""
+    """A cluster of three brokers, its tree, and the tools for it.
+
+    :param hold: stops and continues the replication to a broker, if a throttle of the tool does not do that.
+    """
 
     def __init__(
         self,
@@ -43,9 +51,10 @@ class Side:
         zookeeper: KazooClient,
         tools: KafkaTools,
         directory: Path,
+        hold: Callable[[int, int], None],
     ) -> None:
         self.name, self.members, self.servers = name, members, servers
-        self.zookeeper, self.tools = zookeeper, tools
+        self.zookeeper, self.tools, self.hold = zookeeper, tools, hold
         self._directory = directory
 
     def tree(self) -> Tree:
@@ -176,13 +185,9 @@ def delete_topics(side: Side) -> None:
 
 
 def alter(side: Side, *entity: str, add: str = "", delete: str = "") -> None:
-    """Change the settings of an entity: its types and names in the words of kafka-configs. The tool deletes only settings that
-    the broker that it asks has already applied."""
+    """Change the settings of an entity: its types and names in the words of kafka-configs."""
     words = [*(("--add-config", add) if add else ()), *(("--delete-config", delete) if delete else ())]
-    if not delete:
-        side.run("configs", "--alter", *entity, *words)
-        return
-    until(lambda: side.tools.run("configs", "--alter", *entity, *words).code == 0, f"{side.name}: {words} of {entity}")
+    side.run("configs", "--alter", *entity, *words)
 
 
 TOPIC_ENTITY = ("--entity-type", "topics", "--entity-name", "plain")
@@ -210,6 +215,7 @@ QUOTAS: tuple[tuple[tuple[str, ...], str], ...] = (
 def set_topic(side: Side) -> None:
     alter(side, *TOPIC_ENTITY, add="retention.ms=100000,min.insync.replicas=1")
     alter(side, *TOPIC_ENTITY, add="cleanup.policy=[compact,delete]", delete="retention.ms")
+    alter(side, *TOPIC_ENTITY, add="min.insync.replicas=1")  # as before
 
 
 def unset_topic(side: Side) -> None:
@@ -219,7 +225,8 @@ def unset_topic(side: Side) -> None:
 
 def set_brokers(side: Side) -> None:
     for entity in BROKER_ENTITIES:
-        alter(side, *entity, add="message.max.bytes=2000000,log.retention.ms=1000000")
+        for _ in range(2):  # the second time, nothing is different
+            alter(side, *entity, add="message.max.bytes=2000000,log.retention.ms=1000000")
 
 
 def unset_brokers(side: Side) -> None:
@@ -262,31 +269,27 @@ def verify(side: Side) -> None:
     side.run("reassign-partitions", "--reassignment-json-file", plan(side, {1: [3, 2], 2: [1, 3]}), "--verify")
 
 
-MARK = "message.max.bytes=1048589"
-
-
-def throttle(side: Side) -> None:
-    """Let replicas that are not in sync get nearly nothing. Kafka does not show these settings. But brokers apply settings in
-    the order in which they were made, so they have applied them when they show a later one."""
-    sides = ("leader", "follower")
-    alter(side, *TOPIC_ENTITY, add=",".join(f"{one}.replication.throttled.replicas=*" for one in sides))
-    for number in IDS:
-        entity = ("--entity-type", "brokers", "--entity-name", str(number))
-        alter(side, *entity, add=",".join(f"{one}.replication.throttled.rate=1" for one in sides))
-        alter(side, *entity, add=MARK)
-        until(
-            lambda entity=entity: MARK in side.run("configs", "--describe", *entity),
-            f"{side.name}: broker {number} applies the rate",
-        )
+THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 
 
 def reassign_for_long(side: Side) -> None:
-    throttle(side)
+    """Begin a reassignment that cannot complete: Kafka's is throttled before it begins, that of Odradek is held."""
+    alter(side, *TOPIC_ENTITY, add=",".join(f"{key}=*" for key in THROTTLED))
+    for number in IDS:
+        entity = ("--entity-type", "brokers", "--entity-name", str(number))
+        alter(side, *entity, add=",".join(f"{key}=1000" for key in RATES))
+    alter(side, *TOPIC_ENTITY, add=f"{THROTTLED[0]}=3:3")
+    # Kafka applies changes in this order, and logs each before it applies it: of the last one it needs only the line.
+    for member in side.members.values():
+        until(lambda member=member: member.applied("topics/plain", f"{THROTTLED[0]} -> 3:3"), f"{side.name}: throttled")
+    side.hold(3, signal.SIGSTOP)
     side.run("reassign-partitions", "--reassignment-json-file", plan(side, {0: [3, 1]}), "--execute")
 
 
 def cancel(side: Side) -> None:
     side.run("reassign-partitions", "--reassignment-json-file", plan(side, {0: [3, 1]}), "--cancel")
+    side.hold(3, signal.SIGCONT)
 
 
 def moving(tree: Tree) -> bool:

@@ -69,19 +69,18 @@ def _node(data: bytes, stat: ZnodeStat, acl: list[ACL]) -> Node:
     return Node(data, stat.ephemeralOwner != 0, stat.version, entries)
 
 
-Apply = Callable[[dict[str, Any], bool], dict[str, Any] | None]
+Fields = dict[str, Any]
+Apply = Callable[[Fields, bool], Fields | None]
 """The form in which a node is compared, from its fields (data, owner, version, acl), and whether the tree is Kafka's; None to
 leave it out."""
 
 
 class Departure(NamedTuple):
-    """A deliberate difference. ``path``: of the nodes, a regular expression. ``since``: the step that causes it, if it is not
-    there from the beginning."""
+    """A deliberate difference. ``path``: of the nodes, a regular expression."""
 
     path: str
     reason: str
     apply: Apply
-    since: str = ""
 
 
 class Comparison:
@@ -91,14 +90,11 @@ class Comparison:
     """
 
     def __init__(self, departures: Mapping[str, Departure], by_chance: frozenset[str]) -> None:
-        self._departures = departures
+        self._departures = [
+            (name, re.compile(departure.path), departure.apply) for name, departure in departures.items()
+        ]
         self._by_chance = by_chance
-        self._steps = {""}
         self.used: set[str] = set()
-
-    def begin(self, step: str) -> None:
-        """A step of the script begins."""
-        self._steps.add(step)
 
     def difference(self, kafka: Tree, ours: Tree) -> list[str]:
         """The lines in which two trees differ; empty if they are equal."""
@@ -114,15 +110,15 @@ class Comparison:
         }
         lines = []
         for path, node in sorted(_with_sorted_notifications(tree).items()):
-            fields: dict[str, Any] | None = {
+            fields: Fields | None = {
                 "data": self._data(path, node.data, ports),
                 "owner": "a session" if node.ephemeral else "none",
                 "version": "*" if self._varies(path) else node.version,
                 "acl": node.acl,
             }
-            for name, departure in self._departures.items():
-                if fields is not None and departure.since in self._steps and re.fullmatch(departure.path, path):
-                    changed = departure.apply(dict(fields), of_kafka)
+            for name, pattern, apply in self._departures:
+                if fields is not None and pattern.fullmatch(path):
+                    changed = apply(dict(fields), of_kafka)
                     if changed != fields:
                         self.used.add(name)
                     fields = changed
