@@ -128,6 +128,25 @@ def old_java_command(version: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "OldRecords"]
 
 
+def zookeeper_clients_command() -> list[str]:
+    """Return the command line of `clients/java/zookeeper/OldClients.java` on Kafka 0.8.2.2, whose clients use ZooKeeper."""
+    jackson = ":".join(map(str, sorted(kafka_jars().glob("jackson-*.jar"))))
+    javac = require_command("javac", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    directory = CLIENTS_DIRECTORY / "java" / "zookeeper"
+    pom, log4j, source = (directory / name for name in ("pom.xml", "log4j.properties", "OldClients.java"))
+
+    def build(output: Path) -> None:
+        run_maven(
+            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
+        )
+        _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
+
+    product = _product("zookeeper-clients", [pom, source], build)
+    log = f"-Dlog4j.configuration=file:{log4j}"
+    return ["java", *JVM_OPTIONS, log, "-cp", f"{product}:{product}/*:{jackson}", "OldClients"]
+
+
 def old_kafka_python_command(api_version: str) -> list[str]:
     """Return the command line of kafka-python 1.4.7, which speaks message format v0, as to a broker of `api_version`."""
 

@@ -52,7 +52,6 @@ class ClusterMember:
         self.policies = Policies(config)
         self.metadata_version = 0
         """No worker has to wait for a version: the controller publishes the result of a change later."""
-        self.deleted = 0
         self._store = store
         self._config = config
         self._apply = apply

@@ -8,16 +8,21 @@ The number of groups has no limit, so the deletion of a topic does not search fo
 topic exists and is not newer than the offset, according to the transactions that wrote the two nodes; `offset_sweep` deletes
 the other offsets later. Long work is done in portions (see docs/decisions/0026-offsets-in-the-tree.md). Each portion is one
 transaction: it is durable, and takes effect completely or not at all.
+
+In a cluster, the consumers of Kafka 0.8 and the other brokers write to these nodes, too. So a portion that meets a node that
+another client has just created, changed or deleted is read and written again.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from odradek.metadata import znodes
-from odradek.metadata.store import Store, delete_some, each_child
+from odradek.metadata.store import NodeError, Store, delete_some, each_child
 
 CONSUMERS = "/consumers"
 PORTION = 250
 """The maximum number of offsets that are read or written in one step."""
+ATTEMPTS = 20
+"""The maximum number of attempts to write or delete a portion whose nodes other clients change meanwhile."""
 
 Place = tuple[str, int]
 
@@ -78,6 +83,15 @@ def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
 
     The node `/consumers` exists in every cluster. Raises StoreError; then no offset is stored.
     """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _write_once(store, group_id, offsets)
+        except NodeError:
+            pass  # another client created or deleted a node: the next attempt sees it
+    return _write_once(store, group_id, offsets)
+
+
+def _write_once(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
     if not offsets:
         return
     data = {offset_path(group_id, *place): str(offset).encode() for place, offset in offsets.items()}
@@ -123,6 +137,15 @@ def delete_group(store: Store, group_id: str) -> Generator[None, None, bool]:
     """Delete a group from the tree; return whether it existed. Yields between two portions. Raises StoreError."""
     path = f"{CONSUMERS}/{group_id}"
     existed = store.exists(path) is not None
-    while existed and not delete_some(store, path, PORTION):
-        yield
+    failures = 0
+    complete = not existed
+    while not complete:
+        try:
+            complete = delete_some(store, path, PORTION)
+        except NodeError:
+            failures += 1  # another client changed a node
+            if failures == ATTEMPTS:
+                raise
+        if not complete:
+            yield
     return existed

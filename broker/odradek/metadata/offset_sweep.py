@@ -3,14 +3,26 @@
 Runs in the controller thread, in steps of limited length between other requests. No request waits for it: `group_offsets` does
 not return these offsets. A pass over all groups begins after each start and after each deletion of topics; deletions during a
 pass cause one more pass. If the process dies, the next start begins a new pass.
+
+In a cluster, only the controller does this. Old consumers and other brokers change the same nodes meanwhile: a node that was
+changed since it was examined is not deleted, and ephemeral nodes are left to the sessions of their consumers.
 """
+
+import logging
+import time
 
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from odradek.metadata.group_offsets import CONSUMERS, creations
-from odradek.metadata.store import Store, delete_nodes, each_child, lowest_nodes, parent_of
+from odradek.metadata.store import NodeError, PresentNode, Store, delete_nodes, each_child, lowest_nodes, parent_of
 
+log = logging.getLogger("odradek.controller")
+
+STEP_S = 0.02
+"""The time in seconds after which a step examines no more nodes: with ZooKeeper, each node costs a few round trips."""
+ATTEMPTS = 20
+"""The maximum number of attempts of a pass to delete nodes that other clients change meanwhile."""
 STEP = 250
 """The maximum number of groups, topics of groups and offsets that a step examines, and of nodes that a transaction deletes."""
 OF_TOPICS = ("offsets", "owners")
@@ -37,6 +49,7 @@ class OffsetSweep:
         self._due = True
         self._walk: Iterator[_Suspect | None] | None = None
         self._left: list[_Suspect] = []
+        self._failures = 0  # of the deletion of the suspects that are left
 
     def request(self) -> None:
         """Request a pass after the current one, because topics were deleted."""
@@ -55,8 +68,8 @@ class OffsetSweep:
         try:
             if not self._left:
                 self._left = self._find_suspects()
-            if self._delete(self._left):
-                self._left = []
+            if self._delete_left():
+                self._left, self._failures = [], 0
         except BaseException:
             self._due, self._walk, self._left = True, None, []
             raise
@@ -64,8 +77,11 @@ class OffsetSweep:
 
     def _find_suspects(self) -> list[_Suspect]:
         assert self._walk is not None
-        suspects = []
-        for _ in range(STEP):
+        suspects: list[_Suspect] = []
+        end = time.monotonic() + STEP_S
+        for number in range(STEP):
+            if number and time.monotonic() >= end:
+                break
             try:
                 suspect = next(self._walk)
             except StopIteration:
@@ -95,29 +111,47 @@ class OffsetSweep:
             for partition in each_child(self._store, path):
                 yield _Suspect(group, topic, f"{path}/{partition}")
 
+    def _delete_left(self) -> bool:
+        """`_delete` for the suspects that are left, again in the next step if another client changes their nodes meanwhile."""
+        try:
+            return self._delete(self._left)
+        except NodeError as error:
+            self._failures += 1
+            if self._failures < ATTEMPTS:
+                return False
+            log.info(
+                "offsets of deleted topics remain in the metadata tree, because other clients change them: %s; the next pass"
+                " over all groups, after a deletion of topics or a start, examines them again",
+                error,
+            )
+            return True
+
     def _delete(self, suspects: list[_Suspect]) -> bool:
         """Delete the suspects that still belong to a deleted topic, at most `STEP` nodes. Returns whether none remains.
 
         Checks each suspect again, because other requests were executed since the walk examined it.
         """
         created = creations(self._store, {suspect.topic for suspect in suspects})
-        nodes: list[str] = []
+        nodes: list[PresentNode] = []
         complete = True
         present = self._store.get_many([suspect.path for suspect in suspects])
         for suspect, node in zip(suspects, present, strict=True):
             if node is None:
                 continue
             if suspect.topic not in created:
-                nodes += lowest_nodes(self._store, suspect.path, STEP - len(nodes))
-                complete = bool(nodes) and nodes[-1] == suspect.path
-            elif node[1].modified < created[suspect.topic] and not node[1].children:
-                nodes.append(suspect.path)
+                lowest = lowest_nodes(self._store, suspect.path, STEP - len(nodes))
+                if any(found.stat.owner for found in lowest):
+                    continue
+                nodes += lowest
+                complete = bool(lowest) and lowest[-1].path == suspect.path
+            elif node[1].modified < created[suspect.topic] and not node[1].children and not node[1].owner:
+                nodes.append(PresentNode(suspect.path, node[1]))
             if len(nodes) >= STEP:
                 complete = False
                 break
         delete_nodes(self._store, nodes)
         if nodes:
-            self._delete_empty_topics(dict.fromkeys(map(parent_of, nodes)))
+            self._delete_empty_topics(dict.fromkeys(parent_of(path) for path, _ in nodes))
             self._delete_empty_groups(dict.fromkeys(suspect.group for suspect in suspects))
         return complete
 
@@ -125,17 +159,32 @@ class OffsetSweep:
         """Delete the nodes of topics in groups that have no offsets left."""
         topics = [path for path in paths if path.count("/") == TOPIC_DEPTH]
         nodes = zip(topics, self._store.get_many(topics), strict=True)
-        delete_nodes(self._store, [path for path, node in nodes if node is not None and not node[1].children])
+        self._delete_unused(
+            [[PresentNode(path, node[1])] for path, node in nodes if node is not None and not node[1].children]
+        )
 
     def _delete_empty_groups(self, groups: Collection[str]) -> None:
         """Delete the groups that have no offsets, owners or members left."""
-        nodes: list[str] = []
+        unused: list[list[PresentNode]] = []
         for group in groups:
             path = f"{CONSUMERS}/{group}"
-            if self._store.exists(path) is None:
+            stat = self._store.exists(path)
+            if stat is None or stat.children >= PARTS:
                 continue
             parts = [f"{path}/{name}" for name in self._store.some_children(path, "", PARTS)]
-            part_nodes = self._store.get_many(parts)
-            if len(parts) < PARTS and not any(node is not None and node[1].children for node in part_nodes):
-                nodes += [*parts, path]
-        delete_nodes(self._store, nodes)
+            found = zip(parts, self._store.get_many(parts), strict=True)
+            nodes = [PresentNode(part, node[1]) for part, node in found if node is not None]
+            if not any(node.stat.children for node in nodes):
+                unused.append([*nodes, PresentNode(path, stat)])
+        self._delete_unused(unused)
+
+    def _delete_unused(self, unused: list[list[PresentNode]]) -> None:
+        """Delete nodes that have no content, except those that other clients have begun to use; each list as a whole."""
+        try:
+            delete_nodes(self._store, [node for nodes in unused for node in nodes])
+        except NodeError:
+            for nodes in unused:
+                try:
+                    delete_nodes(self._store, nodes)
+                except NodeError:
+                    pass  # it is in use, or already deleted

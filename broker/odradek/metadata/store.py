@@ -295,42 +295,51 @@ def delete_some(store: Store, path: str, limit: int) -> bool:
     """
     nodes = lowest_nodes(store, path, limit)
     delete_nodes(store, nodes)
-    return not nodes or nodes[-1] == path
+    return not nodes or nodes[-1].path == path
 
 
-def lowest_nodes(store: Store, path: str, limit: int) -> list[str]:
+class PresentNode(NamedTuple):
+    """A node that existed with this Stat."""
+
+    path: str
+    stat: Stat
+
+
+def lowest_nodes(store: Store, path: str, limit: int) -> list[PresentNode]:
     """Up to `limit` nodes of the tree below and including `path`, in an order in which they can be deleted.
 
     The last node is `path` if the result contains all nodes of the tree. Empty if `path` does not exist.
     """
-    nodes: list[str] = []
+    nodes: list[PresentNode] = []
 
-    def add(node: str, has_children: bool) -> bool:
+    def add(node: str, stat: Stat) -> bool:
         after = ""
+        has_children = stat.children > 0
         while has_children:
             names = store.some_children(node, after, limit)
             children = [f"{node}/{name}" for name in names]
             for child, entry in zip(children, store.get_many(children), strict=True):
-                if entry is not None and not add(child, entry[1].children > 0):
+                if entry is not None and not add(child, entry[1]):
                     return False
             has_children = len(names) == limit
             after = names[-1] if names else ""
         if len(nodes) == limit:
             return False
-        nodes.append(node)
+        nodes.append(PresentNode(node, stat))
         return True
 
-    stat = store.exists(path)
-    if stat is not None:
-        add(path, stat.children > 0)
+    root = store.exists(path)
+    if root is not None:
+        add(path, root)
     return nodes
 
 
-def delete_nodes(store: Store, paths: Sequence[str]) -> None:
-    """Delete nodes in this order in one transaction. Raises NoNode, NotEmpty; then no node is deleted."""
-    if not paths:
+def delete_nodes(store: Store, nodes: Sequence[PresentNode]) -> None:
+    """Delete nodes in this order in one transaction. Raises NoNode, NotEmpty, and BadVersion if a node was changed since it
+    was read; then no node is deleted."""
+    if not nodes:
         return
     transaction = store.transaction()
-    for path in paths:
-        transaction.delete(path)
+    for path, stat in nodes:
+        transaction.delete(path, stat.version)
     transaction.commit()

@@ -64,6 +64,8 @@ PORTION_BYTES = 512 << 10
 
 SECRET = (znodes.USER_CONFIGS, znodes.BROKER_CONFIGS, "/delegation_token/tokens")
 """With `zookeeper.set.acl`, only brokers may read these nodes and the nodes below them."""
+OPEN = "/consumers"
+"""With `zookeeper.set.acl`, the node that everybody may change: consumers of Kafka 0.8 create their groups below it."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item", str, Sequence[str])
@@ -416,7 +418,7 @@ class ZookeeperStore:
 
     def acl(self, path: str) -> list[ACL]:
         """The ACL of a node to create."""
-        if not self.options.set_acl:
+        if not self.options.set_acl or path == OPEN:
             return OPEN_ACL_UNSAFE
         secret = any(path == root or path.startswith(f"{root}/") for root in SECRET)
         return CREATOR_ALL_ACL if secret else CREATOR_ALL_ACL + READ_ACL_UNSAFE

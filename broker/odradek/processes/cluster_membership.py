@@ -214,8 +214,8 @@ class ClusterMembership:
     # -- while the broker serves ----------------------------------------------------------------------------------
 
     def sweep(self) -> OffsetSweep | None:
-        """See `Membership`: offsets in the tree belong to whom wrote them; Kafka does not delete them either."""
-        return None
+        """See `Membership`."""
+        return None if self.store is None else OffsetSweep(self.store)
 
     def open_waiting(self) -> None:
         """See `Membership`: the replicas thread opens logs."""

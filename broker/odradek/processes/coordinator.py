@@ -231,10 +231,14 @@ class Coordinator:
         if self._cluster is not None:
             self._deletions.look_at_all()
             self._cluster.upkeep()
+            self._begin_sweeping()
             return
         if self._opening is None or self._opening.done():
             self._opening = self._loop.run_in_executor(self._thread, self._store_service.open_waiting_logs)
             self._opening.add_done_callback(_report_opening)
+        self._begin_sweeping()
+
+    def _begin_sweeping(self) -> None:
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._loop.run_in_executor(self._thread, self._store_service.sweep_offsets)
             self._sweeping.add_done_callback(_report_sweep)

@@ -52,7 +52,7 @@ class Membership(Protocol):
         ...
 
     def sweep(self) -> OffsetSweep | None:
-        """The sweep of the offsets of deleted topics; None if this broker does not delete topics from the store."""
+        """The sweep of the offsets of deleted topics; None before `open`."""
         ...
 
     def open_waiting(self) -> None:
@@ -88,7 +88,8 @@ class StoreService:
         self._store: Store | None = None
         self._view: CoordinatorView | None = None
         self._sweep: OffsetSweep | None = None
-        self._swept = 0  # the number of deleted topics when the last pass of the sweep was requested
+        # The number of deleted topics when the last pass was requested; None while another broker is the controller.
+        self._swept: int | None = 0
         self._sweep_after = 0.0
 
     def open(self) -> None:
@@ -224,8 +225,11 @@ class StoreService:
             self._membership.open_waiting()
 
     def sweep_offsets(self) -> None:
-        """Do one step of deleting the offsets of deleted topics from the metadata tree."""
+        """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller."""
         if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
+            return
+        if not self._view.is_controller():
+            self._swept = None
             return
         if self._swept != self._view.controller.deleted:
             self._swept = self._view.controller.deleted

@@ -92,6 +92,11 @@ class ClusterAdmin:
         """Whether this broker is the controller, as far as it knows."""
         return self._controller.active
 
+    @property
+    def deleted(self) -> int:
+        """The number of topics that were deleted while this broker was the controller."""
+        return self._controller.deleted
+
     # -- topics ---------------------------------------------------------------------------------------------------
 
     def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:

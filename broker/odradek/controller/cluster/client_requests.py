@@ -35,8 +35,8 @@ class ClientRequests:
 
     @property
     def deleted(self) -> int:
-        """See `ClusterMember`."""
-        return self._member.deleted
+        """See `ClusterAdmin`."""
+        return self._admin.deleted
 
     @property
     def image(self) -> ClusterImage:

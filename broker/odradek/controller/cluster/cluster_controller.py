@@ -76,6 +76,7 @@ class ClusterController:
     :param wake: called, in any thread, when `process` has something to do.
     :param count: (counter of the meter page, increment): counts elections.
     :ivar context: the context while this broker is the controller, else None.
+    :ivar deleted: the number of topics that were deleted while this broker was the controller.
     :ivar controller_id: the controller that was last seen; NO_CONTROLLER if there is none.
     """
 
@@ -104,6 +105,7 @@ class ClusterController:
         self.context: ControllerContext | None = None
         self.controller_id = NO_CONTROLLER
         self.elections = 0
+        self.deleted = 0
 
     # -- the role -------------------------------------------------------------------------------------------------
 
@@ -217,7 +219,7 @@ class ClusterController:
             steps.close()
             raise NotController("another broker is the controller")
         context = self.context
-        before = 0 if context is None else context.unclean_elections
+        before = (0, 0) if context is None else (context.unclean_elections, context.deleted)
         try:
             return executor.run(steps)
         except ControllerMoved as moved:
@@ -234,7 +236,8 @@ class ClusterController:
             raise
         finally:
             if context is not None:
-                self._count("unclean_elections", context.unclean_elections - before)
+                self._count("unclean_elections", context.unclean_elections - before[0])
+                self.deleted += context.deleted - before[1]
 
     def resign_until_reconnected(self) -> None:
         """The context may differ from the store: forget it, keep the reign for `reconnected`."""

@@ -139,6 +139,7 @@ class ControllerContext:
     :ivar offline_dirs: by broker id, the partitions whose replica there is in a failed log directory.
     :ivar reassigning: the partitions with a reassignment in progress.
     :ivar unclean_elections: the number of unclean elections of this controller.
+    :ivar deleted: the number of topics that were removed from this context.
     :ivar deleting: names of the topics that are queued for deletion; ``ineligible``: those that must wait.
     """
 
@@ -155,6 +156,7 @@ class ControllerContext:
         self.by_id: dict[uuid.UUID, Topic] = {}
         self.reassigning: set[Partition] = set()
         self.unclean_elections = 0
+        self.deleted = 0
         self.deleting: set[str] = set()
         self.ineligible: set[str] = set()
 
@@ -233,6 +235,7 @@ class ControllerContext:
         self.ineligible.discard(name)
         if topic is None:
             return
+        self.deleted += 1
         if topic.topic_id is not None and self.by_id.get(topic.topic_id) is topic:
             del self.by_id[topic.topic_id]
         removed = set(topic.partitions.values())
