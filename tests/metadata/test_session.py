@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.metadata.session import MOVES, Action, SessionEvent, SessionMachine, SessionState
 
-CONNECTED, SUSPENDED, LOST, NEW_SESSION, TIMEOUT = SessionEvent
+CONNECTED, SUSPENDED, LOST, NEW_SESSION, WRONG_TREE, TIMEOUT = SessionEvent
 EVENTS = st.lists(st.sampled_from(SessionEvent))
 REJOIN = [Action.REREAD, Action.REGISTER, Action.ELECT]
 
@@ -42,6 +42,11 @@ def taken(machine):
         ([NEW_SESSION, SUSPENDED, CONNECTED], SessionState.CONNECTED, [Action.RESIGN, *REJOIN]),
         ([LOST, CONNECTED], SessionState.CONNECTED, [Action.RESIGN, *REJOIN]),
         ([TIMEOUT], SessionState.CONNECTED, []),
+        ([WRONG_TREE], SessionState.CONNECTED, [Action.RESIGN, *REJOIN]),
+        ([SUSPENDED, WRONG_TREE], SessionState.SUSPENDED, [Action.RESIGN]),
+        ([SUSPENDED, WRONG_TREE, CONNECTED], SessionState.CONNECTED, [Action.RESIGN, *REJOIN]),
+        ([SUSPENDED, TIMEOUT, WRONG_TREE, CONNECTED], SessionState.CONNECTED, [Action.RESIGN, *REJOIN]),
+        ([LOST, WRONG_TREE, NEW_SESSION], SessionState.CONNECTED, [Action.RESIGN, *REJOIN]),
     ],
 )
 def test_the_table(events, state, actions):

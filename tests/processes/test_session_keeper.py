@@ -1,6 +1,7 @@
 """The session keeper: which actions it takes, in which order, and what it repeats."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import pytest
 
 from odradek.metadata.cluster import WrongCluster
 from odradek.metadata.session import Action, SessionEvent, SessionState
-from odradek.metadata.store import StoreUnavailable
+from odradek.metadata.store import StoreUnavailable, WrongTree
 from odradek.processes import session_keeper
 from odradek.processes.session_keeper import SessionKeeper
 from tests.waiting import until_async
@@ -24,9 +25,9 @@ class Broker:
         self.failures: dict[Action, list[Exception]] = {}
         self.gate = asyncio.Event()
         self.gate.set()
-        self.revived = 0
+        self.revived = self.replaced = 0
         self.noted: list[SessionState] = []
-        self.keeper = SessionKeeper(lambda: timeout_s, self.take, self.revive, self.noted.append)
+        self.keeper = SessionKeeper(lambda: timeout_s, self.take, self.revive, self.replace, self.noted.append)
 
     async def take(self, action: Action) -> None:
         await self.gate.wait()
@@ -37,6 +38,9 @@ class Broker:
     async def revive(self) -> None:
         self.revived += 1
         raise StoreUnavailable("refuses the credentials")
+
+    async def replace(self) -> None:
+        self.replaced += 1
 
     async def expect(self, actions: list[Action]) -> None:
         await until_async(lambda: len(self.taken) >= len(actions), lambda: f"{actions} are taken: {self.taken}")
@@ -57,6 +61,7 @@ def keeps(test: Callable[[], object]) -> Callable[[], None]:
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_keeper, "RETRY_S", 0.01)
+    monkeypatch.setattr(session_keeper, "REPLACE_S", 0.01)
 
 
 @keeps
@@ -169,3 +174,33 @@ async def test_nothing_happens_after_the_end() -> None:
     broker.keeper.begin()
     await until_async(lambda: broker.keeper.losses == 1, "the event arrived")
     assert broker.taken == [Action.RESIGN]
+
+
+@keeps
+async def test_a_session_that_zookeeper_does_not_accept_is_replaced_when_it_is_overdue() -> None:
+    broker = Broker(timeout_s=0.01)
+    broker.keeper.begin()
+    broker.keeper.on_event(SessionEvent.SUSPENDED)
+    await until_async(lambda: broker.replaced > 2, "the keeper looks again and again")
+    broker.keeper.on_event(SessionEvent.NEW_SESSION)
+    await broker.expect([Action.RESIGN, *REJOIN])
+    assert broker.keeper.state is SessionState.CONNECTED and broker.revived == 0
+    broker.keeper.close()
+
+
+@keeps
+async def test_a_wrong_tree_is_reported_once_until_it_is_right() -> None:
+    broker = Broker()
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    session_keeper.log.addHandler(handler)
+    try:
+        broker.failures[Action.REREAD] = [*[WrongTree("no cluster id")] * 5, *[WrongTree("another cluster")] * 5]
+        broker.keeper.begin()
+        broker.keeper.on_event(SessionEvent.WRONG_TREE)
+        await broker.expect([Action.RESIGN, *REJOIN])
+        assert [line.partition(".")[0] for line in lines] == ["no cluster id", "another cluster"]
+    finally:
+        session_keeper.log.removeHandler(handler)
+        broker.keeper.close()

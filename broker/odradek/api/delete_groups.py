@@ -10,7 +10,7 @@ from typing import Any
 from odradek.api.group_call import GroupCall, answered
 from odradek.controller.store_errors import code_of
 from odradek.metadata.group_offsets import may_be_in_tree
-from odradek.metadata.store import StoreError, StoreTimeout
+from odradek.metadata.store import StoreError, StoreTimeout, WrongTree
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_groups
 
@@ -29,7 +29,9 @@ async def handle(request: Any, call: GroupCall) -> Any:
         except StoreError as error:
             log.warning("cannot delete group %s from the metadata tree: %s", group_id, error)
             # Clients retry after this error, but not after REQUEST_TIMED_OUT.
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE if isinstance(error, StoreTimeout) else code_of(error)
+            return (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE if isinstance(error, StoreTimeout | WrongTree) else code_of(error)
+            )
 
     async def delete_everywhere(group_id: str) -> ErrorCode:
         tree = call.view.tree if may_be_in_tree(group_id) else None

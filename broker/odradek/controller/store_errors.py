@@ -1,19 +1,19 @@
 """Kafka's error codes for failures of the metadata store. Pure."""
 
 from odradek.controller.controller import NotController
-from odradek.metadata.store import NodeError, NodeExists, StoreError, StoreTimeout
+from odradek.metadata.store import NodeError, NodeExists, StoreError, StoreTimeout, WrongTree
 from odradek.protocol.errors import ErrorCode
 
 
 def code_of(error: StoreError | NotController) -> ErrorCode:
     """The code of a request that failed because of the store.
 
-    REQUEST_TIMED_OUT: a store over a network did not respond. NOT_CONTROLLER: another broker changed the tree at the same time;
-    clients look up the controller and retry.
+    REQUEST_TIMED_OUT: a store over a network did not respond, or does not contain the tree of the cluster. NOT_CONTROLLER:
+    another broker changed the tree at the same time; clients look up the controller and retry.
     """
     if isinstance(error, NotController | NodeError):
         return ErrorCode.NOT_CONTROLLER
-    return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, StoreTimeout) else ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, StoreTimeout | WrongTree) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def code_of_topic(error: StoreError | NotController) -> tuple[ErrorCode, str]:

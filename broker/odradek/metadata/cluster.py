@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 from odradek.metadata import znodes
-from odradek.metadata.store import NodeExists, NoNode, Store, StoreUnavailable, ensure_path
+from odradek.metadata.store import NodeExists, NoNode, Store, StoreUnavailable, WrongTree, ensure_path
 from odradek.storage.log_directory import encode_uuid
 
 ADOPTED_PRODUCER_IDS_FROM = 1 << 40
@@ -63,6 +63,29 @@ def join_cluster(store: Store, expected: str | None) -> str:
                 f" {stored}: set zookeeper.connect or log.dirs to those of one cluster"
             )
     return ensure_cluster_id(store, None)
+
+
+def check_tree(expected: str, servers: str, data: bytes | None) -> None:
+    """Raise WrongTree unless a tree is that of a cluster.
+
+    :param expected: the id of the cluster. :param servers: zookeeper.connect.
+    :param data: of the node of the cluster id; None if it does not exist.
+    """
+    node = f"{servers}: {znodes.CLUSTER_ID}"
+    if data is None:
+        raise WrongTree(
+            f"the tree in ZooKeeper has no cluster id ({node}), but this broker belongs to cluster {expected}: the tree was"
+            " deleted, or ZooKeeper was replaced; restore ZooKeeper from a backup"
+        )
+    try:
+        stored = znodes.decode_cluster_id(data)
+    except znodes.CorruptNode as error:
+        raise WrongTree(f"the tree in ZooKeeper at {servers} cannot be used: {error}") from error
+    if stored != expected:
+        raise WrongTree(
+            f"the tree in ZooKeeper ({node}) is that of cluster {stored}, but this broker belongs to cluster {expected}:"
+            " restore the ZooKeeper of this cluster"
+        )
 
 
 def ensure_cluster_id(store: Store, expected: str | None) -> str:

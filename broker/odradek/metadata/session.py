@@ -15,6 +15,7 @@ class SessionEvent(Enum):
     SUSPENDED = "suspended"  # the connection is lost; the session may continue
     LOST = "lost"  # the session ended, and its ephemeral nodes are deleted
     NEW_SESSION = "new session"  # connected, but in another session
+    WRONG_TREE = "wrong tree"  # connected to a tree that is not that of the cluster
     TIMEOUT = "timeout"  # without a connection for the session timeout: the session may have ended
 
 
@@ -49,6 +50,7 @@ MOVES: Mapping[SessionState, Mapping[SessionEvent, tuple[SessionState, tuple[Act
         SessionEvent.SUSPENDED: (SessionState.SUSPENDED, ()),
         SessionEvent.LOST: (SessionState.LOST, (Action.RESIGN,)),
         SessionEvent.NEW_SESSION: (SessionState.CONNECTED, (Action.RESIGN, *_REJOIN)),
+        SessionEvent.WRONG_TREE: (SessionState.CONNECTED, (Action.RESIGN, *_REJOIN)),
         SessionEvent.TIMEOUT: (SessionState.CONNECTED, ()),
     },
     SessionState.SUSPENDED: {
@@ -56,6 +58,7 @@ MOVES: Mapping[SessionState, Mapping[SessionEvent, tuple[SessionState, tuple[Act
         SessionEvent.SUSPENDED: (SessionState.SUSPENDED, ()),
         SessionEvent.LOST: (SessionState.LOST, (Action.RESIGN,)),
         SessionEvent.NEW_SESSION: (SessionState.CONNECTED, (Action.RESIGN, *_REJOIN)),
+        SessionEvent.WRONG_TREE: (SessionState.SUSPENDED, (Action.RESIGN, *_REJOIN)),
         SessionEvent.TIMEOUT: (SessionState.OVERDUE, (Action.RESIGN,)),
     },
     SessionState.OVERDUE: {
@@ -63,6 +66,7 @@ MOVES: Mapping[SessionState, Mapping[SessionEvent, tuple[SessionState, tuple[Act
         SessionEvent.SUSPENDED: (SessionState.OVERDUE, ()),
         SessionEvent.LOST: (SessionState.LOST, ()),
         SessionEvent.NEW_SESSION: (SessionState.CONNECTED, _REJOIN),
+        SessionEvent.WRONG_TREE: (SessionState.OVERDUE, _REJOIN),
         SessionEvent.TIMEOUT: (SessionState.OVERDUE, ()),
     },
     SessionState.LOST: {
@@ -70,6 +74,7 @@ MOVES: Mapping[SessionState, Mapping[SessionEvent, tuple[SessionState, tuple[Act
         SessionEvent.SUSPENDED: (SessionState.LOST, ()),
         SessionEvent.LOST: (SessionState.LOST, ()),
         SessionEvent.NEW_SESSION: (SessionState.CONNECTED, _REJOIN),
+        SessionEvent.WRONG_TREE: (SessionState.LOST, ()),
         SessionEvent.TIMEOUT: (SessionState.LOST, ()),
     },
 }

@@ -77,6 +77,10 @@ class StoreTimeout(StoreUnavailable):
     """A store over a network did not respond in time. The message names the store and what was waited for."""
 
 
+class WrongTree(StoreUnavailable):
+    """The tree is not that of the broker's cluster. Nothing is read from it or written to it."""
+
+
 class OutcomeUnknown(StoreTimeout):
     """The connection was lost before the response to a change: the change may have happened, completely or not at all.
 

@@ -1,4 +1,4 @@
-"""The metadata store in ZooKeeper: see `Store`. Only this module and its parts (`zookeeper_*`, `multi_read`) use kazoo.
+"""The metadata store in ZooKeeper: see `Store`. Only this module, `zookeeper_*`, `multi_read` and `tree_guard` use kazoo.
 
 One thread uses a store object, except where noted; kazoo's threads receive responses and events, and call watches and the
 listener. What a network adds to the semantics of `Store`:
@@ -49,6 +49,7 @@ from odradek.metadata.store import (
     check_path,
     parent_of,
 )
+from odradek.metadata.tree_guard import Check, TreeGuard
 from odradek.metadata.zookeeper_connection import ZookeeperConnection, ZookeeperOptions
 from odradek.metadata.zookeeper_errors import UNANSWERED, error_of
 from odradek.metadata.zookeeper_transaction import (
@@ -92,6 +93,7 @@ class ZookeeperStore:
         self._has_chroot = not options.chroot
         self._multi_reads = True  # until a server does not know them
         self._listener: Callable[[SessionEvent], None] | None = None
+        self._guard: TreeGuard | None = None
 
     # -- session --------------------------------------------------------------------------------------------------
 
@@ -107,6 +109,11 @@ class ZookeeperStore:
         connection = self._connection
         return connection is not None and bool(connection.client.connected)
 
+    def wait_until_connected(self, within_s: float) -> bool:
+        """Wait for a connection; see `connected`. May be called in any thread."""
+        connection = self._connection
+        return connection is not None and connection.wait_until_connected(time.monotonic() + within_s)
+
     @property
     def last_zxid(self) -> int:
         """The last transaction that this client has seen; 0 if none."""
@@ -120,6 +127,10 @@ class ZookeeperStore:
     def on_session(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call `listener` for every later event of the connection, in kazoo's thread; it must return at once."""
         self._listener = listener
+
+    def guard(self, path: str, check: Check, changed: Callable[[], None]) -> None:
+        """Let later calls fail with WrongTree while a node is not right, see `TreeGuard`."""
+        self._guard = TreeGuard(path, check, changed)
 
     def _on_event(self, event: SessionEvent) -> None:
         if self._listener is not None:
@@ -152,10 +163,10 @@ class ZookeeperStore:
         self._make_chroot()
         return self._begin(resume, last_zxid, self.options.chroot)
 
-    def _connect_again(self, given_up: ZookeeperConnection) -> ZookeeperConnection:
-        """Replace a connection that kazoo has given up. Raises StoreUnavailable."""
-        before = given_up.session if self._has_session else None
-        last_zxid = self.last_zxid
+    def _connect_again(self, given_up: ZookeeperConnection, resume: bool = True) -> ZookeeperConnection:
+        """Replace a connection, in its session, or in one that has seen nothing. Raises StoreUnavailable."""
+        before = given_up.session if self._has_session and resume else None
+        last_zxid = self.last_zxid if resume else 0
         given_up.end(in_order=False)
         try:
             connection = self._begin(before, last_zxid, self.options.chroot)
@@ -163,7 +174,7 @@ class ZookeeperStore:
             self._set(given_up)  # the next call replaces it
             raise
         assert connection.session is not None
-        same = before is None or connection.session.id == before.id
+        same = resume and (before is None or connection.session.id == before.id)
         self._on_event(SessionEvent.CONNECTED if same else SessionEvent.NEW_SESSION)
         return connection
 
@@ -173,6 +184,11 @@ class ZookeeperStore:
         connection = self._connection
         if connection is not None and not connection.alive:
             self._connect_again(connection)
+
+    def replace_session(self) -> None:
+        """Begin a new session if there is no connection in the present one. Raises StoreUnavailable."""
+        if self._connection is not None and self._connection.lost_at:
+            self._connect_again(self._connection, resume=False)
 
     def _begin(self, resume: Session | None, last_zxid: int, chroot: str) -> ZookeeperConnection:
         connection = ZookeeperConnection(self.options, self._on_event)
@@ -247,8 +263,21 @@ class ZookeeperStore:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _ready(self, deadline: float, path: str) -> ZookeeperConnection:
-        """A connection on which a request about `path` can be made now. Raises StoreUnavailable after the deadline, or if there
-        was no connection for the session timeout."""
+        """A connection on which a request about `path` can be made now. Raises StoreUnavailable, WrongTree."""
+        while True:
+            connection = self._connected(deadline, path)
+            if self._guard is None:
+                return connection
+            try:
+                self._guard.admit(connection, max(deadline - time.monotonic(), 0))
+                return connection
+            except (KazooException, *UNANSWERED) as error:
+                lost = isinstance(error, (*UNANSWERED, exceptions.SessionExpiredError))
+                if not lost or time.monotonic() >= deadline or self._stopped:
+                    raise error_of(error, self._guard.path, self.options.hosts) from error
+
+    def _connected(self, deadline: float, path: str) -> ZookeeperConnection:
+        """See `_ready`. Waits until the deadline, or until there was no connection for the session timeout."""
         connection = self._connect()
         if connection.lost_at:
             deadline = min(deadline, connection.lost_at + self.options.session_timeout_s)

@@ -41,6 +41,7 @@ from odradek.metadata.store import (
     Event,
     Session,
     StoreTimeout,
+    StoreUnavailable,
     Watch,
 )
 
@@ -411,6 +412,22 @@ class ZookeeperConnection:
             client.close()
             self._handler.close()
         return confirmed
+
+
+def accepts(options: ZookeeperOptions, within_s: float) -> bool:
+    """Whether a server accepts a connection in a new session now. May be called in any thread; waits up to `within_s`.
+
+    A server refuses a session that has seen a later transaction than itself. No server of a working ensemble does that for
+    long, but all do after ZooKeeper was restored from a backup or replaced by an empty one.
+    """
+    connection = ZookeeperConnection(options._replace(connection_timeout_s=within_s), lambda _: None)
+    connection.start(None, 0, "")
+    try:
+        connection.wait_until_started()
+    except StoreUnavailable:
+        return False
+    connection.end(in_order=True)
+    return True
 
 
 def _call(watch: Watch, event: Event) -> None:

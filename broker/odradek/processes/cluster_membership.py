@@ -9,6 +9,7 @@ broker as restarted.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,12 +24,13 @@ from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import znodes
 from odradek.metadata.changes import SettingsChanges
-from odradek.metadata.cluster import check_endpoints, join_cluster, register_broker
+from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
+from odradek.metadata.zookeeper_connection import accepts
 from odradek.processes.broker_session import BrokerSession
 from odradek.processes.context import ProcessContext
 from odradek.processes.controller_service import ControllerService
@@ -37,6 +39,8 @@ from odradek.shm.partition_table import PartitionTable
 log = logging.getLogger("odradek.controller")
 
 LOG_DIR_FAILURE = 1
+ACCEPTS_WITHIN_S = 3.0
+"""The time in seconds within which a server must accept a connection to count as working."""
 
 
 class ClusterMembership:
@@ -47,6 +51,7 @@ class ClusterMembership:
     :param make_controller: makes the controller of this broker for a store, which takes part in no election yet.
     :param on_session: see `ZookeeperStore.on_session`.
     :param on_settings: called in any thread if another broker changed settings, see `apply_settings`.
+    :param on_tree: called in any thread if the cluster id in the tree may have changed, see `check_tree`.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class ClusterMembership:
         make_controller: Callable[[Store], ControllerService],
         on_session: Callable[[SessionEvent], None],
         on_settings: Callable[[], None],
+        on_tree: Callable[[], None],
     ) -> None:
         self._context = context
         self._apply = apply
@@ -64,6 +70,7 @@ class ClusterMembership:
         self._make_controller = make_controller
         self._on_session = on_session
         self._on_settings = on_settings
+        self._on_tree = on_tree
         self._changes: SettingsChanges | None = None
         self._groups_changed = False
         self._session: BrokerSession | None = None
@@ -95,6 +102,7 @@ class ClusterMembership:
         cluster_id = join_cluster(store, shm.cluster_id or None)
         if not shm.cluster_id:
             self._context.note_cluster(cluster_id)
+        store.guard(znodes.CLUSTER_ID, partial(check_tree, cluster_id, str(config["zookeeper.connect"])), self._on_tree)
         member = self._member = ClusterMember(store, config, self._apply, self._apply_all)
         if self.controller is None:
             self.controller = self._make_controller(store)
@@ -142,6 +150,11 @@ class ClusterMembership:
         epoch = register_broker(self.store, config.node_id, registration)
         brokers.set_broker_epoch(epoch)
         log.info("registered broker %d with broker epoch %d", config.node_id, epoch)
+
+    def check_tree(self) -> None:
+        """Raise WrongTree if the tree is not that of the cluster any more, StoreError if it cannot be read."""
+        assert self.store is not None
+        self.store.exists(znodes.CLUSTER_ID)
 
     def topic_settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """The settings of topics, by name. Raises StoreError."""
@@ -244,6 +257,26 @@ class ClusterMembership:
         """See `ZookeeperStore.revive`. Raises StoreError."""
         if self.store is not None:
             self.store.revive()
+
+    def accepts_others(self) -> bool:
+        """Whether ZooKeeper accepts connections, but not in the session of this broker. May be called in any thread.
+
+        Within the session timeout, the present session tries all servers.
+        """
+        store = self.store
+        if store is None or self._stopping or not accepts(store.options, ACCEPTS_WITHIN_S):
+            return False
+        return not store.wait_until_connected(store.options.session_timeout_s)
+
+    def replace_session(self) -> None:
+        """Begin a new session: ZooKeeper accepts others, but not that of this broker. Raises StoreError."""
+        if self.store is not None and not self.connected:
+            log.warning(
+                "ZooKeeper at %s accepts connections, but not in the session of this broker, which has seen later transactions:"
+                " it was restored from a backup or replaced; beginning a new session",
+                self.store.options.hosts,
+            )
+            self.store.replace_session()
 
     def stop_waiting(self) -> None:
         """Let calls that wait for ZooKeeper fail; may be called in any thread. `leave` must follow."""

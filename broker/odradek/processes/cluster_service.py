@@ -18,8 +18,9 @@ from odradek._ext.shm import pauses
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import gauge
+from odradek.metadata.cluster import WrongCluster
 from odradek.metadata.session import CODES, Action, SessionEvent, SessionState
-from odradek.metadata.store import Store, StoreError, StoreUnavailable
+from odradek.metadata.store import Store, StoreError, StoreUnavailable, WrongTree
 from odradek.net.forward_frames import ForwardReply
 from odradek.processes.cluster_membership import ClusterMembership
 from odradek.processes.context import ProcessContext
@@ -58,19 +59,26 @@ class ClusterService:
         self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
         self._settings = SettingsFollower(lambda: self._in_store(self.membership.apply_settings))
         self.membership = ClusterMembership(
-            context, self._apply, self._apply_all, self._make_controller, self._on_session, self._settings.wake
+            context,
+            self._apply,
+            self._apply_all,
+            self._make_controller,
+            self._on_session,
+            self._settings.wake,
+            self._on_tree,
         )
         self.replicas = ReplicaService(context, self._read_settings, self._has_partitions)
         self._channel = ControllerChannel(self._loop, context.config)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
         self._noted: SessionState | None = None
         self._keeper = SessionKeeper(
-            lambda: self.membership.session_timeout_s, self._take, self._revive, self._note_session
+            lambda: self.membership.session_timeout_s, self._take, self._revive, self._replace, self._note_session
         )
         self._stop_waiting: asyncio.TimerHandle | None = None
         self._offline_dirs = self._count_offline_dirs()
         self._opening: asyncio.Future[bool] | None = None
         self._reporting: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._confirming: asyncio.Task[None] | None = None
         self._open_store: Callable[[], None] | None = None
@@ -91,6 +99,7 @@ class ClusterService:
     async def join(self, open_store: Callable[[], None]) -> None:
         """Join the cluster; repeated until ZooKeeper answers. Raises WrongCluster, BrokerIdTaken.
 
+        A broker that serves already waits for the tree of its cluster instead of ending with WrongCluster.
         The settings of all topics with a log here are in the slots before the broker is registered.
         """
         self._open_store = open_store
@@ -99,7 +108,9 @@ class ClusterService:
             try:
                 await self._read_all()
                 await self._register()
-            except StoreError as error:
+            except (StoreError, WrongCluster) as error:
+                if isinstance(error, WrongCluster) and not self.is_registered:
+                    raise
                 servers = self._context.config["zookeeper.connect"]
                 log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
@@ -139,6 +150,28 @@ class ClusterService:
     def _on_session(self, event: SessionEvent) -> None:
         """Called in a thread of the store."""
         self._keeper.on_event(event)
+
+    def _on_tree(self) -> None:
+        """Called in a thread of the store: the cluster id may have changed."""
+        try:
+            self._loop.call_soon_threadsafe(self._check_tree)
+        except RuntimeError:  # the loop is closed
+            log.debug("the coordinator has ended; the tree in ZooKeeper is not checked any more")
+
+    def _check_tree(self) -> None:
+        if self.joined and (self._checking is None or self._checking.done()):
+            self._checking = self._loop.create_task(self._look_at_tree())
+
+    async def _look_at_tree(self) -> None:
+        """Find out whether the tree is still that of the cluster; if not, leave it alone until it is."""
+        while True:
+            try:
+                return await self._in_store(self.membership.check_tree)
+            except WrongTree:  # the keeper reports it
+                return self._keeper.on_event(SessionEvent.WRONG_TREE)
+            except StoreError as error:
+                log.debug("cannot check the cluster id: %s; retrying in %g s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
     async def _take(self, action: Action) -> None:
         """See `SessionKeeper`."""
@@ -188,6 +221,11 @@ class ClusterService:
     async def _revive(self) -> None:
         """See `SessionKeeper`."""
         await self._in_store(self.membership.revive)
+
+    async def _replace(self) -> None:
+        """See `SessionKeeper`."""
+        if await self._loop.run_in_executor(None, self.membership.accepts_others):
+            await self._in_store(self.membership.replace_session)
 
     def hurry(self) -> None:
         """The broker stops: do not wait for ZooKeeper, or only for a short time if it is connected."""
@@ -326,7 +364,7 @@ class ClusterService:
 
     async def close(self) -> None:
         """Wait for the request under way; those that wait are not executed."""
-        for task in (self._opening, self._reporting, self._leaving, self._confirming):
+        for task in (self._opening, self._reporting, self._checking, self._leaving, self._confirming):
             if task is not None:
                 task.cancel()
         if self._stop_waiting is not None:

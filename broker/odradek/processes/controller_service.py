@@ -100,6 +100,7 @@ class ControllerService:
         self._woken = False  # whether `_process` is queued in the loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
+        self._waits_for = ""  # the failure that was logged last
         self.controller = ClusterController(
             store, self._channels, config.node_id, self._settings, config.inter_broker_listener.name, self._wake, count
         )
@@ -163,10 +164,15 @@ class ControllerService:
             self._loop.run_in_executor(self._store_thread, work).add_done_callback(self._done)
 
     def _done(self, work: "asyncio.Future[None]") -> None:
-        if self._closed or work.cancelled() or (error := work.exception()) is None:
+        if self._closed or work.cancelled():
+            return
+        if (error := work.exception()) is None:
+            self._waits_for = ""
             return
         if isinstance(error, StoreError):
-            log.warning("the controller waits for ZooKeeper: %s; retrying in %g s", error, RETRY_S)
+            if str(error) != self._waits_for:  # not for each attempt
+                self._waits_for = str(error)
+                log.warning("the controller waits for ZooKeeper: %s; retrying each %g s", error, RETRY_S)
         else:
             log.error("the controller failed; it reads everything again in %g s", RETRY_S, exc_info=error)
         if "retry" not in self._timers:

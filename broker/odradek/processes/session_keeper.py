@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from odradek._ext.shm.metering import count
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.session import Action, SessionEvent, SessionMachine, SessionState
-from odradek.metadata.store import StoreError
+from odradek.metadata.store import StoreError, WrongTree
 
 log = logging.getLogger("odradek.metadata")
 
@@ -23,6 +23,10 @@ COUNTED = {
 """The counters of events in the meter page."""
 RETRY_S = 1.0
 """The time in seconds between two attempts to take an action."""
+REPLACE_S = 5.0
+"""The time in seconds between two looks whether ZooKeeper accepts other sessions."""
+REPORT_TREE_S = 60.0
+"""The time in seconds between two reports that the tree is not that of the cluster."""
 
 
 class SessionKeeper:
@@ -31,6 +35,8 @@ class SessionKeeper:
     :param timeout_s: the session timeout in seconds, as granted by ZooKeeper.
     :param take: takes an action. Raises StoreError, WrongCluster, BrokerIdTaken; the action is then taken again.
     :param revive: lets the store connect again if it has given up; called while the session is lost.
+    :param replace: lets the store begin a new session if ZooKeeper does not accept the present one; called from time to time
+        while there is no connection for longer than the session timeout.
     :param note: called with the state of the session when the keeper begins to follow it, and after each change.
     """
 
@@ -39,12 +45,14 @@ class SessionKeeper:
         timeout_s: Callable[[], float],
         take: Callable[[Action], Awaitable[None]],
         revive: Callable[[], Awaitable[None]],
+        replace: Callable[[], Awaitable[None]],
         note: Callable[[SessionState], None] = lambda _: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._take = take
         self._revive = revive
+        self._replace = replace
         self._note = note
         self._machine = SessionMachine()
         self._active = False
@@ -53,6 +61,7 @@ class SessionKeeper:
         self._reviving: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._reported_tree, self._report_tree_at = "", 0.0
         self.losses = 0
         """The number of sessions that ended."""
 
@@ -98,11 +107,12 @@ class SessionKeeper:
             self._timeout = None
         elif state is SessionState.SUSPENDED and self._timeout is None:
             self._timeout = self._loop.call_later(self._timeout_s(), self._timed_out)
-        if state is not SessionState.LOST and self._reviving is not None:
+        if state not in (SessionState.LOST, SessionState.OVERDUE) and self._reviving is not None:
             self._reviving.cancel()
             self._reviving = None
-        elif state is SessionState.LOST and self._reviving is None:
-            self._reviving = self._loop.call_later(RETRY_S, self._look_at_lost)
+        elif state in (SessionState.LOST, SessionState.OVERDUE) and self._reviving is None:
+            after_s = RETRY_S if state is SessionState.LOST else REPLACE_S
+            self._reviving = self._loop.call_later(after_s, self._look_at_lost)
 
     def _timed_out(self) -> None:
         self._timeout = None
@@ -127,17 +137,20 @@ class SessionKeeper:
                     self._machine.done(action)
                 else:
                     await self._wait()
-            if self._machine.state is SessionState.LOST:
+            help_store = {SessionState.LOST: self._revive, SessionState.OVERDUE: self._replace}.get(self._machine.state)
+            if help_store is not None:
                 try:
-                    await self._revive()
+                    await help_store()
                 except StoreError as error:
-                    log.warning("waiting for ZooKeeper: %s; retrying in %g s", error, RETRY_S)
+                    log.warning("waiting for ZooKeeper: %s; retrying", error)
                 self._set_timers()
 
     async def _attempt(self, action: Action) -> bool:
         """Take an action. Returns False if it must be taken again."""
         try:
             await self._take(action)
+        except WrongTree as error:
+            self._report_tree(str(error))
         except StoreError as error:
             log.warning("cannot %s after the loss of the connection to ZooKeeper: %s; retrying in %g s",
                         action.value, error, RETRY_S)  # fmt: skip
@@ -148,8 +161,20 @@ class SessionKeeper:
                 "cannot %s after the loss of the connection to ZooKeeper; retrying in %g s", action.value, RETRY_S
             )
         else:
+            self._reported_tree = ""
             return True
         return False
+
+    def _report_tree(self, error: str) -> None:
+        """Report that the tree is not that of the cluster: at once, then from time to time."""
+        now = self._loop.time()
+        if error != self._reported_tree or now >= self._report_tree_at:
+            self._reported_tree, self._report_tree_at = error, now + REPORT_TREE_S
+            log.error(
+                "%s. Until then this broker is not registered: it serves the partitions that it has, changes no topics or"
+                " settings, and deletes nothing",
+                error,
+            )
 
     async def _wait(self) -> None:
         """Wait before the next attempt; an event ends the wait."""

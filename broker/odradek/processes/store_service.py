@@ -125,7 +125,8 @@ class StoreService:
         )
         try:
             if row.where is Where.CONTROLLER and not self._view.is_controller():
-                self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
+                if row.key not in REPEATED_BY_BROKERS:
+                    self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
                 response = refusal(row.key, decoded.version, decoded.message)
             else:
                 response = self._handlers[row.key](decoded.message, call)
