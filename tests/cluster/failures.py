@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from tests.cluster.peer_processes import Peers
 from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build
 from tests.faults.load import Load
+from tests.faults.lossy_disk import LossyDisk
+from tests.faults.lossy_disk import missing as no_power_cuts
 from tests.ports import reserved
 from tests.relay import Relay
 from tests.waiting import until
@@ -40,6 +43,7 @@ TOPIC = "load"
 PARTITIONS = 3
 SESSION_TIMEOUT_MS = 3000
 LAG_MS = 3000
+DISK_MEBIBYTES = 512
 SETTINGS: dict[str, object] = {
     "metadata.store": "zookeeper",
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -62,6 +66,7 @@ class FailingCluster:
     """Three brokers with a topic of three replicas, and producers with acks=all that continue through all failures.
 
     ``disks``: by broker, makes calls fail that change files of its second log directory.
+    ``power``: by broker, the file system with its log directories; empty where file systems cannot be made.
     """
 
     def __init__(
@@ -70,12 +75,14 @@ class FailingCluster:
         brokers: dict[int, Broker],
         links: dict[int, Links],
         disks: dict[int, FailingCalls],
+        power: dict[int, LossyDisk],
         load: Load,
     ) -> None:
         self.peers = peers
         self.brokers = brokers
         self.links = links
         self.disks = disks
+        self.power = power
         self.load = load
 
     @property
@@ -252,6 +259,20 @@ def fail_log_dir(cluster: FailingCluster, rng: random.Random) -> None:
     cluster.load.progress(20)
 
 
+def lose_power(cluster: FailingCluster, rng: random.Random) -> None:
+    """The machine of a broker, often of a leader, loses its power: what was not synced is gone. It starts at once, or when
+    other brokers lead."""
+    broker_id = rng.choice([cluster.leader(), *IDS])
+    disk, broker = cluster.power[broker_id], cluster.brokers[broker_id]
+    disk.cut_power()
+    broker.kill_group()
+    if rng.random() < 0.5:
+        cluster.load.progress(20)
+    disk.restore_power()
+    broker.start()
+    cluster.load.progress(20)
+
+
 @contextmanager
 def lossy(relays: Iterable[Relay], rng: random.Random) -> Iterator[None]:
     """Requests, responses or both are lost: all of them, and neither side gets an error before the end."""
@@ -344,7 +365,7 @@ FAILURES: dict[str, Failure] = {
     for function in (
         kill_leader, kill_and_start_at_once, kill_controller, stop_in_order, kill_process, pause_leader, pause_zookeeper,
         restart_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all, lose_replication,
-        lose_all_replication, lose_zookeeper, lose_broker, cut_connections, fail_log_dir,
+        lose_all_replication, lose_zookeeper, lose_broker, cut_connections, fail_log_dir, lose_power,
     )
 }  # fmt: skip
 
@@ -358,7 +379,7 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
     with ExitStack() as stack:
         peers = stack.enter_context(Peers(directory))
         library = build(directory)
-        brokers, links, disks = {}, {}, {}
+        brokers, links, disks, power = {}, {}, {}, {}
         for broker_id in IDS:
             for_clients, for_brokers = stack.enter_context(reserved()), stack.enter_context(reserved())
             link = links[broker_id] = Links(
@@ -366,10 +387,15 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
             )
             home = directory / f"odradek-{broker_id}"
             home.mkdir()
-            disks[broker_id] = FailingCalls(home / "calls", home / "second")
+            volume = home / "disk"
+            if no_power_cuts():
+                volume.mkdir()
+            else:
+                power[broker_id] = stack.enter_context(LossyDisk(home, DISK_MEBIBYTES))
+            disks[broker_id] = FailingCalls(home / "calls", volume / "second")
             config = SETTINGS | {
                 "broker.id": broker_id,
-                "log.dirs": f"{home / 'first'},{home / 'second'}",
+                "log.dirs": f"{volume / 'first'},{volume / 'second'}",
                 "zookeeper.connect": f"127.0.0.1:{link.to_zookeeper.port}",
                 "listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{for_brokers}",
                 "advertised.listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{link.from_brokers.port}",
@@ -392,7 +418,7 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
 
         until(created, "the topic is created")
         with Load(servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load:
-            cluster = FailingCluster(peers, brokers, links, disks, load)
+            cluster = FailingCluster(peers, brokers, links, disks, power, load)
             cluster.wait_until_healed()
             load.progress(50)
             yield cluster
@@ -421,7 +447,7 @@ def logs(cluster: FailingCluster, partition: int) -> list[bytes]:
     return [
         b"".join(
             path.read_bytes()
-            for path in sorted(broker.directory.glob(f"*/{TOPIC}-{partition}/*.log"), key=lambda path: path.name)
+            for path in sorted(broker.directory.glob(f"disk/*/{TOPIC}-{partition}/*.log"), key=lambda path: path.name)
         )
         for broker in cluster.brokers.values()
     ]
@@ -437,6 +463,18 @@ def explained(cluster: FailingCluster) -> str:
     return "\n".join(texts + producers)
 
 
+def keep_files(cluster: FailingCluster) -> None:
+    """Copy the log directories from file systems that are removed at the end."""
+    for broker_id in cluster.power:
+        home = cluster.brokers[broker_id].directory
+        shutil.copytree(home / "disk", home / "kept", ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+
+
+def possible(name: str) -> bool:
+    """Whether a failure can be made on this machine."""
+    return name != lose_power.__name__ or not no_power_cuts()
+
+
 def main() -> int:
     """Run failures at random until the time is over."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -447,7 +485,9 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["ODRADEK_CLUSTER_PREVIEW"] = "1"
     rng, ends, done = random.Random(options.seed), time.monotonic() + 60 * options.minutes, 0
-    names = options.only.split(",") if options.only else list(FAILURES)
+    names = options.only.split(",") if options.only else [name for name in FAILURES if possible(name)]
+    if no_power_cuts():
+        print(f"NO LOSS OF POWER IS TESTED: {no_power_cuts()}")
     print(f"seed {options.seed}", flush=True)
     while time.monotonic() < ends:
         directory = Path(tempfile.mkdtemp(prefix="failures-"))
@@ -461,6 +501,7 @@ def main() -> int:
                     served = time.monotonic() - began
                     cluster.wait_until_healed()
                 except BaseException:
+                    keep_files(cluster)
                     print(f"the files are in {directory}\n{explained(cluster)}", flush=True)
                     raise
                 print(f"{served:.1f} s, in sync after {time.monotonic() - began:.1f} s", flush=True)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.failures import FAILURES, failing_cluster
+from tests.cluster.failures import FAILURES, failing_cluster, possible
+from tests.faults.lossy_disk import missing
 
 SEED = 20261123
 GROUPS = [
@@ -15,11 +16,14 @@ GROUPS = [
     ["restart_zookeeper", "expire_leader", "expire_controller", "expire_all"],
     ["lose_replication", "lose_zookeeper", "lose_broker"],
     ["lose_all_replication", "cut_connections", "fail_log_dir"],
+    ["lose_power", "lose_power", "lose_power"],
 ]
 
 
 @pytest.mark.parametrize("names", GROUPS, ids="-".join)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, names: list[str]) -> None:
+    if not all(map(possible, names)):
+        pytest.skip(f"NO LOSS OF POWER OF A BROKER OF A CLUSTER IS TESTED: {missing()}")
     rng = random.Random(SEED)
     with failing_cluster(tmp_path) as cluster:
         for name in names:
