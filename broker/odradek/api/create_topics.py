@@ -11,8 +11,8 @@ from odradek.api.stepwise import Steps
 from odradek.api.topic_steps import in_steps
 from odradek.config import describe
 from odradek.config.broker_config import BrokerConfig
-from odradek.controller.controller import Outcome
 from odradek.controller.image import Topic
+from odradek.controller.outcomes import Outcome
 from odradek.controller.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import create_topics

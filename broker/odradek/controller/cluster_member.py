@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import change_text
 from odradek.controller.assignment import Broker
-from odradek.controller.controller import Outcome
 from odradek.controller.image import ClusterImage, Topic, load_image
+from odradek.controller.outcomes import Outcome
 from odradek.controller.policies import Policies
 from odradek.controller.store_errors import code_of
 from odradek.controller.topic_names import INTERNAL

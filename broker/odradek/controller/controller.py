@@ -11,14 +11,13 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import change_text
 from odradek.config.table import without_effect
 from odradek.controller.assignment import Broker
 from odradek.controller.image import ClusterImage, Topic, load_image, load_states
+from odradek.controller.outcomes import Outcome, Request, plan_each
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.policies import Policies
 from odradek.controller.topic_names import INTERNAL
@@ -44,22 +43,9 @@ from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
 
-Request = TypeVar("Request", NewTopic, NewPartitions)
-
 
 class NotController(Exception):
     """Another broker is the controller."""
-
-
-@dataclass
-class Outcome:
-    """The result of one request: ``code`` NONE and the topic after the change (or validation), or an error and its message."""
-
-    name: str
-    code: ErrorCode
-    message: str | None = None
-    topic: Topic | None = None
-    topic_id: uuid.UUID | None = None
 
 
 class Controller:
@@ -276,38 +262,28 @@ class Controller:
         validate_only: bool,
     ) -> list[Outcome]:
         """Plan all requests, then store and apply the plans together."""
-        outcomes: dict[str, Outcome] = {}
-        plans: list[Plan] = []
         try:
             self._refresh()
             brokers = self.brokers()
         except (StoreError, NotController) as error:
             return [_failed(name, error) for name in dict.fromkeys(request.name for request in requests)]
-        scratch = self.image.copy()
         room = self._partitions.room()
-        counts = Counter(request.name for request in requests)
-        for request in requests:
-            try:
-                if counts[request.name] > 1:
-                    raise Refusal(
-                        ErrorCode.INVALID_REQUEST,
-                        f"The request contains the topic '{request.name}' {counts[request.name]} times.",
-                    )
-                plan = make_plan(request, scratch, brokers)
-                room -= sum(self._broker_id in plan.topic.assignment.partitions[p] for p in plan.added)
-                if room < 0:
-                    raise Refusal(
-                        ErrorCode.INVALID_PARTITIONS,
-                        f"Topic '{request.name}' needs {-room} partition(s) more than this broker can hold "
-                        "(odradek.max.partitions).",
-                    )
-            except Refusal as refusal:
-                outcomes[request.name] = Outcome(request.name, refusal.code, refusal.message)
-                continue
+
+        def plan_in_room(request: Request, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            nonlocal room
+            plan = make_plan(request, image, brokers)
+            room -= sum(self._broker_id in plan.topic.assignment.partitions[p] for p in plan.added)
+            if room < 0:
+                raise Refusal(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"Topic '{request.name}' needs {-room} partition(s) more than this broker can hold "
+                    "(odradek.max.partitions).",
+                )
+            return plan
+
+        plans, outcomes = plan_each(requests, plan_in_room, self.image.copy(), brokers)
+        for plan in plans:
             plan.states = initial_states(plan, [broker.id for broker in brokers], self.epoch)
-            scratch.put(plan.topic)
-            plans.append(plan)
-            outcomes[request.name] = Outcome(request.name, ErrorCode.NONE, None, plan.topic, plan.topic.topic_id)
         if plans and not validate_only:
             self._carry_out(plans, outcomes)
         return list(outcomes.values())

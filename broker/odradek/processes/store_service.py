@@ -17,7 +17,7 @@ from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
 from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
-from odradek.controller.controller import Outcome
+from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
 from odradek.metadata.group_offsets import Place

@@ -26,8 +26,9 @@ from odradek.controller.cluster.cluster_controller import ClusterController
 from odradek.controller.cluster.context import ControllerContext, Partition
 from odradek.controller.cluster.effects import Create, Group, Read, Set, Steps, Write
 from odradek.controller.cluster.partition_states import UncleanElections
-from odradek.controller.controller import NotController, Outcome
+from odradek.controller.controller import NotController
 from odradek.controller.image import ClusterImage, Topic
+from odradek.controller.outcomes import Outcome, Request, plan_each
 from odradek.controller.policies import Policies
 from odradek.controller.store_errors import code_of_topic
 from odradek.controller.topic_names import folded
@@ -37,7 +38,6 @@ from odradek.metadata.store import NodeError, StoreError
 from odradek.metadata.znodes import ProducerIdBlock
 from odradek.protocol.errors import ErrorCode
 
-Request = TypeVar("Request", NewTopic, NewPartitions)
 Result = TypeVar("Result")
 
 NOT_CONTROLLER = "This broker is not the controller."
@@ -130,29 +130,10 @@ class ClusterAdmin:
         validate_only: bool,
     ) -> list[Outcome]:
         """Plan all requests, then carry out those that are not refused."""
-        outcomes: dict[str, Outcome] = {}
-        accepted: list[Plan] = []
         try:
             context = self._context()
-            brokers = live_brokers(context)
             image = image_of(context, [request.name for request in requests])
-            counts = Counter(request.name for request in requests)
-            for request in requests:
-                try:
-                    if counts[request.name] > 1:
-                        raise Refusal(
-                            ErrorCode.INVALID_REQUEST,
-                            f"The request contains the topic '{request.name}' {counts[request.name]} times.",
-                        )
-                    plan = make_plan(request, image, brokers)
-                except Refusal as refusal:
-                    outcomes[request.name] = Outcome(request.name, refusal.code, refusal.message)
-                    continue
-                image.put(plan.topic)
-                accepted.append(plan)
-                outcomes[request.name] = Outcome(
-                    request.name, ErrorCode.NONE, None, plan.topic, plan.topic.topic_id
-                )  # fmt: skip
+            accepted, outcomes = plan_each(requests, make_plan, image, live_brokers(context))
             if accepted and not validate_only:
                 refused = self._controller.run(carry_out(context, accepted, self._unclean()))
                 for name, error in refused.items():

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from odradek.controller.assignment import Broker
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.cluster_member import ClusterMember
-from odradek.controller.controller import Outcome
 from odradek.controller.image import ClusterImage
+from odradek.controller.outcomes import Outcome
 from odradek.controller.policies import Policies
 from odradek.controller.topics import NewPartitions, NewTopic
 
