@@ -8,6 +8,7 @@ from odradek.cli.output import count
 from odradek.clients import configs
 from odradek.clients.cluster import Cluster, Partition, View
 from odradek.clients.errors import ClientError
+from odradek.clients.wire import Connection
 
 INTERNAL_OFFSETS = "__consumer_offsets"
 MIN_IN_SYNC = "min.insync.replicas"
@@ -36,14 +37,13 @@ def examine_cluster(cluster: Cluster) -> list[Finding]:
 
 
 def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:
-    for node_id, address in sorted(view.brokers.items()):
-        try:
-            cluster.broker(node_id)
-        except ClientError as error:
+    for node_id, failure in cluster.of_each(view.brokers, lambda *_: None).items():
+        if failure is not None:
+            address = view.brokers[node_id]
             yield Finding(
                 "error",
                 f"broker {node_id}",
-                f"the broker cannot be reached at its advertised address: {error}",
+                f"the broker cannot be reached at its advertised address: {failure}",
                 "every broker directs clients to this address, and their connections to it fail",
                 "check that the broker runs, and that its advertised.listeners "
                 f"({address.host}:{address.port}) can be reached from here",
@@ -164,15 +164,15 @@ def _default_replicas(cluster: Cluster, view: View) -> Iterator[Finding]:
 
     A broker that cannot be reached is left out: it has another finding.
     """
-    refusing: dict[int, int] = {}
-    for node_id in sorted(view.brokers):
-        try:
-            entry = configs.describe(cluster, configs.Resource("broker", str(node_id)), [DEFAULT_REPLICAS])
-        except ClientError:
-            continue
-        value = entry[DEFAULT_REPLICAS].value if DEFAULT_REPLICAS in entry else None
-        if value is not None and int(value) > len(view.brokers):
-            refusing[node_id] = int(value)
+
+    def default(node_id: int, _: Connection) -> int:
+        entry = configs.describe(cluster, configs.Resource("broker", str(node_id)), [DEFAULT_REPLICAS])
+        return int(entry[DEFAULT_REPLICAS].value or 0) if DEFAULT_REPLICAS in entry else 0
+
+    answers = cluster.of_each(view.brokers, default)
+    refusing = {
+        node_id: value for node_id, value in answers.items() if isinstance(value, int) and value > len(view.brokers)
+    }
     if refusing:
         yield Finding(
             "error",

@@ -76,16 +76,17 @@ def describe(cluster: Cluster) -> ClusterInfo:
     replicas = Counter(node for part in partitions for node in part.replicas)
     fenced = _fenced(cluster)
     places = {**{node: (address, view.racks.get(node)) for node, address in view.brokers.items()}, **fenced}
+    connections = cluster.of_each(view.brokers, lambda _, connection: connection)
     descriptions = []
     for node_id, (address, rack) in sorted(places.items()):
         connection, problem = None, None
-        if node_id in view.brokers:
-            try:
-                connection = cluster.broker(node_id)
-            except ClientError as error:
-                problem = str(error)
-        else:
+        result = connections.get(node_id)
+        if result is None:
             problem = "the broker is fenced: the controllers receive no heartbeats from it"
+        elif isinstance(result, ClientError):
+            problem = str(result)
+        else:
+            connection = result
         descriptions.append(
             BrokerInfo(
                 node_id,

@@ -1,13 +1,15 @@
-"""A client's view of a cluster: sends each request to the broker that serves it. Used in one thread of the client's process.
+"""A client's view of a cluster: sends each request to the broker that serves it. Used in one thread of the client's process,
+which uses other threads to ask several brokers at the same time (`Cluster.of_each`).
 
 Connections are opened when first needed and kept open. A request that fails with a retriable error (no leader yet, a
 coordinator that is loading) is retried until the timeout.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.clients.errors import ClientError, NoBootstrapServerError, RefusedError, UnreachableError, code_of
 from odradek.clients.wire import Connection
@@ -18,6 +20,8 @@ from odradek.protocol.schemas import find_coordinator, metadata
 DEFAULT_PORT = 9092
 DEFAULT_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
+AT_ONCE = 16
+"""The maximum number of brokers that are asked at the same time."""
 GROUP = 0
 CHANGES = frozenset(
     {
@@ -44,6 +48,8 @@ RETRIABLE = frozenset(
     }
 )
 """Errors that end without help soon. All other codes, also those that Kafka calls retriable, are returned to the caller."""
+
+Result = TypeVar("Result")
 
 
 class Address(NamedTuple):
@@ -172,6 +178,27 @@ class Cluster:
                 raise UnreachableError(f"the cluster has no broker {node_id}; its brokers are {known}")
             connection = self._of_node[node_id] = Connection(address.host, address.port, self.timeout_s)
         return connection
+
+    def of_each(
+        self, node_ids: Collection[int], work: Callable[[int, Connection], Result]
+    ) -> dict[int, Result | ClientError]:
+        """Call ``work(node_id, connection)`` for several brokers at the same time, each in a thread. Returns the results by id.
+
+        A broker that cannot be reached, or whose call raises a ClientError, has this error as its result.
+        """
+        self.view()  # no thread changes it
+
+        def attempt(node_id: int) -> Result | ClientError:
+            try:
+                return work(node_id, self.broker(node_id))
+            except ClientError as error:
+                return error
+
+        ordered = sorted(set(node_ids))
+        if len(ordered) <= 1:
+            return {node_id: attempt(node_id) for node_id in ordered}
+        with ThreadPoolExecutor(min(AT_ONCE, len(ordered))) as pool:
+            return dict(zip(ordered, pool.map(attempt, ordered), strict=True))
 
     def unanswered_changes(self) -> list[str]:
         """API names of changes that were requested and have no response: each may have been applied or not."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError, UnsupportedError, code_of
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
 
@@ -84,9 +84,12 @@ def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[st
 
     groups = []
     oldest = 5 if types else 4 if states else 0
-    for node_id in sorted(cluster.view(fresh=True).brokers):
-        request = api.Request(states_filter=list(states), types_filter=list(types))
-        response = cluster.broker(node_id).ask(api.SCHEMA, request, oldest=oldest)
+    request = api.Request(states_filter=list(states), types_filter=list(types))
+    brokers = cluster.view(fresh=True).brokers
+    responses = cluster.of_each(brokers, lambda _, connection: connection.ask(api.SCHEMA, request, oldest=oldest))
+    for node_id, response in responses.items():
+        if isinstance(response, ClientError):
+            raise response
         if response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
             continue
         if response.error_code:

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster, TopicInfo, View, view_from
 from odradek.clients.errors import ClientError
+from odradek.clients.wire import Connection
 from odradek.metadata.tree import ClusterTree, TreePartition
 from odradek.protocol.errors import error_text
 
 NO_TOPIC_ID = bytes(16)
 LEADER = "leader"
+REQUESTS_AHEAD = 100
+"""The number of requests for roles that are sent before the first of their responses is received."""
 
 
 class Difference(NamedTuple):
@@ -40,20 +43,26 @@ def look(cluster: Cluster, tree: ClusterTree, topics: Collection[str] | None, ro
     """Compare the tree with the answers of all registered brokers.
 
     :param topics: compare only these; None: all. :param roles: also ask Odradek brokers for their roles, a request for each
-        replica. Raises ClientError if no bootstrap server answers.
+        replica.
+
+    Raises ClientError if no bootstrap server answers.
     """
     wanted = {name: topic for name, topic in tree.topics.items() if topics is None or name in topics}
     tree = tree._replace(topics=wanted)
     found = list(judge_tree(tree))
     silent: dict[int, str] = {}
-    for broker_id in sorted(tree.brokers):
-        try:
-            view = view_of(cluster, broker_id)
-            found += judge_view(broker_id, view, tree, topics is None)
-            if roles:
-                found += _judge_roles(cluster, broker_id, tree)
-        except ClientError as error:
-            silent[broker_id] = str(error)
+
+    def ask(broker_id: int, connection: Connection) -> list[Difference]:
+        return [
+            *judge_view(broker_id, view_of(connection), tree, topics is None),
+            *(_judge_roles(broker_id, connection, tree) if roles else ()),
+        ]
+
+    for broker_id, result in cluster.of_each(tree.brokers, ask).items():
+        if isinstance(result, ClientError):
+            silent[broker_id] = str(result)
+        else:
+            found += result
     return Looked(found, silent, len(tree.brokers), sum(len(topic.partitions) for topic in wanted.values()))
 
 
@@ -64,11 +73,11 @@ def lasting(first: Looked, second: Looked) -> Looked:
     return second._replace(differences=[found for found in second.differences if found in kept], silent=silent)
 
 
-def view_of(cluster: Cluster, broker_id: int) -> View:
+def view_of(connection: Connection) -> View:
     """What one broker answers to a Metadata request for all topics. Raises ClientError."""
     from odradek.protocol.schemas import metadata
 
-    response = cluster.broker(broker_id).ask(metadata.SCHEMA, metadata.Request(topics=None), oldest=7)
+    response = connection.ask(metadata.SCHEMA, metadata.Request(topics=None), oldest=7)
     return view_from(response)
 
 
@@ -160,18 +169,25 @@ def _judge_topic(
 # -- roles ------------------------------------------------------------------------------------------------------------
 
 
-def _judge_roles(cluster: Cluster, broker_id: int, tree: ClusterTree) -> Iterator[Difference]:
+def _judge_roles(broker_id: int, connection: Connection, tree: ClusterTree) -> Iterator[Difference]:
     """Differences between the tree and the roles of a broker. A broker that is not Odradek does not report roles."""
     from odradek.protocol.schemas import explain_partition as api
 
-    connection = cluster.broker(broker_id)
     if connection.serves(api.API_KEY) is None:
         return
-    for name, topic in tree.topics.items():
-        for index, partition in topic.partitions.items():
-            if topic.deleting or partition.state is None or broker_id not in partition.replicas:
-                continue
-            facts = connection.ask(api.SCHEMA, api.Request(topic_name=name, partition_index=index))
+    version = connection.version_of(api.SCHEMA)
+    replicas = [
+        (name, index, partition)
+        for name, topic in tree.topics.items()
+        for index, partition in topic.partitions.items()
+        if not topic.deleting and partition.state is not None and broker_id in partition.replicas
+    ]
+    for first in range(0, len(replicas), REQUESTS_AHEAD):
+        window = replicas[first : first + REQUESTS_AHEAD]
+        for name, index, _ in window:
+            connection.send(api.SCHEMA, api.Request(topic_name=name, partition_index=index), version=version)
+        for name, index, partition in window:
+            facts = connection.receive()
             if facts.error_code:
                 meaning = "the broker has a replica by the assignment, but does not know the partition"
                 yield Difference(broker_id, f"{name}-{index}", "role", "replica", error_text(facts.error_code), meaning)
