@@ -150,9 +150,7 @@ def without(site: Site, broker_id: int) -> Iterator[list[str]]:
         address = site.brokers[broker_id].bootstrap_servers
         names = shown.topics(address)
         until(
-            lambda: all(
-                members == set(IDS) for name in names for members in shown.in_sync(address, name).values()
-            ),
+            lambda: all(members == set(IDS) for name in names for members in shown.in_sync(address, name).values()),
             lambda: f"all in sync: {[shown.in_sync(address, name) for name in names]}",
         )
 
