@@ -467,7 +467,9 @@ def keep_files(cluster: FailingCluster) -> None:
     """Copy the log directories from file systems that are removed at the end."""
     for broker_id in cluster.power:
         home = cluster.brokers[broker_id].directory
-        shutil.copytree(home / "disk", home / "kept", ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+        shutil.copytree(
+            home / "disk", home / "kept", ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("*.sock")
+        )
 
 
 def possible(name: str) -> bool:

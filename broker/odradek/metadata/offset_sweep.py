@@ -10,7 +10,6 @@ changed since it was examined is not deleted, and ephemeral nodes are left to th
 
 import logging
 import time
-
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
