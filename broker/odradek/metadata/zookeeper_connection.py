@@ -269,7 +269,9 @@ class ZookeeperConnection:
         if not connected:
             self.end(in_order=False)
             reason = f" (TLS: {self._handler.failure})" if self._handler.failure else ""
-            raise StoreTimeout(f"no server of {self._options.hosts} answered within {within_s:g} s{reason}")
+            raise StoreTimeout(
+                f"ZooKeeper at {self._options.hosts} did not accept a connection within {within_s:g} s{reason}"
+            )
         self._started = True
 
     def _note_timeout(self) -> None:
