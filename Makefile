@@ -122,7 +122,7 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
 
-chaos-cluster: build-dev ## half an hour of failures of a cluster under load (MINUTES=30)
+chaos-cluster: build-dev ## half an hour of failures of a cluster under load (MINUTES=30); root for losses of power
 	@$(BIN)/python -m tests.cluster.failures --minutes $(or $(MINUTES),30)
 
 # A third copy, with the C sources of the first, compiled for AddressSanitizer and not optimized, which takes a minute. The brokers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.failures import FAILURES, failing_cluster, possible
+from tests.cluster.failures import FAILURES, failing_cluster, lose_power, possible
 from tests.faults.lossy_disk import missing
 
 SEED = 20261123
@@ -29,6 +29,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, names: list[str]) -> None:
         for name in names:
             FAILURES[name](cluster, rng)
             cluster.wait_until_healed()
+        assert cluster.lost_bytes or lose_power.__name__ not in names, "the losses of power took nothing"
 
 
 def test_every_failure_is_tested() -> None:
