@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.clients import brokers
-from odradek.clients.cluster import Address, Partition, TopicInfo, View
+from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import UnreachableError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_cluster, explain_group
@@ -32,10 +32,13 @@ class FakeResponse:
         return self.apis.get(api_key)
 
 
-class Cluster:
+class Site(Cluster):
     """Two brokers, of which one cannot be reached, and one that is fenced."""
 
-    def metadata(self):
+    def __init__(self):
+        super().__init__("a:1")
+
+    def metadata(self, topics=None, create=False):
         return VIEW
 
     def any_broker(self):
@@ -72,7 +75,7 @@ def test_a_version_is_what_the_broker_tells_and_nothing_else(connection, softwar
 
 
 def test_brokers_that_cannot_be_asked_are_listed_with_the_reason():
-    described = brokers.describe(Cluster())
+    described = brokers.describe(Site())
     assert described.kraft and described.view is VIEW
     assert [
         (broker.node_id, broker.software, broker.fenced, broker.leads, broker.replicas) for broker in described.brokers
