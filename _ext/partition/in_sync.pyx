@@ -199,9 +199,8 @@ cdef bint find_lagging(Slot* slot, int64_t lag_ms, Found* found) noexcept nogil:
     return 0 < found.members.count < slot.in_sync_count
 
 
-def expansion_of(uint32_t index):
-    """The in-sync set with the followers that may join it now; None if there are none, another proposal is under way, or this
-    broker is not the leader. Clears the slot's request to look at it.
+cdef object searched(uint32_t index, bint for_joins, int64_t lag_ms):
+    """The result of `find_expansion` (``for_joins``) or of `find_lagging`; None if there is nothing to propose.
 
     :raises SlotBusy: another thread holds the slot's lock for long.
     """
@@ -211,11 +210,20 @@ def expansion_of(uint32_t index):
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            some = find_expansion(slot, &found)
+            some = find_expansion(slot, &found) if for_joins else find_lagging(slot, lag_ms, &found)
             unlock(index, slot)
     if not taken:
         raise busy(index)
     return proposal(index, &found, False) if some else None
+
+
+def expansion_of(uint32_t index):
+    """The in-sync set with the followers that may join it now; None if there are none, another proposal is under way, or this
+    broker is not the leader. Clears the slot's request to look at it.
+
+    :raises SlotBusy: another thread holds the slot's lock for long.
+    """
+    return searched(index, True, 0)
 
 
 def lagging_of(uint32_t index, int64_t lag_ms):
@@ -224,17 +232,7 @@ def lagging_of(uint32_t index, int64_t lag_ms):
 
     :raises SlotBusy: another thread holds the slot's lock for long.
     """
-    cdef Slot* slot = checked_slot(index)
-    cdef Found found
-    cdef bint taken, some = False
-    with nogil:
-        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
-        if taken:
-            some = find_lagging(slot, lag_ms, &found)
-            unlock(index, slot)
-    if not taken:
-        raise busy(index)
-    return proposal(index, &found, False) if some else None
+    return searched(index, False, lag_ms)
 
 
 cdef bint release_high_watermark(uint32_t index, Slot* slot) noexcept nogil:
