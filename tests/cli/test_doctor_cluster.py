@@ -55,6 +55,13 @@ def replicas(**changes):
     [
         (zookeeper("unknown", None), "error", "coordinator", "no coordinator runs", "broker's log"),
         (zookeeper("joining", None, False), "error", "membership", "has not joined", "zk1:2181/x"),
+        (
+            zookeeper("wrong tree", registered=False),
+            "error",
+            "ZooKeeper",
+            "zk1:2181/x) is not that of",
+            "from a backup",
+        ),
         (zookeeper("suspended"), "error", "ZooKeeper", "no connection to ZooKeeper for 1 min 30 s", "zk1:2181/x"),
         (zookeeper("overdue"), "error", "ZooKeeper", "no connection to ZooKeeper for 1 min 30 s", "quorum"),
         (

@@ -17,6 +17,7 @@ from odradek.metadata import znodes
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_client_quotas, create_topics, describe_client_quotas
 from odradek.testing.broker_process import Broker
+from tests.cli.command import Command
 from tests.cluster import shown
 from tests.cluster.test_membership import ID, broker, create_topic, kill_child, produce_and_consume
 from tests.waiting import until
@@ -121,8 +122,20 @@ def says(ours: Broker, text: str) -> None:
     until(lambda: text in ours.log_file.read_text(), lambda: f"the broker says {text!r}: {ours.log_tail()}")
 
 
+def membership(ours: Broker) -> tuple[str, bool]:
+    """The state of the session, and whether the broker is registered, by its status."""
+    report = ours.status()
+    assert report["cluster_id"]
+    return report["cluster"]["zookeeper"]["state"], report["cluster"]["registered"]
+
+
 def goes_on(ours: Broker, servers: str, before: bytes) -> None:
-    """The broker serves what it has, refuses the rest, and keeps its logs."""
+    """The broker serves what it has, refuses the rest, and keeps its logs. Its status and `odradek doctor` say so."""
+    until(lambda: membership(ours) == ("wrong tree", False), lambda: f"the status shows it: {membership(ours)}")
+    doctor = Command(ours.bootstrap_servers).run("doctor", "--data-dir", ours.data_dir, "--json")
+    assert doctor.returncode == 1
+    found = {finding["subject"] for finding in json.loads(doctor.stdout)["findings"]}
+    assert {"ZooKeeper", "settings"} <= found and "cluster" not in found
     assert shown.leaders(ours.bootstrap_servers, TOPIC) == {0: ID}
     produce_and_consume(ours, TOPIC, ["without the tree"])
     requests_fail(ours, servers)
@@ -132,6 +145,7 @@ def goes_on(ours: Broker, servers: str, before: bytes) -> None:
 def works_again(ours: Broker, client: KazooClient) -> None:
     """The broker is registered, and the controller; topics can be created, and those of before are complete."""
     until(lambda: client.exists(znodes.broker_path(ID)) is not None, lambda: f"registered: {ours.log_tail()}")
+    until(lambda: membership(ours) == ("connected", True), lambda: f"the status shows it: {membership(ours)}")
     create_topic(ours, "after")
     produce_and_consume(ours, "after", ["a"])
     produce_and_consume(ours, TOPIC, ["again"])

@@ -27,7 +27,12 @@ class Broker:
         self.gate.set()
         self.revived = self.replaced = 0
         self.noted: list[SessionState] = []
-        self.keeper = SessionKeeper(lambda: timeout_s, self.take, self.revive, self.replace, self.noted.append)
+        self.wrong: list[bool] = []
+        self.keeper = SessionKeeper(lambda: timeout_s, self.take, self.revive, self.replace, self.note)
+
+    def note(self, state: SessionState) -> None:
+        self.noted.append(state)
+        self.wrong.append(self.keeper.wrong_tree)
 
     async def take(self, action: Action) -> None:
         await self.gate.wait()
@@ -201,6 +206,7 @@ async def test_a_wrong_tree_is_reported_once_until_it_is_right() -> None:
         broker.keeper.on_event(SessionEvent.WRONG_TREE)
         await broker.expect([Action.RESIGN, *REJOIN])
         assert [line.partition(".")[0] for line in lines] == ["no cluster id", "another cluster"]
+        assert broker.wrong == [False, True, False] and not broker.keeper.wrong_tree
     finally:
         session_keeper.log.removeHandler(handler)
         broker.keeper.close()

@@ -19,8 +19,21 @@ DEFAULT_REPLICAS = "default.replication.factor"
 def examine_cluster(cluster: Cluster) -> list[Finding]:
     """All findings. Raises ClientError if the cluster does not return its metadata."""
     view = cluster.metadata()
-    findings = [*_brokers(cluster, view), *_partitions(cluster, view), *_offsets_topic(view)]
+    findings = [*_brokers(cluster, view), *_partitions(view), *_offsets_topic(view)]
     findings += _default_replicas(cluster, view)
+    try:
+        findings += _settings(cluster, view)
+    except ClientError as error:
+        findings.append(
+            Finding(
+                "error",
+                "settings",
+                f"the settings of topics cannot be read: {error}",
+                "while the metadata store is not available, topics, settings and leaders cannot change",
+                "check that ZooKeeper runs, has a quorum, and can be reached from the brokers; with an embedded store, look at "
+                "the broker's log",
+            )
+        )
     try:
         findings += examine_groups(cluster, view)
     except ClientError as error:
@@ -58,8 +71,8 @@ def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:
         )
 
 
-def _partitions(cluster: Cluster, view: View) -> Iterator[Finding]:
-    all_partitions = [part for info in view.topics.values() for part in info.partitions]
+def _partitions(view: View) -> Iterator[Finding]:
+    all_partitions = _all_partitions(view)
     leaderless = [part for part in all_partitions if part.leader < 0]
     if leaderless:
         yield Finding(
@@ -70,7 +83,7 @@ def _partitions(cluster: Cluster, view: View) -> Iterator[Finding]:
             f"start the brokers of their replicas ({_replicas(leaderless)}); if a log directory failed there, repair or "
             "replace its disk",
         )
-    under_replicated = [part for part in all_partitions if part.leader >= 0 and len(part.in_sync) < len(part.replicas)]
+    under_replicated = _under_replicated(view)
     if under_replicated:
         missing = sorted({node for part in under_replicated for node in set(part.replicas) - set(part.in_sync)})
         yield Finding(
@@ -80,13 +93,27 @@ def _partitions(cluster: Cluster, view: View) -> Iterator[Finding]:
             "the loss of one more broker may make these partitions unavailable, or lose acknowledged records",
             f"check whether the following brokers run and keep up: {', '.join(map(str, missing))}",
         )
+
+
+def _settings(cluster: Cluster, view: View) -> Iterator[Finding]:
+    """The findings that depend on the settings of topics. Raises ClientError."""
     minimums = {
         name: int(entry.value or 1) for name, entry in configs.of_topics(cluster, [*view.topics], MIN_IN_SYNC).items()
     }
-    yield from _below_minimum(part for part in under_replicated if len(part.in_sync) < minimums.get(part.topic, 1))
+    yield from _below_minimum(
+        part for part in _under_replicated(view) if len(part.in_sync) < minimums.get(part.topic, 1)
+    )
     yield from _too_few_replicas(view, minimums)
     yield from _no_spare_replica(view, minimums)
     yield from _unclean_elections(cluster, view)
+
+
+def _all_partitions(view: View) -> list[Partition]:
+    return [part for info in view.topics.values() for part in info.partitions]
+
+
+def _under_replicated(view: View) -> list[Partition]:
+    return [part for part in _all_partitions(view) if part.leader >= 0 and len(part.in_sync) < len(part.replicas)]
 
 
 def _below_minimum(partitions: Iterable[Partition]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ UNDER_REPLICATED_S = 300
 PENDING_S = 60
 CONNECT_S = 3.0
 AT_ONCE = 16
-CONNECTED, JOINING, NO_COORDINATOR = "connected", "joining", "unknown"
+CONNECTED, JOINING, WRONG_TREE, NO_COORDINATOR = "connected", "joining", "wrong tree", "unknown"
 
 
 def judge_membership(report: Mapping[str, Any]) -> Iterator[Finding]:
@@ -43,6 +43,15 @@ def _session(report: Mapping[str, Any]) -> Iterator[Finding]:
             "no coordinator runs, so the broker has no connection to ZooKeeper",
             "the broker executes no requests of the controller, and after the session timeout others take over its partitions",
             "look for the coordinator's last messages in the broker's log",
+        )
+    elif state == WRONG_TREE:
+        yield Finding(
+            "error",
+            "ZooKeeper",
+            f"the tree at zookeeper.connect ({connect}) is not that of this broker's cluster: it was deleted, or ZooKeeper was "
+            "replaced",
+            "the broker is not registered: it serves the partitions that it has; topics, settings and leaders cannot change",
+            "restore ZooKeeper from a backup and keep the brokers running; the broker's log names both cluster ids",
         )
     elif state == JOINING and not report["registered"]:
         yield Finding(

@@ -30,6 +30,8 @@ class SessionState(Enum):
 
 CODES = {SessionState.CONNECTED: 1, SessionState.SUSPENDED: 2, SessionState.OVERDUE: 3, SessionState.LOST: 4}
 """The numbers of the states in the coordinator's meter page. 0: it has not joined the cluster yet, or does not run."""
+WRONG_TREE_CODE = 5
+"""The number for CONNECTED, but to a tree that is not that of the cluster."""
 
 
 class Action(Enum):

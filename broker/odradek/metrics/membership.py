@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.shm import overview
-from odradek.metadata.session import CODES, SessionState
+from odradek.metadata.session import CODES, WRONG_TREE_CODE, SessionState
 from odradek.metrics.exposition import NO_LABELS, Family
 from odradek.metrics.names import METRICS
 from odradek.metrics.processes import single
@@ -37,9 +37,9 @@ def families(words: Sequence[Mapping[str, int]], now_ms: int) -> Iterator[Family
     if not brokers.clustered():
         return
     state = max((page["session_state"] for page in words), default=0)
-    lost = state == CODES[SessionState.LOST]
+    lost = state in (CODES[SessionState.LOST], WRONG_TREE_CODE)
     yield single("odradek_broker_registered", int(brokers.broker_epoch() >= 0 and not lost))
     if state:
         since = max(page["session_since_ms"] for page in words)
-        connected = state == CODES[SessionState.CONNECTED]
+        connected = state in (CODES[SessionState.CONNECTED], WRONG_TREE_CODE)
         yield single("odradek_zookeeper_disconnected_seconds", 0 if connected else max(0, now_ms - since) / 1000)

@@ -19,7 +19,7 @@ from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import gauge
 from odradek.metadata.cluster import WrongCluster
-from odradek.metadata.session import CODES, Action, SessionEvent, SessionState
+from odradek.metadata.session import CODES, WRONG_TREE_CODE, Action, SessionEvent, SessionState
 from odradek.metadata.store import Store, StoreError, StoreUnavailable, WrongTree
 from odradek.net.forward_frames import ForwardReply
 from odradek.processes.cluster_membership import ClusterMembership
@@ -193,7 +193,8 @@ class ClusterService:
         if (state is connected) != (self._noted is connected) or self._noted is None:
             gauge("session_since_ms", time.monotonic_ns() // 1_000_000)
         self._noted = state
-        gauge("session_state", CODES[state])
+        wrong = state is connected and self._keeper.wrong_tree
+        gauge("session_state", WRONG_TREE_CODE if wrong else CODES[state])
 
     def _note_session_timeout(self) -> None:
         """ZooKeeper may grant another session timeout than the configured one, and change it at each connection."""

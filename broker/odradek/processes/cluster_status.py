@@ -11,10 +11,12 @@ from odradek._ext.shm import overview
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
-from odradek.metadata.session import CODES, SessionState
+from odradek.metadata.session import CODES, WRONG_TREE_CODE, SessionState
 from odradek.metrics import pages
 
-STATES = {code: state.value for state, code in CODES.items()}
+WRONG_TREE = "wrong tree"
+"""Connected to ZooKeeper, whose tree is not that of the cluster."""
+STATES = {code: state.value for state, code in CODES.items()} | {WRONG_TREE_CODE: WRONG_TREE}
 JOINING = "joining"
 """The coordinator has not joined the cluster since its start."""
 NO_COORDINATOR = "unknown"
@@ -33,7 +35,7 @@ def report(shm: SharedMemory, config: BrokerConfig) -> dict[str, Any]:
     counts = overview.replica_counts()._asdict()
     times = {f"{name}_s": counts.pop(f"{name}_ms") / 1000 for name in ("under_replicated", "pending")}
     return {
-        "registered": epoch >= 0 and state != SessionState.LOST.value,
+        "registered": epoch >= 0 and state not in (SessionState.LOST.value, WRONG_TREE),
         "broker_epoch": epoch if epoch >= 0 else None,
         "zookeeper": {
             "connect": config.text("zookeeper.connect"),

@@ -37,7 +37,8 @@ class SessionKeeper:
     :param revive: lets the store connect again if it has given up; called while the session is lost.
     :param replace: lets the store begin a new session if ZooKeeper does not accept the present one; called from time to time
         while there is no connection for longer than the session timeout.
-    :param note: called with the state of the session when the keeper begins to follow it, and after each change.
+    :param note: called with the state of the session when the keeper begins to follow it, and after each change of the state or
+        of `wrong_tree`.
     """
 
     def __init__(
@@ -69,6 +70,11 @@ class SessionKeeper:
     def state(self) -> SessionState:
         """The state of the session."""
         return self._machine.state
+
+    @property
+    def wrong_tree(self) -> bool:
+        """Whether an action failed because the tree is not that of the cluster, and none has succeeded since."""
+        return bool(self._reported_tree)
 
     def begin(self) -> None:
         """Begin to follow the session: the broker is registered in it. Earlier events need no action."""
@@ -161,15 +167,22 @@ class SessionKeeper:
                 "cannot %s after the loss of the connection to ZooKeeper; retrying in %g s", action.value, RETRY_S
             )
         else:
-            self._reported_tree = ""
+            self._set_reported_tree("")
             return True
         return False
+
+    def _set_reported_tree(self, error: str) -> None:
+        before = self.wrong_tree
+        self._reported_tree = error
+        if self.wrong_tree is not before:
+            self._note(self._machine.state)
 
     def _report_tree(self, error: str) -> None:
         """Report that the tree is not that of the cluster: at once, then from time to time."""
         now = self._loop.time()
         if error != self._reported_tree or now >= self._report_tree_at:
-            self._reported_tree, self._report_tree_at = error, now + REPORT_TREE_S
+            self._set_reported_tree(error)
+            self._report_tree_at = now + REPORT_TREE_S
             log.error(
                 "%s. Until then this broker is not registered: it serves the partitions that it has, changes no topics or"
                 " settings, and deletes nothing",

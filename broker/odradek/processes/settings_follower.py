@@ -40,14 +40,18 @@ class SettingsFollower:
             log.debug("the coordinator has ended; changes of settings are not read any more")
 
     async def _run(self) -> None:
+        reported = ""
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
                 await self._apply()
+                reported = ""
                 continue
             except StoreError as error:
-                log.warning("cannot read the changed settings: %s; retrying in %g s", error, RETRY_S)
+                if str(error) != reported:  # not for each attempt
+                    reported = str(error)
+                    log.warning("cannot read the changed settings: %s; retrying every %g s", error, RETRY_S)
             except Exception:
                 log.exception("cannot apply the changed settings; retrying in %g s", RETRY_S)
             await asyncio.sleep(RETRY_S)

@@ -81,7 +81,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "state": supervisor.state,
         "uptime_s": round(now - supervisor.started, 3),
         "node_id": resources.config.node_id,
-        "cluster_id": directories.cluster_id,
+        "cluster_id": shm.cluster_id,
         "listeners": [listener._asdict() for listener in resources.bound],
         "metrics": _address(resources.metrics_socket),
         "partitions": shm.partitions,
