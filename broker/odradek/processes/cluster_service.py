@@ -81,6 +81,8 @@ class ClusterService:
         self._checking: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._confirming: asyncio.Task[None] | None = None
+        self._configuring: asyncio.Task[None] | None = None
+        self._configure_again = False
         self._open_store: Callable[[], None] | None = None
         self.joined = False
 
@@ -285,13 +287,26 @@ class ClusterService:
 
     def _apply_all(self) -> None:
         """Called in the store thread."""
-        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._configure_hosted()))
+        self._loop.call_soon_threadsafe(self._configure_hosted)
 
-    async def _configure_hosted(self) -> None:
-        """Read the settings of all topics with a log here, and apply them."""
-        hosted = await self._in_replicas(self.replicas.hosted_topics)
-        settings = await self._in_store(self.membership.topic_settings, hosted)
-        await self._in_replicas(self.replicas.configure, settings)
+    def _configure_hosted(self) -> None:
+        """Begin to read the settings of all topics with a log here, and to apply them; once more if it is under way."""
+        self._configure_again = True
+        if self._configuring is None or self._configuring.done():
+            self._configuring = self._loop.create_task(self._configure_until_done())
+
+    async def _configure_until_done(self) -> None:
+        while self._configure_again:
+            self._configure_again = False
+            try:
+                hosted = await self._in_replicas(self.replicas.hosted_topics)
+                settings = await self._in_store(self.membership.topic_settings, hosted)
+                await self._in_replicas(self.replicas.configure, settings)
+            except StoreError as error:
+                log.warning("cannot read the settings of the topics after a change of the brokers' settings: %s; retrying in"
+                            " %g s", error, RETRY_S)  # fmt: skip
+                self._configure_again = True
+                await asyncio.sleep(RETRY_S)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -365,7 +380,14 @@ class ClusterService:
 
     async def close(self) -> None:
         """Wait for the request under way; those that wait are not executed."""
-        for task in (self._opening, self._reporting, self._checking, self._leaving, self._confirming):
+        for task in (
+            self._opening,
+            self._reporting,
+            self._checking,
+            self._leaving,
+            self._confirming,
+            self._configuring,
+        ):
             if task is not None:
                 task.cancel()
         if self._stop_waiting is not None:
