@@ -20,7 +20,6 @@ from bench.brokers import KAFKA, BenchError, Held, Kafka, Kafka39, Server, free_
 from bench.rows import MB, Figures, Row, Target, runs_separately, scratch
 from odradek.clients.errors import ClientError
 from odradek.clients.wire import Connection
-from odradek.config.broker_config import CLUSTER_PREVIEW
 from odradek.protocol.schemas import (
     alter_partition_reassignments,
     create_topics,
@@ -64,7 +63,6 @@ class Cluster:
         self.members: dict[int, Server] = {}
 
     def __enter__(self) -> "Cluster":
-        os.environ[CLUSTER_PREVIEW] = "1"
         with contextlib.ExitStack() as ends:
             ends.callback(shutil.rmtree, self._directory, ignore_errors=True)
             self._run_zookeeper("zookeeper", str(self._zookeeper_port), str(self._directory / "zookeeper"))

@@ -45,7 +45,24 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
-    "tests/cluster": "several brokers, of Odradek and of Kafka 3.9, that form a cluster, which is a preview",
+    "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
+    "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
+    "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_by_other_failures": "clusters: more failures",
+    "tests/cluster/test_follower_of_kafka.py": "clusters: followers of a Kafka broker",
+    "tests/cluster/test_golden_trees.py": "clusters: the tree in ZooKeeper, compared with Kafka's",
+    "tests/cluster/test_guest_of_kafka.py": "clusters: one broker in a cluster of Kafka, and Kafka's tools",
+    "tests/cluster/test_kafka_follows.py": "clusters: Kafka brokers as followers",
+    "tests/cluster/test_leader_changes.py": "clusters: leaderships that move between Kafka and Odradek",
+    "tests/cluster/test_lost_tails.py": "clusters: logs that lost their ends",
+    "tests/cluster/test_many_partitions.py": "clusters: requests to many partitions",
+    "tests/cluster/test_moving_groups.py": "clusters: coordinators of groups that move between Kafka and Odradek",
+    "tests/cluster/test_old_clients.py": "clusters: clients of Kafka 0.8 that use ZooKeeper",
+    "tests/cluster/test_operator_views.py": "clusters: status, doctor, cluster check",
+    "tests/cluster/test_paused_leader.py": "clusters: leaders that stand still for longer than their session",
+    "tests/cluster/test_recorded_controllers.py": "clusters: requests of the controller, compared with those of Kafka's",
+    "tests/cluster/test_replication_throttles.py": "clusters: throttles of replication",
+    "tests/cluster/test_without_zookeeper.py": "clusters: requests of administrators while ZooKeeper is away",
+    "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.

@@ -490,7 +490,6 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of failures, separated by commas")
     parser.add_argument("--rounds", type=int, default=6, help="failures before each check")
     options = parser.parse_args()
-    os.environ["ODRADEK_CLUSTER_PREVIEW"] = "1"
     rng, ends, done = random.Random(options.seed), time.monotonic() + 60 * options.minutes, 0
     names = options.only.split(",") if options.only else [name for name in FAILURES if possible(name)]
     if no_power_cuts():

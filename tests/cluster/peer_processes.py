@@ -58,10 +58,6 @@ class JavaProcess:
         return "\n".join(texts)
 
     def send_signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def send(self, number: int) -> None:
         """Send a signal to the process."""
         assert self._process is not None
         self._process.send_signal(number)

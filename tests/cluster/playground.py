@@ -4,7 +4,6 @@ Everything listens on free ports of 127.0.0.1, and keeps its data in a temporary
 Java; Maven downloads ZooKeeper on the first use.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -36,7 +35,6 @@ ZooKeeper: {zookeeper}   data and logs: {directory}
 
 def main() -> int:
     """Start the cluster, describe it, and run it until Ctrl-C. Returns the exit code."""
-    os.environ["ODRADEK_CLUSTER_PREVIEW"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-cluster-")))

@@ -73,10 +73,10 @@ def test_a_tail_that_the_next_leader_does_not_have_is_cut(cluster: Cluster) -> N
     producer = KafkaProducer(bootstrap_servers=cluster.ours.bootstrap_servers, acks=1)
     producer.send("tail", str(RECORDS).encode()).get(30)
     until_same(cluster, "tail")
-    theirs(cluster).send(signal.SIGSTOP)
+    theirs(cluster).send_signal(signal.SIGSTOP)
     offsets = [producer.send("tail", b"lost %d" % number).get(30).offset for number in range(50)]
     cluster.ours.kill_group()
-    theirs(cluster).send(signal.SIGCONT)
+    theirs(cluster).send_signal(signal.SIGCONT)
     producer.close(0)
     assert offsets[-1] == RECORDS + 50
     until(lambda: leader_of(cluster, "tail") == THEIRS, "the other broker leads")

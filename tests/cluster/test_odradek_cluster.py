@@ -101,6 +101,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
                 "metadata.store": "zookeeper",
                 "zookeeper.connect": peers.connect,
                 "zookeeper.session.timeout.ms": 3000,
+                "controlled.shutdown.retry.backoff.ms": 100,  # the last broker has nobody to lead its partitions
                 "replica.lag.time.max.ms": 5000,
                 "num.network.threads": 1,
                 "offsets.topic.num.partitions": 3,

@@ -77,41 +77,23 @@ def test_a_kraft_file_is_accepted_and_its_controller_listener_left_out(tmp_path)
     assert not config.unknown
 
 
-def test_a_broker_of_a_cluster_whose_metadata_is_elsewhere_does_not_start(tmp_path):
-    path = tmp_path / "server.properties"
-    path.write_text(ZOOKEEPER_FILE)
-    with pytest.raises(
-        ConfigError, match=rf"^zookeeper.connect=zk1.*Set metadata.store=embedded .*adopt.*\({path}:10\)$"
-    ):
-        load(path).check_metadata_store()
+def test_a_broker_of_a_cluster_with_kraft_controllers_does_not_start(tmp_path):
     with pytest.raises(ConfigError, match=r"^process\.roles=broker: .*Set metadata.store=embedded .*adopt"):
         load(None, ["process.roles=broker"]).check_metadata_store()
-    for overrides in (["metadata.store=zookeeper", "zookeeper.connect=zk1"], ["metadata.store=zookeeper"]):
-        with pytest.raises(ConfigError, match=r"^metadata\.store=zookeeper"):
-            load(None, overrides).check_metadata_store()
-    load(path, ["metadata.store=embedded"]).check_metadata_store()
     load(None, ["process.roles=broker", "metadata.store=embedded"]).check_metadata_store()
+    path = tmp_path / "server.properties"
     path.write_text(KRAFT_FILE)
     load(path).check_metadata_store()
 
 
-@pytest.mark.parametrize(("value", "starts"), [(None, False), ("", False), ("0", False), ("true", False), ("1", True)])
-@pytest.mark.parametrize("overrides", [["metadata.store=zookeeper"], []])
-def test_a_broker_joins_a_cluster_only_if_the_preview_is_enabled(monkeypatch, overrides, value, starts):
-    settings = [*overrides, "zookeeper.connect=zk1"]
-    monkeypatch.delenv("ODRADEK_CLUSTER_PREVIEW", raising=False)
-    if value is not None:
-        monkeypatch.setenv("ODRADEK_CLUSTER_PREVIEW", value)
-    assert load(None, settings).clustered, "other commands read such files"
-    if starts:
-        load(None, settings, to_start=True).check_metadata_store()
-        return
-    for check in (lambda: load(None, settings, to_start=True), lambda: load(None, settings).check_metadata_store()):
-        with pytest.raises(
-            ConfigError, match=r"^(metadata\.store|zookeeper\.connect)=.*metadata\.store=embedded"
-        ) as caught:
-            check()
-        assert len(caught.value.errors) == 1 and "\n" not in str(caught.value)
+def test_zookeeper_connect_selects_the_metadata_store_unless_another_is_set(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(ZOOKEEPER_FILE)
+    assert load(path, to_start=True).clustered
+    assert not load(path, ["metadata.store=embedded"], to_start=True).clustered
+    with pytest.raises(ConfigError, match=r"^metadata\.store=zookeeper") as caught:
+        load(None, ["metadata.store=zookeeper"]).check_metadata_store()
+    assert len(caught.value.errors) == 1 and "\n" not in str(caught.value)
 
 
 def test_overrides_win_over_the_file_and_the_last_setting_over_earlier_ones(tmp_path):

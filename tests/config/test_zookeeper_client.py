@@ -15,11 +15,6 @@ CONNECT = "zookeeper.connect=zk1:2181"
 TLS = "zookeeper.ssl.client.enable=true"
 
 
-@pytest.fixture(autouse=True)
-def preview(monkeypatch):
-    monkeypatch.setenv("ODRADEK_CLUSTER_PREVIEW", "1")
-
-
 def errors_of(*settings):
     try:
         load(None, [CONNECT, *settings], to_start=True)

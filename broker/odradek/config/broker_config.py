@@ -28,8 +28,6 @@ from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
 KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
-CLUSTER_PREVIEW = "ODRADEK_CLUSTER_PREVIEW"
-"""The environment variable that, set to 1, lets a broker start with ZooKeeper, which is not complete yet."""
 KEY_LIST = "docs/configuration.md lists all keys"
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
 """The results of `BrokerConfig.where` for settings in the metadata store."""
@@ -204,32 +202,27 @@ class BrokerConfig:
         return self._values["metadata.store"] == "zookeeper"
 
     def check_metadata_store(self) -> None:
-        """Raise ConfigError if ZooKeeper or KRaft controllers keep the metadata: the broker would start without any topics.
-
-        Clusters with ZooKeeper are a preview, which the environment variable ODRADEK_CLUSTER_PREVIEW=1 enables.
+        """Raise ConfigError if the settings of a cluster with ZooKeeper are wrong, or if KRaft controllers keep the metadata: the
+        broker would start without any topics.
 
         Only a start checks this: the command also reads such files to adopt the directories of a Kafka broker.
         """
         raise_all([*self._wrong_metadata_store()])
 
     def _wrong_metadata_store(self) -> Iterator[ConfigError]:
-        remedy = (
-            "it would start without the topics of that cluster. Set metadata.store=embedded to use the broker's own"
-            " metadata store. To take over the directories of a Kafka broker, run `odradek adopt` first"
-        )
-        if self.clustered and os.environ.get(CLUSTER_PREVIEW) != "1":
-            if self.is_set("metadata.store"):
-                yield self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
-            else:
-                yield self._error("zookeeper.connect", f"this broker cannot join a ZooKeeper cluster yet: {remedy}")
-        elif self.clustered:
+        if self.clustered:
             yield from self._wrong_broker_id()
             from odradek.config import zookeeper_client  # here: only few configurations need OpenSSL
 
             yield from zookeeper_client.wrong_settings(self)
         roles = _items(self._values["process.roles"])
         if roles and "controller" not in roles and not self.is_set("metadata.store"):
-            yield self._error("process.roles", f"this broker cannot join the controllers of a KRaft cluster: {remedy}")
+            yield self._error(
+                "process.roles",
+                "this broker cannot join the controllers of a KRaft cluster: it would start without the topics of that"
+                " cluster. Set metadata.store=embedded to use the broker's own metadata store. To take over the directories"
+                " of a Kafka broker, run `odradek adopt` first",
+            )
 
     def _wrong_broker_id(self) -> Iterator[ConfigError]:
         name = "node.id" if self.is_set("node.id") else "broker.id"

@@ -4,6 +4,7 @@ The supervisor must have no threads when it forks, and kazoo has three. So a chi
 """
 
 import os
+import traceback
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
@@ -24,6 +25,8 @@ def generated_broker_id(config: BrokerConfig) -> int:
             outcome = _outcome(config)
             os.write(writer, outcome.encode())
             status = 0
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(writer)

@@ -151,8 +151,7 @@ KEYS = (
         "The maximum size in bytes of client metrics in one PushTelemetry request (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
         "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: in "
-        "ZooKeeper, see docs/cluster.md; a preview, the broker refuses to start without the environment variable "
-        "ODRADEK_CLUSTER_PREVIEW=1. Default: zookeeper if zookeeper.connect is set, else embedded. "
+        "ZooKeeper, see docs/cluster.md. Default: zookeeper if zookeeper.connect is set, else embedded. "
         "Without this key, the broker also refuses to start with process.roles=broker, because the controllers of such "
         "a cluster keep its metadata. Odradek's own key."),
 )
