@@ -49,6 +49,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
     "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_by_other_failures": "clusters: more failures",
     "tests/cluster/test_follower_of_kafka.py": "clusters: followers of a Kafka broker",
+    "tests/cluster/test_groups_of_cluster.py": "clusters: coordinators of groups that are killed",
     "tests/cluster/test_golden_trees.py": "clusters: the tree in ZooKeeper, compared with Kafka's",
     "tests/cluster/test_guest_of_kafka.py": "clusters: one broker in a cluster of Kafka, and Kafka's tools",
     "tests/cluster/test_kafka_follows.py": "clusters: Kafka brokers as followers",

@@ -136,7 +136,7 @@ class Wire:
         topic = request.CreatableTopic(
             name=name,
             num_partitions=partitions,
-            replication_factor=1,
+            replication_factor=-1,
             configs=[
                 request.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
                 for key, value in configs.items()

@@ -83,12 +83,16 @@ class Member:
 
 
 class Room:
-    """A broker with a topic, a group, and its members."""
+    """A broker with a topic, a group, and its members.
 
-    def __init__(self, broker: Broker, group: str, directory: Path, stack: ExitStack) -> None:
+    :param servers: the addresses that clients are given; default: that of the broker.
+    """
+
+    def __init__(self, broker: Broker, group: str, directory: Path, stack: ExitStack, servers: str = "") -> None:
         self.broker, self.group, self.topic = broker, group, f"topic-of-{group}"
+        self.servers = servers or broker.bootstrap_servers
         self._directory = directory
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+        self._producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True})
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
         self.members: list[Member] = []
         with GroupTalk(broker.host, broker.port) as wire:
@@ -102,9 +106,7 @@ class Room:
 
     def enter(self, *names: str) -> list[Member]:
         """Let members join."""
-        members = [
-            Member(name, self.broker.bootstrap_servers, self.group, self.topic, self._directory) for name in names
-        ]
+        members = [Member(name, self.servers, self.group, self.topic, self._directory) for name in names]
         self.members += members
         return members
 
@@ -140,10 +142,14 @@ class Room:
             PATIENCE_S,
         )
 
+    def coordinator_wire(self) -> GroupTalk:
+        """A connection to the group's coordinator. Raises OSError."""
+        return GroupTalk(self.broker.host, self.broker.port)
+
     def committed(self) -> dict[int, int]:
         """The committed offsets by partition; empty while no coordinator answers."""
         try:
-            with GroupTalk(self.broker.host, self.broker.port) as wire:
+            with self.coordinator_wire() as wire:
                 answer = wire.fetch_offsets(self.group, None)
         except (OSError, EOFError):
             return {}
@@ -188,7 +194,7 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
         yield Room(broker, "mixed", tmp_path, stack)
 
 
-def _life(room: Room, first: list[str], second: list[str]) -> None:
+def life(room: Room, first: list[str], second: list[str]) -> None:
     """Join, share, leave, kill, lose the coordinator, join again."""
     room.write(20)
     early = room.enter(*first)
@@ -205,33 +211,33 @@ def _life(room: Room, first: list[str], second: list[str]) -> None:
 
 
 def test_python_libraries_share_a_group_by_the_range_assignor(room: Room) -> None:
-    _life(room, ["confluent-kafka", "kafka-python"], ["aiokafka", "confluent-kafka"])
+    life(room, ["confluent-kafka", "kafka-python"], ["aiokafka", "confluent-kafka"])
 
 
 @pytest.mark.java
 def test_java_and_python_share_a_classic_group(room: Room) -> None:
-    _life(room, ["java", "kafka-python"], ["confluent-kafka", "aiokafka"])
+    life(room, ["java", "kafka-python"], ["confluent-kafka", "aiokafka"])
 
 
 @pytest.mark.golang
 def test_go_and_python_share_a_classic_group(room: Room) -> None:
-    _life(room, ["franz-go", "kafka-python"], ["confluent-kafka", "franz-go"])
+    life(room, ["franz-go", "kafka-python"], ["confluent-kafka", "franz-go"])
 
 
 @pytest.mark.java
 @pytest.mark.golang
 def test_members_of_all_libraries_share_a_classic_group(room: Room) -> None:
-    _life(room, ["java", "franz-go", "kafka-python"], ["aiokafka", "confluent-kafka", "franz-go"])
+    life(room, ["java", "franz-go", "kafka-python"], ["aiokafka", "confluent-kafka", "franz-go"])
 
 
 @pytest.mark.java
 def test_java_and_confluent_share_a_group_of_the_newer_protocol(room: Room) -> None:
-    _life(room, ["java+consumer", "confluent-kafka+consumer"], ["confluent-kafka+consumer"])
+    life(room, ["java+consumer", "confluent-kafka+consumer"], ["confluent-kafka+consumer"])
 
 
 @pytest.mark.java
 def test_members_of_both_protocols_share_a_group(room: Room) -> None:
-    _life(room, ["confluent-kafka", "kafka-python"], ["java+consumer", "confluent-kafka+consumer"])
+    life(room, ["confluent-kafka", "kafka-python"], ["java+consumer", "confluent-kafka+consumer"])
 
 
 def test_no_committed_offset_is_lost_when_the_coordinator_dies_amid_commits(room: Room) -> None:

@@ -2,8 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,26 +90,32 @@ def consume(servers: list[str], topic: str, partition: int, count: int) -> list[
         return values
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@contextmanager
+def start_brokers(directory: Path, connect: str, settings: Mapping[str, object] | None = None) -> Iterator[Cluster]:
+    """Start a cluster. :param connect: zookeeper.connect. :param settings: further settings of each broker."""
     with ExitStack() as stack:
-        peers = stack.enter_context(Peers(tmp_path))
         brokers = {}
         for broker_id in IDS:
             config = {
                 "broker.id": broker_id,
                 "metadata.store": "zookeeper",
-                "zookeeper.connect": peers.connect,
+                "zookeeper.connect": connect,
                 "zookeeper.session.timeout.ms": 3000,
                 "controlled.shutdown.retry.backoff.ms": 100,  # the last broker has nobody to lead its partitions
                 "replica.lag.time.max.ms": 5000,
                 "num.network.threads": 1,
                 "offsets.topic.num.partitions": 3,
                 "offsets.topic.replication.factor": 1,
-            }
-            brokers[broker_id] = stack.enter_context(Broker(config, directory=tmp_path / f"odradek-{broker_id}"))
+            } | dict(settings or {})
+            brokers[broker_id] = stack.enter_context(Broker(config, directory=directory / f"odradek-{broker_id}"))
         cluster = Cluster(brokers)
         cluster.wait_for_brokers(set(IDS))
+        yield cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Peers(tmp_path) as peers, start_brokers(tmp_path, peers.connect) as cluster:
         yield cluster
 
 

@@ -25,14 +25,6 @@ class Where(Enum):
     GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its controller thread
 
 
-class Stores(Enum):
-    """The metadata stores with which an API is served."""
-
-    ANY = "any"
-    EMBEDDED = "embedded"
-    CLUSTER = "zookeeper"
-
-
 class ApiRow(NamedTuple):
     """A served API.
 
@@ -46,7 +38,7 @@ class ApiRow(NamedTuple):
     :param elements: the largest number of elements in all arrays of a request together; above it, the connection is closed.
     :param per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
         request names topics, 2 if it names topics and partitions; more if it names replicas.
-    :param stores: the metadata stores with which the API is served.
+    :param only_in_cluster: whether a broker with the embedded metadata store does not serve the API.
     """
 
     key: int
@@ -61,11 +53,11 @@ class ApiRow(NamedTuple):
     at_once: str = ""
     elements: int = 10_000
     per_partition: int = 0
-    stores: Stores = Stores.ANY
+    only_in_cluster: bool = False
 
     def served(self, clustered: bool) -> bool:
         """Whether the API is served by a broker in a cluster, or by a broker alone."""
-        return self.stores is Stores.ANY or (self.stores is Stores.CLUSTER) == clustered
+        return clustered or not self.only_in_cluster
 
 
 NATIVE, WORKER, COORDINATOR, GROUPS = Where.NATIVE, Where.WORKER, Where.COORDINATOR, Where.GROUPS
@@ -85,13 +77,13 @@ APIS = (
         off_loop=True, per_partition=2),
     ApiRow(3, "Metadata", 0, 13, WORKER, "odradek.api.metadata:handle", "DESCRIBE on topic", per_partition=1),
     ApiRow(4, "LeaderAndIsr", 0, 7, REPLICAS, "odradek.api.leader_and_isr:handle", "CLUSTER_ACTION on cluster",
-        stores=Stores.CLUSTER, per_partition=2 + 3 * MAX_REPLICAS),
+        only_in_cluster=True, per_partition=2 + 3 * MAX_REPLICAS),
     ApiRow(5, "StopReplica", 0, 4, REPLICAS, "odradek.api.stop_replica:handle", "CLUSTER_ACTION on cluster",
-        stores=Stores.CLUSTER, per_partition=2),
+        only_in_cluster=True, per_partition=2),
     ApiRow(6, "UpdateMetadata", 0, 8, REPLICAS, "odradek.api.update_metadata:handle", "CLUSTER_ACTION on cluster",
-        stores=Stores.CLUSTER, per_partition=2 + 3 * MAX_REPLICAS),
+        only_in_cluster=True, per_partition=2 + 3 * MAX_REPLICAS),
     ApiRow(7, "ControlledShutdown", 0, 3, CONTROLLER, "odradek.api.controlled_shutdown:handle", "CLUSTER_ACTION on cluster",
-        stores=Stores.CLUSTER),
+        only_in_cluster=True),
     ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "odradek.api.offset_commit:handle", "READ on group and topic",
         at_once="odradek.api.offset_commit:at_once", per_partition=2),
     ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "odradek.api.offset_fetch:handle", "DESCRIBE on group and topic", per_partition=2),
@@ -139,7 +131,7 @@ APIS = (
     ApiRow(50, "DescribeUserScramCredentials", 0, 0, COORDINATOR, "odradek.api.describe_user_scram_credentials:handle",
         "DESCRIBE on cluster"),
     ApiRow(56, "AlterPartition", 0, 3, CONTROLLER, "odradek.api.alter_partition:handle", "CLUSTER_ACTION on cluster",
-        stores=Stores.CLUSTER, per_partition=2 + MAX_REPLICAS),
+        only_in_cluster=True, per_partition=2 + MAX_REPLICAS),
     ApiRow(57, "UpdateFeatures", 0, 2, CONTROLLER, "odradek.api.update_features:handle", "ALTER on cluster"),
     ApiRow(60, "DescribeCluster", 0, 2, WORKER, "odradek.api.describe_cluster:handle", "DESCRIBE on cluster"),
     ApiRow(61, "DescribeProducers", 0, 0, WORKER, "odradek.api.describe_producers:handle", "READ on topic",
@@ -148,12 +140,10 @@ APIS = (
         "DESCRIBE on transactional id"),
     ApiRow(66, "ListTransactions", 0, 2, WORKER, "odradek.api.list_transactions:handle", "DESCRIBE on transactional id"),
     ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, "odradek.api.allocate_producer_ids:handle", "CLUSTER_ACTION on cluster",
-        stores=Stores.CLUSTER),
-    # Not in a cluster: a Kafka broker that takes over the group's partition ignores the records of such groups.
+        only_in_cluster=True),
     ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "odradek.api.consumer_group_heartbeat:handle", "READ on group",
-        per_partition=2, stores=Stores.EMBEDDED),
-    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle", "DESCRIBE on group",
-        stores=Stores.EMBEDDED),
+        per_partition=2),
+    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle", "DESCRIBE on group"),
     ApiRow(74, "ListConfigResources", 0, 1, COORDINATOR, "odradek.api.list_config_resources:handle",
         "DESCRIBE_CONFIGS on cluster"),
     ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "odradek.api.describe_topic_partitions:handle", "DESCRIBE on topic",
@@ -168,7 +158,7 @@ PRIVATE_APIS = (
 receive no unknown API keys."""
 CLUSTER_APIS = (
     ApiRow(46, "ListPartitionReassignments", 0, 0, CONTROLLER, "odradek.api.list_partition_reassignments:in_cluster",
-        "DESCRIBE on cluster", per_partition=2, stores=Stores.CLUSTER),
+        "DESCRIBE on cluster", per_partition=2, only_in_cluster=True),
 )
 """The rows that replace those of APIS in a cluster."""
 # fmt: on
@@ -178,7 +168,7 @@ API_VERSIONS = 18
 
 def in_cluster(config: BrokerConfig) -> bool:
     """Whether the broker's metadata store is that of a cluster."""
-    return config["metadata.store"] == Stores.CLUSTER.value
+    return config["metadata.store"] == "zookeeper"
 
 
 def served_rows(clustered: bool) -> dict[int, ApiRow]:

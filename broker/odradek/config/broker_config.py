@@ -29,6 +29,9 @@ from odradek.spelling import did_you_mean
 DEFAULT_NODE_ID = 1
 KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
 KEY_LIST = "docs/configuration.md lists all keys"
+GROUP_PROTOCOLS = "group.coordinator.rebalance.protocols"
+PROTOCOLS_IN_CLUSTER = ("classic",)
+"""The default in a cluster: a Kafka 3.9 broker that becomes a coordinator ignores the records of KIP-848 groups."""
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
 """The results of `BrokerConfig.where` for settings in the metadata store."""
 
@@ -96,6 +99,8 @@ class BrokerConfig:
             self._values["num.network.threads"] = len(os.sched_getaffinity(0))
         if self._values["metadata.store"] is None:
             self._values["metadata.store"] = "zookeeper" if self._values["zookeeper.connect"] else "embedded"
+        if self.clustered and not self.is_set(GROUP_PROTOCOLS):
+            self._values[GROUP_PROTOCOLS] = PROTOCOLS_IN_CLUSTER
         errors += self._wrong_pairs({error.name for error in refused})
         if to_start and not {"metadata.store", "process.roles"}.intersection(error.name for error in errors):
             errors += self._wrong_metadata_store()
@@ -202,8 +207,8 @@ class BrokerConfig:
         return self._values["metadata.store"] == "zookeeper"
 
     def check_metadata_store(self) -> None:
-        """Raise ConfigError if the settings of a cluster with ZooKeeper are wrong, or if KRaft controllers keep the metadata: the
-        broker would start without any topics.
+        """Raise ConfigError if the settings of a cluster with ZooKeeper are wrong, or if KRaft controllers keep the metadata:
+        the broker would then start without any topics.
 
         Only a start checks this: the command also reads such files to adopt the directories of a Kafka broker.
         """
@@ -374,9 +379,8 @@ class BrokerConfig:
                     (lesser, greater, "at most") if self.is_set(lesser) else (greater, lesser, "at least")
                 )
                 yield self._error(name, f"must be {relation} {other}={show(self._values[other])}")
-        name = "group.coordinator.rebalance.protocols"
-        if "classic" not in _items(self._values[name]):
-            yield self._error(name, "must contain classic, which cannot be disabled")
+        if "classic" not in _items(self._values[GROUP_PROTOCOLS]):
+            yield self._error(GROUP_PROTOCOLS, "must contain classic, which cannot be disabled")
         no_servers = not self._values["zookeeper.connect"] and "zookeeper.connect" not in refused
         if self._values["metadata.store"] == "zookeeper" and no_servers:
             yield self._error("metadata.store", "requires zookeeper.connect, which is not set")

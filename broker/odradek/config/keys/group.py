@@ -46,8 +46,10 @@ KEYS = (
     ConfigKey("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
         OneOf(("classic", "consumer", "share", "streams")), MEDIUM, READ_ONLY, NOW,
         "The protocols that groups may use. The list must contain classic. Without consumer, the broker refuses "
-        "members of the consumer protocol (KIP-848) with UNSUPPORTED_VERSION. streams and share have no effect: this "
-        "broker has no streams groups and share groups."),
+        "members of the consumer protocol (KIP-848) with UNSUPPORTED_VERSION. In a cluster with ZooKeeper the default is "
+        "classic, because a Kafka 3.9 broker ignores the records of groups of the consumer protocol: set classic,consumer at "
+        "every broker if all of them are Odradek brokers. streams and share have no effect: this broker has no streams "
+        "groups and share groups."),
     ConfigKey("group.coordinator.threads", INT, 4, Range(1), HIGH, READ_ONLY, NONE,
         "The number of threads of Kafka's group coordinator. Not used here: the coordinator is one process."),
     ConfigKey("group.consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
