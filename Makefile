@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 JOBS ?= 2
+TEST_JOBS ?= 3# of `make test`: its tests wait for other programs half of the time
 TESTS ?=
 STARTS := broker or peer or spark or faults or package
 BIN := .venv/bin
@@ -96,7 +97,7 @@ quick: build-dev ## the tests that start no broker and no other program: less th
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
 
 test: lint ## lint, then all tests that CI runs: about 25 minutes (TESTS=tests/config for some of them)
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly" $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 

@@ -14,6 +14,8 @@ from tests.cluster.test_follower_of_kafka import Load, replicator_of, segments
 from tests.cluster.test_guest_of_kafka import Cluster, closing_admin, consume, produce
 from tests.waiting import until
 
+pytestmark = pytest.mark.xdist_group("pair")
+
 CONTROLLER, FIRST, SECOND = 1, 2, 3
 RECORDS = 300
 
@@ -35,6 +37,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             "zookeeper.session.timeout.ms": 4000,
             "num.network.threads": 2,
             "replica.fetch.backoff.ms": 100,
+            "controlled.shutdown.retry.backoff.ms": 100,  # the last broker has nobody to lead its partitions
         }
         with (
             Broker(config | {"broker.id": FIRST}, directory=directory / "first") as first,

@@ -178,7 +178,6 @@ def test_all_errors_of_the_file_of_a_secured_kafka_broker_are_reported_at_once(t
         ("ssl.client.auth", "yes"),
         ("replica.fetch.wait.max.ms", "40000"),  # of replica.socket.timeout.ms,
         ("replica.fetch.wait.max.ms", "40000"),  # and of replica.lag.time.max.ms
-        ("zookeeper.connect", "localhost:2181"),
     ]
     for line in lines:
         place = SECURED_FILE.splitlines().index(
@@ -186,9 +185,6 @@ def test_all_errors_of_the_file_of_a_secured_kafka_broker_are_reported_at_once(t
         )
         assert line.endswith(f"({path}:{place + 1})") and "\n" not in line
     assert str(caught.value) == "; ".join(lines)
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    assert "zookeeper.connect" not in {error.name for error in caught.value.errors}, "adopt reads such files"
 
 
 def test_a_wrong_value_causes_no_error_of_another_key():
