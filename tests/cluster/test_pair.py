@@ -25,6 +25,10 @@ class Pair(Cluster):
 
     brokers: dict[int, Broker]
 
+    def wait_until_ours_answers(self) -> None:
+        for broker in self.brokers.values():
+            until(lambda broker=broker: shown.brokers(broker.bootstrap_servers)[1], "the controller sent the brokers")
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
