@@ -86,7 +86,7 @@ BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
 def test_requests_between_brokers_are_served_in_a_cluster_only():
     alone, clustered = served_rows(clustered=False), served_rows(clustered=True)
     assert set(clustered) - set(alone) == BETWEEN_BROKERS
-    assert set(alone) - set(clustered) == {68, 69}, "a Kafka broker skips the records of such groups"
+    assert set(alone) <= set(clustered)
     assert {key for key, row in clustered.items() if row.where is Where.REPLICAS} == {4, 5, 6}
     assert alone[46].where is Where.WORKER
     assert clustered[46].where is Where.CONTROLLER

@@ -96,6 +96,14 @@ def test_zookeeper_connect_selects_the_metadata_store_unless_another_is_set(tmp_
     assert len(caught.value.errors) == 1 and "\n" not in str(caught.value)
 
 
+def test_groups_of_a_cluster_use_the_newer_protocol_only_if_it_is_set():
+    name = "group.coordinator.rebalance.protocols"
+    cluster = "zookeeper.connect=zk1"
+    assert "consumer" in load(None, [])[name]
+    assert load(None, [cluster])[name] == ("classic",)
+    assert load(None, [cluster, f"{name}=classic,consumer"])[name] == ("classic", "consumer")
+
+
 def test_overrides_win_over_the_file_and_the_last_setting_over_earlier_ones(tmp_path):
     path = tmp_path / "f.properties"
     path.write_text("num.partitions=2\nnum.partitions=3\nlog.segment.bytes=100000")
