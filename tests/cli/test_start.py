@@ -166,32 +166,28 @@ def test_the_demo_compares_every_byte():
     assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout
 
 
-def test_a_kafka_file_of_the_zookeeper_era_does_not_start_a_broker_without_topics(tmp_path):
+def test_a_file_of_a_cluster_with_kraft_controllers_does_not_start_a_broker_without_topics(tmp_path):
     data = tmp_path / "data"
     file = tmp_path / "server.properties"
-    file.write_text(
-        f"broker.id=0\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={data}\nzookeeper.connect=localhost:2181\n"
-    )
+    file.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={data}\nprocess.roles=broker\n")
     refused = odradek("start", "--config", file)
     assert refused.returncode == 1 and not data.exists()
     last = refused.stderr.splitlines()[-1]
-    assert last.startswith("odradek: zookeeper.connect=localhost:2181")
+    assert last.startswith("odradek: process.roles=broker")
     assert "metadata.store=embedded" in last and "odradek adopt" in last and f"{file}:4" in last
 
 
 def test_each_setting_that_a_start_refuses_is_a_line(tmp_path):
     file = tmp_path / "server.properties"
-    file.write_text(
-        "listeners=SASL_PLAINTEXT://127.0.0.1:0\nauthorizer.class.name=kafka.Acl\nzookeeper.connect=localhost:2181\n"
-    )
+    file.write_text("listeners=SASL_PLAINTEXT://127.0.0.1:0\nauthorizer.class.name=kafka.Acl\nprocess.roles=broker\n")
     lines = odradek("start", "--config", file).stderr.splitlines()
     names = [
         "listeners=SASL_PLAINTEXT://127.0.0.1:0",
         "authorizer.class.name=kafka.Acl",
-        "zookeeper.connect=localhost:2181",
+        "process.roles=broker",
     ]
     assert len(lines) == len(names)
     for number, (line, name) in enumerate(zip(lines, names, strict=True), 1):
         assert line.startswith(f"odradek: {name}: ") and line.endswith(f"({file}:{number})")
     lines = odradek("adopt", "--check", "--config", file).stderr.splitlines()
-    assert [line.split(": ")[1] for line in lines] == names[:2], "adopt does not connect to ZooKeeper"
+    assert [line.split(": ")[1] for line in lines] == names[:2], "adopt reads the files of such brokers"
