@@ -27,9 +27,19 @@ from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, name_of, topic
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
 from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
+from odradek._ext.shm.layout cimport (
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    monotonic_ms,
+    read_commit,
+    region,
+    slot_at,
+    state_now,
+)
 from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane, unlock
-from odradek._ext.shm.waking cimport wake_flushed
+from odradek._ext.shm.waking cimport wake_everyone, wake_flushed
 from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_sync
 from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
@@ -215,7 +225,10 @@ cdef int end_flush(Flush* flush) noexcept nogil:
     if taken:
         unlock(index, slot)
     compare_swap_64(&slot.flusher, flush.word, 0)
-    wake_flushed(index, slot, moved)    # in every case: processes that found the word taken depend on this wake-up
+    if state_now(slot) == SLOT_OFFLINE:
+        wake_everyone(index, slot)
+    else:
+        wake_flushed(index, slot, moved)    # in every case: processes that found the word taken depend on this wake-up
     return flush.result if flush.result != 0 else advanced
 
 

@@ -406,6 +406,8 @@ def fail_log_dir(int log_dir):
             continue
         if slot.state == SLOT_ONLINE or slot.state == SLOT_LOADING:
             set_offline(<uint32_t>i)
+        elif slot.state == SLOT_OFFLINE:
+            wake_everyone(<uint32_t>i, slot)    # where the failure was found, only those who wait for that operation are woken
         count += slot.state == SLOT_OFFLINE
     return count
 

@@ -142,7 +142,7 @@ def test_readers_of_a_directory_whose_sync_failed_are_told_so_and_others_go_on(s
         for partition in (broken, sound):
             assert told(writer, send(writer, partition=partition)) == (0, 0)
         syncs.fail(str(dirs[0]))
-        request = fetch_request([(TOPIC, broken, 1)], wait_ms=60_000)
+        request = fetch_request([(TOPIC, broken, 1)], wait_ms=300_000)  # longer than `receive` waits
         waiting = reader.send(request, fetch.API_KEY, FETCH_VERSION)
         send(writer, partition=broken)
         part = reader.receive(waiting).responses[0].partitions[0]
