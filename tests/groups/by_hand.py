@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable
 
-from odradek.groups.environment import Record
+from odradek.coordination.environment import Record
 from odradek.protocol.errors import ErrorCode
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from odradek.coordination.environment import LogBatch
 from odradek.groups.commits import Commit
-from odradek.groups.environment import LogBatch
 from odradek.groups.offsets import CommittedOffset, offset_record
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once

@@ -8,7 +8,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
-from odradek.groups.environment import LogBatch
+from odradek.coordination.environment import LogBatch
 from odradek.processes import offsets_log
 from odradek.processes.offsets_log import AppendTurn, OffsetsLog, read_records
 from odradek.protocol.errors import ErrorCode

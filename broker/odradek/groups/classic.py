@@ -46,10 +46,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from odradek.coordination.environment import AppendCallback, Deadline, Timers
 from odradek.groups.classic_member import JoinRequest, JoinResult, Member, SyncResult
 from odradek.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalance
 from odradek.groups.classic_roster import Roster
-from odradek.groups.environment import AppendCallback, Deadline, Timers, new_member_id
+from odradek.groups.environment import new_member_id
 from odradek.groups.history import Event, History
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode

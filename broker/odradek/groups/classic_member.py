@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from odradek.groups.environment import Deadline
+from odradek.coordination.environment import Deadline
 from odradek.protocol.errors import ErrorCode
 
 Protocols = Sequence[tuple[str, bytes]]

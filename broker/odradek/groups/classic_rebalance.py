@@ -42,9 +42,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol
 
+from odradek.coordination.environment import AppendCallback, Deadline, Timers
 from odradek.groups.classic_member import JoinResult, Member, SyncRequest, SyncResult
 from odradek.groups.classic_roster import Roster
-from odradek.groups.environment import AppendCallback, Deadline, Timers
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 

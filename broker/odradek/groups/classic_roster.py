@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from odradek.coordination.environment import Deadline
 from odradek.groups.classic_member import JoinRequest, JoinResult, Member, Protocols
-from odradek.groups.environment import Deadline
 from odradek.groups.fencing import instance_error
 from odradek.protocol.errors import ErrorCode
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek._ext.api.offset_commits import CommittedOffset
-from odradek.groups.environment import Record
+from odradek.coordination.environment import Record
 from odradek.groups.offsets import CommitRequest, Place, offset_record
 from odradek.protocol.errors import ErrorCode
 

@@ -51,6 +51,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from odradek.coordination.environment import AppendCallback, Deadline, Record, Timers
 from odradek.groups import consumer_records
 from odradek.groups.assignors import ASSIGNORS, Place, Subscriber
 from odradek.groups.consumer_member import (
@@ -64,7 +65,7 @@ from odradek.groups.consumer_member import (
 )
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.consumer_refusals import identity_refusal, refusal
-from odradek.groups.environment import AppendCallback, Deadline, Record, Timers, Topics
+from odradek.groups.environment import Topics
 from odradek.groups.fencing import instance_error
 from odradek.groups.history import Event, History
 from odradek.groups.holdings import Holdings

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from odradek.coordination.environment import Deadline
 from odradek.groups.assignors import Place
-from odradek.groups.environment import Deadline
 from odradek.protocol.errors import ErrorCode
 
 JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2

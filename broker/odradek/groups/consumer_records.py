@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.coordination.environment import Record
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, MemberState, by_topic
-from odradek.groups.environment import Record
 from odradek.protocol.schemas import group_records as records
 
 if TYPE_CHECKING:

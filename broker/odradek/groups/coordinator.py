@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
+from odradek.coordination.environment import AppendCallback, LateCallback, Record, Timers, Waiter
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.commits import UnacknowledgedCommit
 from odradek.groups.consumer_metadata import CONSUMER
-from odradek.groups.environment import AppendCallback, LateCallback, Record, Timers, Topics, Waiter
+from odradek.groups.environment import Topics
 from odradek.groups.group import Group
 from odradek.groups.membership import Membership
 from odradek.groups.migration import batch_bytes

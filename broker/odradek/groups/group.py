@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from odradek.coordination.environment import Record
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import JoinRequest
 from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_metadata import CONSUMER, topics_of
-from odradek.groups.environment import Record
 from odradek.groups.offsets import CommitRequest, Offsets, Place
 from odradek.protocol.schemas.group_records import GROUP_METADATA, record
 

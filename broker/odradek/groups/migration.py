@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from odradek.coordination.environment import Record
 from odradek.groups.assignors import Place
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import JoinRequest, JoinResult, Member, SyncRequest, SyncResult
@@ -34,7 +35,7 @@ from odradek.groups.consumer_metadata import (
     subscription_of,
     version_of,
 )
-from odradek.groups.environment import Record, Topics, new_member_id
+from odradek.groups.environment import Topics, new_member_id
 from odradek.protocol.errors import ErrorCode
 
 BATCH_BYTES, RECORD_OVERHEAD = 61, 24

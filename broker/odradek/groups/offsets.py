@@ -10,7 +10,7 @@ from collections.abc import Collection, ItemsView, Iterable, Iterator, MutableMa
 from typing import Any, Protocol
 
 from odradek._ext.api.offset_commits import CommittedOffset
-from odradek.groups.environment import Record
+from odradek.coordination.environment import Record
 from odradek.protocol.schemas import group_records
 
 NO_EXPIRY = -1

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
+from odradek.coordination.environment import NO_PRODUCER, AppendCallback, GroupLog, LogBatch, Record, Timers, Waiter
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.environment import NO_PRODUCER, AppendCallback, GroupLog, LogBatch, Record, Timers, Topics, Waiter
+from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record, restore_classic
 from odradek.groups.offsets import committed_of
 from odradek.groups.patterns import Slices, TopicPatterns

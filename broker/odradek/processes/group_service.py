@@ -29,8 +29,8 @@ from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
+from odradek.coordination.environment import Timer
 from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.environment import Timer
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.group_report import encode_report

@@ -24,7 +24,7 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek.clock import now_ms
-from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
+from odradek.coordination.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.partition_names import partition_name
 from odradek.storage import compression

@@ -1,0 +1,133 @@
+"""Interfaces of the coordinators of groups and of transactions: a clock with timers, and the log that makes changes durable.
+
+The coordinator process passes real ones, tests pass simulated ones. Used in one thread.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from odradek.protocol.errors import ErrorCode
+
+Record = tuple[bytes, bytes | None]
+"""Key and value of a record of an internal topic; a value of None is a tombstone."""
+
+NO_PRODUCER = -1
+
+
+class LogBatch(NamedTuple):
+    """A batch of `__consumer_offsets` during a load: records of one transaction or of none, or the end marker of a transaction.
+
+    :param producer_id: of the transaction; NO_PRODUCER for records outside of transactions.
+    :param offsets: of the records, if they belong to a transaction.
+    :param commits: None for records; for an end marker, whether it commits the transaction.
+    """
+
+    records: list[Record]
+    producer_id: int = NO_PRODUCER
+    offsets: Sequence[int] = ()
+    commits: bool | None = None
+
+
+AppendCallback = Callable[[ErrorCode], None]
+LateCallback = Callable[[], None] | None
+
+
+class Timer(Protocol):
+    """A scheduled call."""
+
+    def cancel(self) -> None:
+        """Cancel the call; no effect after the call."""
+
+
+class Timers(Protocol):
+    """The clock."""
+
+    def now_ms(self) -> int:
+        """Monotonic time in ms, for timeouts."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for stored timestamps."""
+
+    def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
+        """Call `action` once `now_ms` has reached `when_ms`, never within this call."""
+
+
+class Records(Protocol):
+    """Records to be appended: their number is known, and they are made when they are needed."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Record]: ...
+
+
+class GroupLog(Protocol):
+    """One partition of `__consumer_offsets` that this broker leads."""
+
+    def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
+        """Append the records atomically, as one batch or together with others.
+
+        `then` is called once, in the order of appends: NONE when all in-sync replicas have the records, otherwise the error for
+        the client (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...); the log then never has any of
+        the records. Without records, it waits until all earlier appends are acknowledged, which may be at once.
+
+        :param late: called at most once, before `then`, if the replicas take longer than `offsets.commit.timeout.ms`: the
+            client then gets the timeout error, whatever the outcome of the append.
+        """
+
+
+class Waiter:
+    """The callback of a request that waits for an append; called once, with the outcome or with a timeout."""
+
+    def __init__(self, then: AppendCallback) -> None:
+        self._then: AppendCallback | None = then
+
+    def __call__(self, error: ErrorCode) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then(error)
+
+    def late(self) -> None:
+        """Answer with Kafka's error for a timeout of the append."""
+        self(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class Deadline:
+    """A timeout that often moves and seldom fires: moving it to a later time creates no timer."""
+
+    def __init__(self, timers: Timers, action: Callable[[], None]) -> None:
+        self._timers = timers
+        self._action = action
+        self._timer: Timer | None = None
+        self._set_for_ms = 0
+        self.when_ms: int | None = None
+
+    def set(self, when_ms: int) -> None:
+        """Fire at `when_ms`; replaces the former time."""
+        self.when_ms = when_ms
+        if self._timer is not None:
+            if self._set_for_ms <= when_ms:
+                return
+            self._timer.cancel()
+        self._set_for_ms = when_ms
+        self._timer = self._timers.call_at(when_ms, self._fired)
+
+    def suspend(self) -> None:
+        """Do not fire until `set` is called again. The timer is kept, because `set` is usually called soon."""
+        self.when_ms = None
+
+    def clear(self) -> None:
+        """Do not fire; cancel the timer."""
+        self.when_ms = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fired(self) -> None:
+        self._timer = None
+        if self.when_ms is None:
+            return
+        if self._timers.now_ms() < self.when_ms:
+            self._set_for_ms = self.when_ms
+            self._timer = self._timers.call_at(self.when_ms, self._fired)
+            return
+        self.when_ms = None
+        self._action()
