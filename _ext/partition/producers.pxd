@@ -29,6 +29,9 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
 cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t offset,
                        int64_t timestamp, int64_t heard_ms) noexcept nogil
 
+# Set the mark of a producer, whose entry is `entry` (NULL: a new one of `owner`, for which room was reserved before).
+cdef void put_mark(Slot* slot, ProducerEntry* entry, int64_t producer_id, uint64_t mark, uint32_t owner, int64_t heard_ms) noexcept nogil
+
 # Restore a producer from a snapshot or from a load of the log; NULL if there is no place for it. Its batches follow, the oldest
 # first.
 cdef ProducerEntry* restore_producer(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp,
@@ -37,6 +40,8 @@ cdef void restore_batch(ProducerEntry* entry, int32_t base_sequence, int32_t las
                         int64_t timestamp) noexcept nogil
 
 cdef void forget_producers(Slot* slot) noexcept nogil
+# Set the slot's fields that are derived from open transactions to the state without any.
+cdef void forget_transactions(Slot* slot) noexcept nogil
 # Derive index, lists, counts and the oldest open transaction from the entries again, after a death.
 cdef void repair_producers(Slot* slot) noexcept nogil
 # The first offset of the oldest open transaction of any producer except this one; -1 if there is none.

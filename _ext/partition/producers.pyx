@@ -32,8 +32,8 @@ from odradek._ext.partition.producer_runs cimport (
     run_capacity,
 )
 from odradek._ext.records.record_batch cimport last_sequence_of, sequence_behind
-from odradek._ext.shm.atomics cimport store_release_64
-from odradek._ext.shm.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, fault
+from odradek._ext.shm.atomics cimport fence_release, store_release_32, store_release_64
+from odradek._ext.shm.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARK_STORED, PRODUCER_MARKER_HALF_STORED, fault
 from odradek._ext.shm.layout cimport BATCHES_KEPT, Slot
 from odradek._ext.shm.owners cimport OWNER_NOBODY
 
@@ -196,6 +196,21 @@ cdef void repair_producers(Slot* slot) noexcept nogil:
     settle_first_unstable(slot)
 
 
+cdef void put_mark(Slot* slot, ProducerEntry* entry, int64_t producer_id, uint64_t mark, uint32_t owner, int64_t heard_ms) noexcept nogil:
+    cdef bint created = entry == NULL
+    if created:
+        entry = new_entry(slot)
+        if entry == NULL:
+            return
+    entry.verification = mark
+    entry.heard_ms = heard_ms
+    fault(PRODUCER_MARK_STORED)
+    if created:
+        name_producer(slot, entry, producer_id, owner)
+    elif entry.owner == OWNER_NOBODY and owner != OWNER_NOBODY:
+        adopt_producer(slot, entry, owner)
+
+
 # -- restoring ---------------------------------------------------------------------------------------------------------
 
 cdef ProducerEntry* restore_producer(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp,
@@ -223,7 +238,24 @@ cdef void restore_batch(ProducerEntry* entry, int32_t base_sequence, int32_t las
 cdef void forget_producers(Slot* slot) noexcept nogil:
     release_run(slot)
     slot.producers_changed = 1
-    slot.first_unstable_offset = -1
+    forget_transactions(slot)
+
+
+cdef void forget_transactions(Slot* slot) noexcept nogil:
+    slot.unreplicated_first[0] = slot.unreplicated_first[1] = -1
+    slot.unreplicated_last[0] = slot.unreplicated_last[1] = -1
+    show_first_unstable(slot, -1, -1, -1)
+
+
+cdef void show_first_unstable(Slot* slot, int64_t offset, int64_t segment_base, int64_t position) noexcept nogil:
+    """Publish the first offset of the oldest open transaction, and where its batch is."""
+    if slot.unstable_sequence & 1 == 0:     # odd: its writer died during a change
+        store_release_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
+        fence_release()
+    slot.first_unstable_offset = offset
+    slot.unstable_base = segment_base
+    slot.unstable_position = position
+    store_release_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
 
 
 cdef int expire_producers(Slot* slot, int64_t before_ms, uint32_t* at, uint32_t most) noexcept nogil:

@@ -5,7 +5,7 @@ control path are in `slot_life`, those of upkeep in `slot_upkeep`; the rules are
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -14,7 +14,14 @@ from odradek._ext.partition.follower_append cimport append_as_follower, restart_
 from odradek._ext.partition.high_watermark cimport advance_high_watermark
 from odradek._ext.partition.leader_append cimport append_as_leader
 from odradek._ext.partition.log_writing cimport AppendItem, AppendOutcome
-from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
+from odradek._ext.partition.producer_entry cimport (
+    ProducerEntry,
+    batch_back,
+    coordinator_epoch_of,
+    entry_batches,
+    entry_epoch,
+    is_known,
+)
 from odradek._ext.partition.producer_runs cimport next_producer
 from odradek._ext.partition.slot_access cimport (
     APPEND_BEFORE_LOG,
@@ -31,6 +38,7 @@ from odradek._ext.partition.slot_access cimport (
     AppendResult,
     wait_slot,
 )
+from odradek._ext.partition.transactions cimport allow_transaction as mark_in_slot
 from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.record_batch cimport check_batch
@@ -151,6 +159,8 @@ def active_producers(uint32_t index):
     copies.copy(index)
     for i in range(copies.count):
         entry = &copies.entries[i]
+        if not is_known(entry):
+            continue
         result.append({
             "producer_id": entry.key - 1,
             "epoch": entry_epoch(entry),
@@ -276,6 +286,26 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     if result != 0:
         raise refused(result)
     return item.error, item.base_offset
+
+
+def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t producer_id, int producer_epoch, int transaction_version,
+                      uint32_t owner=0):
+    """Mark a producer in a partition that this broker leads: the coordinator has durably added the partition to its transaction.
+    Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition knows a newer epoch), or NOT_ENOUGH_REPLICAS (no room for the producer;
+    retriable).
+
+    :param owner: owner of the producer if it has none; see `owners`.
+    :raises SlotChanged: the slot's checks failed, with the reason.
+    """
+    cdef AppendResult result
+    cdef uint32_t expected = incarnation
+    cdef int16_t error = 0
+    with nogil:
+        result = mark_in_slot(index, expected, leader_epoch, producer_id, <int16_t>producer_epoch, transaction_version >= 2, owner,
+                              SPINS_OF_THREAD, &error)
+    if result != 0:
+        raise refused(result)
+    return error
 
 
 def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):
