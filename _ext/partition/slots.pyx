@@ -188,6 +188,16 @@ def leads(uint32_t index, uint32_t incarnation, int leader_epoch):
         and load_acquire_32(<uint32_t*>&slot.leader_epoch) == <uint32_t>leader_epoch
 
 
+def leadership(uint32_t index):
+    """(incarnation, leader epoch) if this broker leads the slot's partition now and its log is open; else None."""
+    cdef Slot* slot = slot_at(index)
+    cdef uint32_t incarnation = slot.incarnation
+    cdef int leader_epoch = slot.leader_epoch
+    if state_now(slot) != SLOT_ONLINE or not leads(index, incarnation, leader_epoch):
+        return None
+    return incarnation, leader_epoch
+
+
 def has_min_in_sync(uint32_t index, *, bint maximal=False):
     """Whether min.insync.replicas replicas, or all if fewer are assigned, are in sync.
 
