@@ -1,8 +1,8 @@
 """FindCoordinator (10): returns the broker that coordinates a group or a transactional id. Executed by workers.
 
-The coordinator is the leader of a partition of `__consumer_offsets` or of `__transaction_state`, which the hash of the key selects.
-The first request for a group or for a transactional id creates this topic. In a cluster it has no leaders at that time, so the
-client receives COORDINATOR_NOT_AVAILABLE and retries.
+The coordinator is the leader of a partition of `__consumer_offsets` or of `__transaction_state`, which the hash of the key
+selects. The first request for a group or for a transactional id creates this topic. In a cluster it has no leaders at that
+time, so the client receives COORDINATOR_NOT_AVAILABLE and retries.
 """
 
 from typing import Any

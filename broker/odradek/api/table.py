@@ -29,8 +29,8 @@ class Where(Enum):
 class ApiRow(NamedTuple):
     """A served API.
 
-    :param handler: "module:function", called with (request, call); for TRANSACTIONS with (request, call, answer), where `answer`
-        is called once with the response, now or later.
+    :param handler: "module:function", called with (request, call); for TRANSACTIONS with (request, call, answer), where
+        `answer` is called once with the response, now or later.
     :param at_once: only for GROUPS: "module:function" that serves the encoded request without a task if it can; see
         `offset_commit`.
     :param off_loop: whether the handler may read from the disk for long. Then it is a generator, whose steps a thread of the

@@ -1,9 +1,9 @@
 """The partitions of one internal topic that this broker coordinates: those that it leads, loaded from their logs.
 
-`__consumer_offsets` and `__transaction_state` are coordinated alike: the slots say which partitions this broker leads, and in which
-epoch. A change is noticed with the metadata version or a wake-up, at the latest when an append is refused. Used only in the
-coordinator's event loop, except for reading logs when they are loaded: a separate thread does this and hands over the records in
-pieces.
+`__consumer_offsets` and `__transaction_state` are coordinated alike: the slots say which partitions this broker leads, and in
+which epoch. A change is noticed with the metadata version or a wake-up, at the latest when an append is refused. Used only in
+the coordinator's event loop, except for reading logs when they are loaded: a separate thread does this and hands over the
+records in pieces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.coordination.environment import LogBatch
-from odradek.processes.coordinator_log import CoordinatorLog, LogMoved, read_records
+from odradek.processes.coordinator_log import CoordinatorLog
+from odradek.processes.log_replay import LogMoved, read_records
 from odradek.protocol.errors import ErrorCode
 
 LOAD_RETRY_S = 1.0
@@ -55,9 +56,10 @@ class CoordinatedTopic:
     :param name: of the topic. :param log: the logger of its messages. :param state: what they call the loaded state ("groups").
     :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
     :param waits_for_commit: whether a loaded partition is served only once the high watermark has reached the end of what was
-        read. True with the embedded metadata store: records that a predecessor appended but did not acknowledge may not be on the
-        device yet, and clients must not see anything that a loss of power could undo. In a cluster partitions are served at once, as
-        in Kafka: the high watermark of a new leader waits for its followers, and does not move while too few replicas are in sync.
+        read. True with the embedded metadata store: records that a predecessor appended but did not acknowledge may not be on
+        the device yet, and clients must not see anything that a loss of power could undo. In a cluster partitions are served
+        at once, as in Kafka: the high watermark of a new leader waits for its followers, and does not move while too few
+        replicas are in sync.
     """
 
     def __init__(
@@ -204,9 +206,7 @@ class CoordinatedTopic:
             except LogMoved as error:
                 self._log.info("reading %s-%d again from its start: %s", self.name, partition, error)
             except OSError as error:
-                self._log.error(
-                    "cannot read %s-%d: %s; retrying in %g s", self.name, partition, error, LOAD_RETRY_S
-                )
+                self._log.error("cannot read %s-%d: %s; retrying in %g s", self.name, partition, error, LOAD_RETRY_S)
                 await asyncio.sleep(LOAD_RETRY_S)
             self._shards.begin(partition, partition_log)
         if self._waits_for_commit:

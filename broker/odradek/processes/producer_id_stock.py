@@ -1,4 +1,5 @@
-"""Producer ids that are in hand in the coordinator's event loop, so that producers and transactions need not wait for the store.
+"""Producer ids that are in hand in the coordinator's event loop, so that producers and transactions need not wait for the
+store.
 
 Used only in the event loop; the store thread allocates the ids. If the coordinator dies, the ids of its stock are never used.
 """
