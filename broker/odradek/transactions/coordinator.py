@@ -2,8 +2,8 @@
 expired ids.
 
 It has two members: `Shards` (`shards.py`) owns the ids and writes them to the log, `Completions` (`markers.py`) has the
-markers written. Runs in the coordinator process's loop, which is its only protection. Results are Kafka error codes, those of the
-newest version of each request: the caller translates them for older versions.
+markers written. Runs in the coordinator process's loop, which is its only protection. Results are Kafka error codes, those of
+the newest version of each request: the caller translates them for older versions.
 
 Each verb has a callback, which is called exactly once, possibly before the verb returns.
 """

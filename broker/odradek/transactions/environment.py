@@ -1,4 +1,5 @@
-"""What the transaction coordinator needs from its process: markers, producer ids, marks of partitions, topics; and its settings.
+"""What the transaction coordinator needs from its process: markers, producer ids, marks of partitions, topics; and its
+settings.
 
 The coordinator process passes real ones, tests pass simulated ones. The clock and the log are those of
 `odradek.coordination.environment`. Used in one thread.

@@ -1,0 +1,332 @@
+"""Connects the transaction coordinator to the process: the loop's clock, the partitions of `__transaction_state`, the
+markers, and requests.
+
+Used only in the coordinator's event loop. On a broker alone a transaction is decided, marked and completed within one turn of
+the loop: the decision is appended and acknowledged at once, the markers of all partitions follow in the next round of the
+same turn, then the completion, then the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import odradek._ext.partition.slots as slots
+from odradek._ext.net.arrivals import Arrival
+from odradek._ext.partition.flusher import Flusher
+from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.shm.topics import TopicDirectory
+from odradek.api.dispatch import frame_response
+from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
+from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.config import features
+from odradek.config.broker_config import BrokerConfig
+from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.net.forward_frames import ForwardReply, Kind, Status
+from odradek.processes.coordinated_topic import CoordinatedTopic
+from odradek.processes.coordinator_log import BY_NUMBER, AppendTurn, CoordinatorLog
+from odradek.processes.forwarded import decode_forwarded
+from odradek.processes.group_service import GroupService
+from odradek.processes.loop_timers import LoopTimers
+from odradek.processes.marker_logs import MarkerLogs
+from odradek.processes.metering import count_errors_at_once
+from odradek.processes.producer_id_stock import ProducerIdStock
+from odradek.protocol.errors import ErrorCode
+from odradek.transactions.coordinator import TransactionCoordinator
+from odradek.transactions.environment import Environment, Marker, Settings
+
+log = logging.getLogger("odradek.transactions")
+
+NONE = ErrorCode.NONE
+APPEND_TIMEOUT_MS = 30_000
+"""The time in ms after which a client that waits for an append receives an error. The append goes on."""
+MARK_TRIES = 3
+
+
+def settings_of(config: BrokerConfig) -> Settings:
+    """The settings of the transaction coordinator, from the configuration."""
+    return Settings(
+        max_timeout_ms=config.integer("transaction.max.timeout.ms"),
+        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        two_phase_commit=bool(config["transaction.two.phase.commit.enable"]),
+        transaction_version=features.transaction_version(config),
+    )
+
+
+class LoadedTransactions:
+    """The transactional ids as the state of `__transaction_state`."""
+
+    def __init__(self, coordinator: TransactionCoordinator, loaded: Callable[[], None]) -> None:
+        self._coordinator = coordinator
+        self._loaded = loaded
+
+    def begin(self, partition: int, log: CoordinatorLog) -> None:
+        """See `Shards`."""
+        self._coordinator.begin(partition, log, log.place[2])
+
+    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+        """See `Shards`."""
+        self._coordinator.replay_batches(partition, batches)
+
+    def loaded(self, partition: int) -> None:
+        """See `Shards`."""
+        self._coordinator.loaded(partition)
+        self._loaded()
+
+    def resign(self, partition: int) -> None:
+        """See `Shards`."""
+        self._coordinator.resign(partition)
+
+
+class LocalMarkers:
+    """Writes end markers to partitions that this broker leads. The groups follow those of `__consumer_offsets`."""
+
+    def __init__(self, groups: GroupService, logs: MarkerLogs) -> None:
+        self._groups = groups
+        self._logs = logs
+
+    def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """See `Markers`."""
+        if topic == CONSUMER_OFFSETS:
+            self._groups.end_transaction(partition, marker, then)
+        else:
+            self._logs.put(topic, partition, marker, then)
+
+
+class MarkerDelivery:
+    """Delivers the markers of the coordinator's transactions; see `MarkerSender`."""
+
+    def __init__(self, markers: LocalMarkers) -> None:
+        self._markers = markers
+
+    def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """See `MarkerSender`."""
+        codes = [NONE] * len(batch)
+        waiting = len(batch)
+
+        def written(number: int, code: ErrorCode) -> None:
+            nonlocal waiting
+            codes[number] = code
+            waiting -= 1
+            if waiting == 0:
+                then(codes)
+
+        if not batch:
+            then(codes)
+        for number, marker in enumerate(batch):
+            end = EndMarker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.commits,
+                marker.transaction_version,
+            )
+            self._markers.put(
+                marker.topic,
+                marker.partition,
+                end,
+                lambda code, number=number: written(number, code),  # type: ignore[misc]
+            )
+
+
+class SlotMarks:
+    """Sets marks in the slots of partitions that this broker leads; see `Marks`."""
+
+    def __init__(self, logs: MarkerLogs) -> None:
+        self._logs = logs
+
+    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+        """See `Marks`. A partition whose lock is taken, or without a leader, counts as one without room: the first batch of the
+        transaction asks again."""
+        if topic == CONSUMER_OFFSETS:
+            return NONE  # only the coordinator appends to it
+        slot = self._logs.slot_of(topic, partition)
+        if slot < 0:
+            return NONE
+        for _ in range(MARK_TRIES):
+            leadership = slots.leadership(slot)
+            if leadership is None:
+                return NONE
+            try:
+                return BY_NUMBER[slots.allow_transaction(slot, *leadership, producer_id, epoch, transaction_version)]
+            except slots.SlotChanged as refusal:
+                if refusal.result != AppendResult.APPEND_BUSY:
+                    return NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class KnownPartitions:
+    """The existing partitions; see `Topics`. :param complete: whether a partition without a slot does not exist."""
+
+    def __init__(self, directory: TopicDirectory) -> None:
+        self._directory = directory
+
+    def exists(self, topic: str, partition: int) -> bool:
+        """See `Topics`."""
+        known = self._directory.get(topic)
+        return known is not None and 0 <= partition < known.count
+
+
+class TransactionService:
+    """The transactional ids of a coordinator process.
+
+    :param groups: of the same process: its mirror of the topics, and the offsets of transactions.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log_dirs: Sequence[Path],
+        groups: GroupService,
+        producer_ids: ProducerIdStock,
+        turn: AppendTurn,
+        flusher: Flusher,
+    ) -> None:
+        self._config = config
+        self._groups = groups
+        self._topics = groups.topics
+        self._loop = asyncio.get_running_loop()
+        self._turn = turn
+        self._flusher = flusher
+        self._producer_ids = producer_ids
+        self._timers = LoopTimers(self._loop)
+        self._limits = limits_of(config)
+        self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.where is Where.TRANSACTIONS}
+        self._handlers = handlers_of(Where.TRANSACTIONS)
+        self._reader = ThreadPoolExecutor(1, "transaction-load")
+        self._state = CoordinatedTopic(
+            TRANSACTION_STATE, log, "transactions", log_dirs, self._reader, self._make_log, not config.clustered
+        )
+        self._marker_logs = MarkerLogs(self._topics, self._make_log)
+        self._markers = LocalMarkers(groups, self._marker_logs)
+        self._settings = settings_of(config)
+        self._newest = NewestConnections()
+        self._timer_handles: list[asyncio.TimerHandle] = []
+        self.coordinator = self._make(1)
+        self._view = self._make_view()
+
+    def _make(self, partitions: int) -> TransactionCoordinator:
+        environment = Environment(
+            MarkerDelivery(self._markers),
+            self._producer_ids,
+            SlotMarks(self._marker_logs),
+            KnownPartitions(self._topics),
+            self._state.diverged,
+        )
+        return TransactionCoordinator(self._timers, self._settings, partitions, environment)
+
+    def _make_view(self) -> TransactionView:
+        return TransactionView(
+            self._config,
+            self.coordinator,
+            self._topics,
+            self._producer_ids,
+            self._markers,
+            self._offsets_partitions,
+            self._newest,
+        )
+
+    def _offsets_partitions(self) -> int:
+        topic = self._topics.get(CONSUMER_OFFSETS)
+        return 0 if topic is None else int(topic.published_count() if self._config.clustered else topic.count)
+
+    def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
+        max_bytes = self._config.integer("message.max.bytes")
+        return CoordinatorLog(self._loop, self._turn, place, 0, max_bytes, APPEND_TIMEOUT_MS, self._flusher)
+
+    # -- the process ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start with the partitions that this broker leads now."""
+        self.follow()
+        self._every("transaction.abort.timed.out.transaction.cleanup.interval.ms", self._abort_timed_out)
+        self._every("transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
+
+    def _every(self, key: str, work: Callable[[], None]) -> None:
+        interval_s = self._config.integer(key) / 1000
+        number = len(self._timer_handles)
+
+        def due() -> None:
+            try:
+                work()
+            except Exception:
+                log.exception("periodic work of the transaction coordinator failed; retrying in %g s", interval_s)
+            self._timer_handles[number] = self._loop.call_later(interval_s, due)
+
+        self._timer_handles.append(self._loop.call_later(interval_s, due))
+
+    def _abort_timed_out(self) -> None:
+        count = self.coordinator.abort_timed_out()
+        if count:
+            log.info("aborting %d transactions that exceeded their timeout", count)
+
+    def _expire(self) -> None:
+        count = self.coordinator.expire()
+        if count:
+            log.info("removing %d expired transactional ids", count)
+
+    def import_handlers(self) -> None:
+        """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
+        self._handlers.import_all()
+
+    def close(self) -> None:
+        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
+        for handle in self._timer_handles:
+            handle.cancel()
+        self._producer_ids.close()
+        self._state.close()
+        self._marker_logs.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def follow(self) -> None:
+        """Compare with the topics and the slots of `__transaction_state`: begin and resign partitions. The groups have taken
+        over changes of topics."""
+        topic = self._topics.get(TRANSACTION_STATE)
+        if not self._state.started and topic is not None and self._state.led(self._topics):
+            count = topic.published_count() if self._config.clustered else topic.count
+            if count:  # its number of partitions must not change, because it determines the partition of each id
+                self.coordinator = self._make(count)
+                self._view = self._make_view()
+                self._state.serve(LoadedTransactions(self.coordinator, self._partition_loaded))
+        self._settings.transaction_version = features.transaction_version(self._config)
+        self._state.follow(self._topics)
+        self._marker_logs.look_at_all()
+
+    def look(self, moved: Collection[int]) -> None:
+        """Acknowledge appends and markers in those partitions whose slots are in `moved`."""
+        self._state.look(moved)
+        self._marker_logs.look(moved)
+
+    def _partition_loaded(self) -> None:
+        """A partition of `__transaction_state` is served."""
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def at_once(self, request: Arrival) -> bool:
+        """Serve a request without a task; returns whether this service executes its API."""
+        row = self._rows.get(request.api_key)
+        if row is None or request.kind != Kind.KAFKA:
+            return False
+        decoded = decode_forwarded(request, self._rows, self._limits, log)
+        if isinstance(decoded, ForwardReply):
+            request.answer(b"", 0, int(decoded.status))
+            return True
+        context = request.context
+        version, correlation_id = decoded.version, decoded.correlation_id
+
+        def answer(response: Any) -> None:
+            count_errors_at_once(row.key, response, context)
+            request.answer(frame_response(row, version, correlation_id, response))
+
+        def close(reason: str) -> None:
+            log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
+            request.answer(b"", 0, int(Status.FAILED))
+
+        call = TransactionCall(version, context.client, context.connection_id, context.principal, self._view, close)
+        self._handlers[row.key](decoded.message, call, answer)
+        return True
