@@ -30,7 +30,7 @@ from odradek.coordination.environment import (
     OffsetCallback,
     Records,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, error_of
 from odradek.shm.partition_names import partition_name
 from odradek.storage import compression
 
@@ -60,8 +60,6 @@ ERROR_OF_BATCH = {
     int(ErrorCode.INVALID_TXN_STATE): ErrorCode.INVALID_TXN_STATE,
 }
 """The error that clients receive if the batch is refused with this error; COORDINATOR_NOT_AVAILABLE for all others."""
-
-BY_NUMBER = {int(code): code for code in ErrorCode}
 
 
 class AppendTurn:
@@ -402,7 +400,7 @@ class CoordinatorLog:
         outcomes = slots.append_markers(slot, incarnation, leader_epoch, [append.marker for append in appends])
         end = self._last_end()  # a repeated marker is not written again, and waits for the first one
         for append, (error, offset) in zip(appends, outcomes, strict=True):
-            append.error, append.offset = BY_NUMBER[error], offset
+            append.error, append.offset = error_of(error), offset
             end = max(end, offset + 1)
         return NONE, end
 

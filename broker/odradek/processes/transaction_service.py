@@ -29,14 +29,14 @@ from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import EndMarker, LogBatch
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.coordinated_topic import CoordinatedTopic
-from odradek.processes.coordinator_log import BY_NUMBER, AppendTurn, CoordinatorLog
+from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import decode_forwarded
 from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_logs import MarkerLogs
 from odradek.processes.metering import count_errors_at_once
 from odradek.processes.producer_id_stock import ProducerIdStock
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Settings
 
@@ -153,7 +153,7 @@ class SlotMarks:
             if leadership is None:
                 return NONE
             try:
-                return BY_NUMBER[slots.allow_transaction(slot, *leadership, producer_id, epoch, transaction_version)]
+                return error_of(slots.allow_transaction(slot, *leadership, producer_id, epoch, transaction_version))
             except slots.SlotChanged as refusal:
                 if refusal.result != AppendResult.APPEND_BUSY:
                     return NONE
