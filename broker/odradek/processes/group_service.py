@@ -233,6 +233,11 @@ class GroupService:
             self._create_groups(topic.published_count() if self._config.clustered else topic.count)
         self._offsets.follow(self.topics)
 
+    @property
+    def loading(self) -> bool:
+        """Whether any partition of `__consumer_offsets` is still being read."""
+        return self.groups is not None and self.groups.shards.loading
+
     def look(self, moved: Collection[int]) -> None:
         """Acknowledge appends to those partitions of `__consumer_offsets` whose slots are in `moved`."""
         self._offsets.look(moved)

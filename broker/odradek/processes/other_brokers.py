@@ -1,8 +1,8 @@
-"""What the transaction coordinator of this broker asks of other brokers in a cluster: markers in the partitions that they lead, and
-transactions that they coordinate.
+"""What the transaction coordinator of this broker asks of other brokers in a cluster: markers in the partitions that they
+lead, and transactions that they coordinate.
 
-Used only in the coordinator's event loop. The requests to one broker are sent one after the other; what is queued meanwhile goes
-into the next request.
+Used only in the coordinator's event loop. The requests to one broker are sent one after the other; what is queued meanwhile
+goes into the next request.
 """
 
 from __future__ import annotations

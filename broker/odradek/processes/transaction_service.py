@@ -12,10 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import odradek._ext.partition.slots as slots
+import odradek._ext.shm.views as views
+from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
@@ -35,6 +38,10 @@ from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_logs import MarkerLogs
 from odradek.processes.metering import count_errors_at_once
+from odradek.processes.orphaned_transactions import OrphanedTransactions
+from odradek.processes.slices import LoopSlices
+from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
+from odradek.processes.partition_verification import PartitionVerification
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
@@ -46,6 +53,7 @@ NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append goes on."""
 MARK_TRIES = 3
+NO_LEADER = -1
 
 
 def settings_of(config: BrokerConfig) -> Settings:
@@ -61,9 +69,8 @@ def settings_of(config: BrokerConfig) -> Settings:
 class LoadedTransactions:
     """The transactional ids as the state of `__transaction_state`."""
 
-    def __init__(self, coordinator: TransactionCoordinator, loaded: Callable[[], None]) -> None:
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
-        self._loaded = loaded
 
     def begin(self, partition: int, log: CoordinatorLog) -> None:
         """See `Shards`."""
@@ -76,7 +83,6 @@ class LoadedTransactions:
     def loaded(self, partition: int) -> None:
         """See `Shards`."""
         self._coordinator.loaded(partition)
-        self._loaded()
 
     def resign(self, partition: int) -> None:
         """See `Shards`."""
@@ -84,14 +90,19 @@ class LoadedTransactions:
 
 
 class LocalMarkers:
-    """Writes end markers to partitions that this broker leads. The groups follow those of `__consumer_offsets`."""
+    """Writes end markers to partitions that this broker leads. The groups follow those of `__consumer_offsets`.
 
-    def __init__(self, groups: GroupService, logs: MarkerLogs) -> None:
+    :param note: called with topic, partition and marker before a marker is written.
+    """
+
+    def __init__(self, groups: GroupService, logs: MarkerLogs, note: Callable[[str, int, EndMarker], None]) -> None:
         self._groups = groups
         self._logs = logs
+        self._note = note
 
     def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
         """See `Markers`."""
+        self._note(topic, partition, marker)
         if topic == CONSUMER_OFFSETS:
             self._groups.end_transaction(partition, marker, then)
         else:
@@ -99,10 +110,23 @@ class LocalMarkers:
 
 
 class MarkerDelivery:
-    """Delivers the markers of the coordinator's transactions; see `MarkerSender`."""
+    """Delivers the markers of the coordinator's transactions; see `MarkerSender`.
 
-    def __init__(self, markers: LocalMarkers) -> None:
+    :param leader_of: returns the broker that leads a partition; None: it is not known.
+    :param others: sends markers to other brokers; None for a broker alone.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        leader_of: Callable[[str, int], int | None],
+        markers: LocalMarkers,
+        others: RemoteMarkers | None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._leader_of = leader_of
         self._markers = markers
+        self._others = others
 
     def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
         """See `MarkerSender`."""
@@ -119,19 +143,25 @@ class MarkerDelivery:
         if not batch:
             then(codes)
         for number, marker in enumerate(batch):
-            end = EndMarker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.commits,
-                marker.transaction_version,
-            )
-            self._markers.put(
-                marker.topic,
-                marker.partition,
-                end,
-                lambda code, number=number: written(number, code),  # type: ignore[misc]
-            )
+            self._send_one(marker, partial(written, number))
+
+    def _send_one(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
+        if self._others is not None:
+            leader_id = self._leader_of(marker.topic, marker.partition)
+            if leader_id is None:
+                then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return
+            if leader_id != self._broker_id:
+                self._others.put(leader_id, marker, then)
+                return
+        end = EndMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.commits,
+            marker.transaction_version,
+        )
+        self._markers.put(marker.topic, marker.partition, end, then)
 
 
 class SlotMarks:
@@ -160,8 +190,25 @@ class SlotMarks:
         return ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+class FlushAtEnd:
+    """Sends what was queued for other brokers at the end of a round of the turn; one object for each call.
+
+    :param queue: what is flushed.
+    """
+
+    name = "the queue of requests to other brokers"
+
+    def __init__(self, queue: RemoteMarkers | RemoteTransactions | None) -> None:
+        self._queue = queue
+
+    def write(self) -> None:
+        """Send the requests."""
+        if self._queue is not None:
+            self._queue.flush()
+
+
 class KnownPartitions:
-    """The existing partitions; see `Topics`. :param complete: whether a partition without a slot does not exist."""
+    """The existing partitions; see `Topics`."""
 
     def __init__(self, directory: TopicDirectory) -> None:
         self._directory = directory
@@ -203,18 +250,37 @@ class TransactionService:
             TRANSACTION_STATE, log, "transactions", log_dirs, self._reader, self._make_log, not config.clustered
         )
         self._marker_logs = MarkerLogs(self._topics, self._make_log)
-        self._markers = LocalMarkers(groups, self._marker_logs)
+        self._marks = SlotMarks(self._marker_logs)
+        self._peers = BrokerPeers(self._loop, config) if config.clustered else None
+        self._remote_markers: RemoteMarkers | None = None
+        remote_transactions: RemoteTransactions | None = None
+        if self._peers is not None:
+            self._remote_markers = RemoteMarkers(self._peers, lambda: self._turn.add(FlushAtEnd(self._remote_markers)))
+            remote_transactions = RemoteTransactions(
+                self._peers, lambda: self._turn.add(FlushAtEnd(remote_transactions))
+            )
+        self.verification = PartitionVerification(
+            self._timers,
+            lambda: self.coordinator,
+            self._marks,
+            self._coordinator_of,
+            remote_transactions,
+            lambda: config.integer("add.partitions.to.txn.retry.backoff.ms"),
+            lambda: config.integer("add.partitions.to.txn.retry.backoff.max.ms"),
+        )
+        self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
         self._settings = settings_of(config)
         self._newest = NewestConnections()
+        self._orphans_ended = False
         self._timer_handles: list[asyncio.TimerHandle] = []
         self.coordinator = self._make(1)
         self._view = self._make_view()
 
     def _make(self, partitions: int) -> TransactionCoordinator:
         environment = Environment(
-            MarkerDelivery(self._markers),
+            MarkerDelivery(self._config.node_id, self._leader_of, self._markers, self._remote_markers),
             self._producer_ids,
-            SlotMarks(self._marker_logs),
+            self._marks,
             KnownPartitions(self._topics),
             self._state.diverged,
         )
@@ -238,6 +304,22 @@ class TransactionService:
     def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
         max_bytes = self._config.integer("message.max.bytes")
         return CoordinatorLog(self._loop, self._turn, place, 0, max_bytes, APPEND_TIMEOUT_MS, self._flusher)
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition; this broker, if the partition does not exist."""
+        slot = self._marker_logs.slot_of(topic, partition)
+        if slot < 0 or slots.leadership(slot) is not None:
+            return self._config.node_id
+        leader_id = views.view_of(slot).leader_id
+        return None if leader_id in (NO_LEADER, self._config.node_id) else int(leader_id)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        """The broker that coordinates a transactional id; None if it is not known."""
+        topic = self._topics.get(TRANSACTION_STATE)
+        count = 0 if topic is None else topic.published_count()
+        if not count:
+            return None
+        return self._leader_of(TRANSACTION_STATE, partition_for(transactional_id, count))
 
     # -- the process ----------------------------------------------------------------------------------------------
 
@@ -281,6 +363,8 @@ class TransactionService:
         self._producer_ids.close()
         self._state.close()
         self._marker_logs.close()
+        if self._peers is not None:
+            self._peers.close()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def follow(self) -> None:
@@ -292,18 +376,26 @@ class TransactionService:
             if count:  # its number of partitions must not change, because it determines the partition of each id
                 self.coordinator = self._make(count)
                 self._view = self._make_view()
-                self._state.serve(LoadedTransactions(self.coordinator, self._partition_loaded))
+                self._state.serve(LoadedTransactions(self.coordinator))
         self._settings.transaction_version = features.transaction_version(self._config)
         self._state.follow(self._topics)
         self._marker_logs.look_at_all()
+        self._end_orphans_once()
 
     def look(self, moved: Collection[int]) -> None:
         """Acknowledge appends and markers in those partitions whose slots are in `moved`."""
         self._state.look(moved)
         self._marker_logs.look(moved)
 
-    def _partition_loaded(self) -> None:
-        """A partition of `__transaction_state` is served."""
+    def _end_orphans_once(self) -> None:
+        """Once all transactional ids and all groups are loaded, end the transactions that none of them has open."""
+        if self._orphans_ended or self._config.clustered or not self._config["odradek.transactions.after.unclean.start"]:
+            return
+        topic = self._topics.get(TRANSACTION_STATE)
+        all_led = topic is None or len(self._state.led(self._topics)) == topic.count
+        if all_led and not self.coordinator.loading and not self._groups.loading:
+            self._orphans_ended = True
+            OrphanedTransactions(self.coordinator, self._markers, LoopSlices(self._loop), self._loop.call_later).begin()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
