@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Protocol
 
 import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
@@ -62,6 +63,16 @@ ERROR_OF_BATCH = {
 """The error that clients receive if the batch is refused with this error; COORDINATOR_NOT_AVAILABLE for all others."""
 
 
+class Writer(Protocol):
+    """Has something to write in this turn. :ivar name: for log lines."""
+
+    @property
+    def name(self) -> str: ...
+
+    def write(self) -> None:
+        """Write it."""
+
+
 class AppendTurn:
     """Lets the logs of a coordinator write their queued appends: in the loop's next turn, or earlier, when `run` is called.
 
@@ -70,12 +81,12 @@ class AppendTurn:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._logs: list[CoordinatorLog] = []
+        self._logs: list[Writer] = []
         self._handle: asyncio.Handle | None = None
         self._running = False
         self.held = False  # while set, nothing is scheduled: the code that set it calls `run`
 
-    def add(self, log: CoordinatorLog) -> None:
+    def add(self, log: Writer) -> None:
         """Schedule a log that has something to write."""
         self._logs.append(log)
         if not self.held and not self._running:

@@ -1,8 +1,9 @@
 """Ends, after a start, the transactions in the logs of this broker that no transactional id has open.
 
-Such a transaction is left if `__transaction_state` lost its end, for example after a loss of power, or if the directory was adopted
-without it. Nobody would ever end it, and consumers that read committed records would wait for it for ever. A broker in a cluster does
-not do this: the id of the transaction may belong to another broker. Used in the coordinator's event loop, in steps.
+Such a transaction is left if `__transaction_state` lost its end, for example after a loss of power, or if the directory was
+adopted without it. Nobody would ever end it, and consumers that read committed records would wait for it for ever. A broker
+in a cluster does not do this: the id of the transaction may belong to another broker. Used in the coordinator's event loop,
+in steps.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan
 class OrphanedTransactions:
     """See the module.
 
-    :param call_later: (seconds, function): calls a function later. :param slices: calls a function in later turns of the loop until
-        it returns False.
+    :param call_later: (seconds, function): calls a function later. :param slices: calls a function in later turns of the loop
+        until it returns False.
     """
 
     def __init__(
@@ -128,7 +129,9 @@ class OrphanedTransactions:
 
         def written(code: ErrorCode) -> None:
             if code not in FINAL:
-                log.info("%s-%d: cannot write the abort marker: %s; retrying", orphan.topic, orphan.partition, code.name)
+                log.info(
+                    "%s-%d: cannot write the abort marker: %s; retrying", orphan.topic, orphan.partition, code.name
+                )
                 self._call_later(RETRY_S, lambda: self._end(orphan))
 
         self._markers.put(orphan.topic, orphan.partition, marker, written)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import EndMarker, LogBatch
-from odradek.net.forward_frames import ForwardReply, Kind, Status
+from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import decode_forwarded
@@ -39,13 +39,14 @@ from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_logs import MarkerLogs
 from odradek.processes.metering import count_errors_at_once
 from odradek.processes.orphaned_transactions import OrphanedTransactions
-from odradek.processes.slices import LoopSlices
 from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
-from odradek.processes.partition_verification import PartitionVerification
+from odradek.processes.partition_verification import PartitionVerification, Question
 from odradek.processes.producer_id_stock import ProducerIdStock
+from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Settings
+from odradek.transactions.environment import Place as TopicPartition
 
 log = logging.getLogger("odradek.transactions")
 
@@ -389,7 +390,11 @@ class TransactionService:
 
     def _end_orphans_once(self) -> None:
         """Once all transactional ids and all groups are loaded, end the transactions that none of them has open."""
-        if self._orphans_ended or self._config.clustered or not self._config["odradek.transactions.after.unclean.start"]:
+        if (
+            self._orphans_ended
+            or self._config.clustered
+            or not self._config["odradek.transactions.after.unclean.start"]
+        ):
             return
         topic = self._topics.get(TRANSACTION_STATE)
         all_led = topic is None or len(self._state.led(self._topics)) == topic.count
@@ -401,6 +406,9 @@ class TransactionService:
 
     def at_once(self, request: Arrival) -> bool:
         """Serve a request without a task; returns whether this service executes its API."""
+        if request.kind == Kind.ADD_PARTITIONS:
+            self._answer_questions(request)
+            return True
         row = self._rows.get(request.api_key)
         if row is None or request.kind != Kind.KAFKA:
             return False
@@ -422,3 +430,60 @@ class TransactionService:
         call = TransactionCall(version, context.client, context.connection_id, context.principal, self._view, close)
         self._handlers[row.key](decoded.message, call, answer)
         return True
+
+    def _answer_questions(self, request: Arrival) -> None:
+        """Answer the questions of a worker, whose appends wait for them."""
+        try:
+            questions = decode_questions(request.payload)
+        except MalformedFrame as error:
+            log.error("cannot decode the questions of a worker about transactions: %s", error)
+            request.answer(b"", 0, int(Status.MALFORMED))
+            return
+        answers: list[Mapping[TopicPartition, ErrorCode]] = [{}] * len(questions)
+        waiting = len(questions)
+
+        def answered(number: int, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            nonlocal waiting
+            answers[number] = codes
+            waiting -= 1
+            if waiting == 0:
+                request.answer(
+                    encode_codes(
+                        [
+                            int(codes[partition.topic, partition.partition])
+                            for question, codes in zip(questions, answers, strict=True)
+                            for partition in question.partitions
+                        ]
+                    )
+                )
+
+        if not questions:
+            request.answer(encode_codes([]))
+        for number, question in enumerate(questions):
+            places = tuple((partition.topic, partition.partition) for partition in question.partitions)
+            self.verification.ask(
+                Question(
+                    question.transactional_id,
+                    question.producer_id,
+                    question.producer_epoch,
+                    question.verify_only,
+                    places,
+                ),
+                partial(answered, number),
+            )
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: int,
+        verify_only: bool,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Verify that the partition of `__consumer_offsets` belongs to the transaction, or add it; see `TransactionsOfGroups`."""
+        place = CONSUMER_OFFSETS, partition
+        question = Question(transactional_id, producer_id, producer_epoch, verify_only, (place,))
+        self.verification.ask(question, lambda codes: then(codes[place]))
