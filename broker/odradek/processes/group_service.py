@@ -33,9 +33,10 @@ from odradek.coordination.environment import Timer
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
+from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.group_report import encode_report
+from odradek.processes.log_replay import LogMoved, read_records
 from odradek.processes.metering import count_errors_of_response, uncounted_errors
-from odradek.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from odradek.processes.slices import LoopSlices
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
@@ -187,7 +188,7 @@ class GroupService:
         self._topics = TopicDirectory()
         self._timers = LoopTimers(self._loop)
         self._reader = ThreadPoolExecutor(1, "group-load")
-        self._led: dict[int, tuple[OffsetsLog, asyncio.Task[None]]] = {}
+        self._led: dict[int, tuple[CoordinatorLog, asyncio.Task[None]]] = {}
         self._flusher = Flusher()
         self._known: dict[str, bytes] = {}
         self._expiry: asyncio.TimerHandle | None = None
@@ -276,7 +277,7 @@ class GroupService:
         assert self.groups is not None
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         acks = self._config.integer(REQUIRED_ACKS)
-        group_log = OffsetsLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
+        group_log = CoordinatorLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
         self.groups.shards.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))
@@ -303,7 +304,7 @@ class GroupService:
         group_log.close()
         self.groups.shards.resign(partition)
 
-    async def _load(self, partition: int, group_log: OffsetsLog) -> None:
+    async def _load(self, partition: int, group_log: CoordinatorLog) -> None:
         """Read the partition's log and replay it; restart from the log start if the log's files changed while they were read.
 
         With the embedded metadata store, the groups are served once the high watermark has reached the end of what was read.
@@ -433,7 +434,7 @@ class GroupService:
         group_log.close()  # no append that depends on the failed one may follow it
         self._loop.call_soon(self._reload, partition, group_log)
 
-    def _reload(self, partition: int, group_log: OffsetsLog) -> None:
+    def _reload(self, partition: int, group_log: CoordinatorLog) -> None:
         """Load the partition again, unless it is led with another log by now, or not led any more."""
         self.follow()
         if partition in self._led and self._led[partition][0] is group_log:
