@@ -115,6 +115,8 @@ APIS = (
     ApiRow(26, "EndTxn", 0, 5, TRANSACTIONS, "odradek.api.end_txn:handle", "WRITE on transactional id"),
     ApiRow(27, "WriteTxnMarkers", 0, 2, TRANSACTIONS, "odradek.api.write_txn_markers:handle",
         "ALTER or CLUSTER_ACTION on cluster", per_partition=2),
+    ApiRow(28, "TxnOffsetCommit", 0, 5, GROUPS, "odradek.api.txn_offset_commit:handle",
+        "WRITE on transactional id, READ on group and topic", per_partition=2),
     ApiRow(29, "DescribeAcls", 0, 3, WORKER, "odradek.api.acls:describe", "DESCRIBE on cluster"),
     ApiRow(30, "CreateAcls", 0, 3, WORKER, "odradek.api.acls:create", "ALTER on cluster"),
     ApiRow(31, "DeleteAcls", 0, 3, WORKER, "odradek.api.acls:delete", "ALTER on cluster"),

@@ -81,6 +81,7 @@ class Coordinator:
         self._transactions = TransactionService(
             context.config, context.log_dirs, self._groups, self._producer_ids, self._turn, self._flusher
         )
+        self._groups.transactions = self._transactions
         self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
         self._deletions = DelayedDeletions()
         self._removed_files = RemovedFiles(sweep_append_files)

@@ -19,13 +19,13 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall, GroupView, OffsetTree, host_of
+from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetTree, TransactionsOfGroups, host_of
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
-from odradek.coordination.environment import LogBatch
+from odradek.coordination.environment import EndMarker, LogBatch
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
@@ -36,6 +36,7 @@ from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.metering import count_errors_of_response, uncounted_errors
 from odradek.processes.slices import LoopSlices
 from odradek.protocol import ProtocolError, decode
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import decode_request_header
 
@@ -175,6 +176,7 @@ class GroupService:
     :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots
         is not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
     :param turn, flusher: of all logs of the coordinator.
+    :ivar transactions: the transactions in which clients commit offsets; set before `start`.
     """
 
     def __init__(
@@ -197,6 +199,7 @@ class GroupService:
         self._expiry: asyncio.TimerHandle | None = None
         self.groups: GroupCoordinator | None = None
         self._view: GroupView | None = None
+        self.transactions: TransactionsOfGroups = NoTransactions()
         self._tree = tree
         self._stored = stored
         self._turn = turn
@@ -250,7 +253,9 @@ class GroupService:
         """
         if self.groups is None and partitions:
             self.groups = self._make(partitions)
-            self._view = GroupView(self._config, self.groups, self.topics, self._tree, self._limits)
+            self._view = GroupView(
+                self._config, self.groups, self.topics, self._tree, self._limits, self.transactions
+            )
             self._offsets.serve(LoadedGroups(self.groups))
 
     def refresh(self) -> None:
@@ -269,6 +274,13 @@ class GroupService:
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         acks = self._config.integer(REQUIRED_ACKS)
         return CoordinatorLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
+
+    def end_transaction(self, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """Write the end marker of a transaction to a partition of `__consumer_offsets`; see `GroupCoordinator`."""
+        if self.groups is None:
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self.groups.end_transaction(partition, *marker, then)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -329,7 +341,7 @@ class GroupService:
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are
         served."""
-        return GroupView(self._config, self._make(1), self.topics, self._tree, self._limits)
+        return GroupView(self._config, self._make(1), self.topics, self._tree, self._limits, self.transactions)
 
     def _make(self, partitions: int) -> GroupCoordinator:
         return GroupCoordinator(

@@ -479,11 +479,11 @@ class TransactionService:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partition: int,
+        group_partition: int,
         verify_only: bool,
         then: Callable[[ErrorCode], None],
     ) -> None:
-        """Verify that the partition of `__consumer_offsets` belongs to the transaction, or add it; see `TransactionsOfGroups`."""
-        place = CONSUMER_OFFSETS, partition
+        """See `TransactionsOfGroups`."""
+        place = CONSUMER_OFFSETS, group_partition
         question = Question(transactional_id, producer_id, producer_epoch, verify_only, (place,))
         self.verification.ask(question, lambda codes: then(codes[place]))
