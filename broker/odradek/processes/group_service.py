@@ -253,9 +253,7 @@ class GroupService:
         """
         if self.groups is None and partitions:
             self.groups = self._make(partitions)
-            self._view = GroupView(
-                self._config, self.groups, self.topics, self._tree, self._limits, self.transactions
-            )
+            self._view = GroupView(self._config, self.groups, self.topics, self._tree, self._limits, self.transactions)
             self._offsets.serve(LoadedGroups(self.groups))
 
     def refresh(self) -> None:

@@ -1,5 +1,4 @@
-"""What the transaction coordinator needs from its process: markers, producer ids, marks of partitions, topics; and its
-settings.
+"""What the transaction coordinator needs from its process: markers, producer ids, marks of partitions, topics, settings.
 
 The coordinator process passes real ones, tests pass simulated ones. The clock and the log are those of
 `odradek.coordination.environment`. Used in one thread.
@@ -135,6 +134,27 @@ class Settings:
     tombstone_bytes: int = 1 << 17
 
 
+@dataclass(slots=True)
+class Counts:
+    """What the coordinator has done since its start.
+
+    :ivar committed, aborted: completed transactions, by outcome. :ivar completion_ms: the sum of the times from the durable
+        decision to the completion, of all completed transactions.
+    :ivar timed_out, fenced: aborts because of the timeout, or because a new producer took the transactional id over.
+    :ivar markers, marker_failures: markers sent, also repeatedly, and those that must be sent again.
+    :ivar expired: removed transactional ids.
+    """
+
+    committed: int = 0
+    aborted: int = 0
+    completion_ms: int = 0
+    timed_out: int = 0
+    fenced: int = 0
+    markers: int = 0
+    marker_failures: int = 0
+    expired: int = 0
+
+
 class Description(NamedTuple):
     """A transactional id, for DescribeTransactions. :param state: Kafka's name. :param start_ms: wall clock; -1: none."""
 
@@ -165,6 +185,9 @@ class ListFilter(NamedTuple):
     producer_ids: Sequence[int] = ()
     longer_than_ms: int = -1
     matches: Callable[[str], object] | None = None
+
+
+EVERYTHING = ListFilter()
 
 
 class Owner(NamedTuple):
