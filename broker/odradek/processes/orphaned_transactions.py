@@ -116,7 +116,7 @@ class OrphanedTransactions:
             return True
         if self._found:
             # The ids are read after the logs: a transaction that begins meanwhile is known to its id before its first record.
-            for orphan in orphans(self._found, self._coordinator.owners()):
+            for orphan in orphans(self._found, self._coordinator.open_transactions()):
                 log.warning(
                     "%s-%d: aborting the transaction of producer %d that is open since offset %d: no transactional id has it",
                     orphan.topic, orphan.partition, orphan.producer_id, orphan.first_offset,
