@@ -1,4 +1,4 @@
-"""A simulated process of the transaction coordinator: one log, markers, producer ids, marks and topics that the test controls."""
+"""A simulated process of the transaction coordinator: the test controls its log, markers, producer ids, marks and topics."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator

@@ -1,4 +1,6 @@
-"""What Kafka's transaction coordinator and a partition's leader decide, as tables: written from Kafka's rules, not from our code.
+"""What Kafka's transaction coordinator and a partition's leader decide, as tables.
+
+Written from Kafka's rules, not from our code.
 
 `expected_*` return what a verb does for an id as it is in the log: a refusal or an answer (`Told`), or a record (`Written`).
 """

@@ -327,7 +327,7 @@ def test_waiting_ends_are_answered_in_their_order(process):
         process.timers.advance(5)
     process.timers.advance(5)
     assert [reply.waits for reply in replies] == [False, True, True]
-    batch, then = process.waiting.pop(1)
+    _batch, then = process.waiting.pop(1)
     then([NONE])
     assert not replies[1].waits
     process.timers.advance(10)

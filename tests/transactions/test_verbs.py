@@ -65,7 +65,7 @@ def init(before, producer_id=-1, epoch=-1, pending=None, version=2, ids=new_id):
 
 
 @pytest.mark.parametrize("state", KEPT)
-@pytest.mark.parametrize("pending", KEPT + [DEAD])
+@pytest.mark.parametrize("pending", [*KEPT, DEAD])
 @pytest.mark.parametrize("given", [(-1, -1), (ID, EPOCH), (STRANGER, 1)])
 def test_init_waits_for_a_pending_state_before_it_checks_the_id(state, pending, given):
     assert init(facts(state), *given, pending=pending) == Answer(CONCURRENT)
@@ -169,7 +169,7 @@ def add(before, producer_id=ID, epoch=EPOCH, places=(ORDERS,), pending=None, ver
 
 
 @pytest.mark.parametrize("state", KEPT)
-@pytest.mark.parametrize("pending", KEPT + [DEAD])
+@pytest.mark.parametrize("pending", [*KEPT, DEAD])
 @pytest.mark.parametrize("producer", [(ID, EPOCH), (ID, 1), (STRANGER, 0)])
 def test_add_waits_for_a_pending_state_before_it_checks_the_id(state, pending, producer):
     """KAFKA-18660, KAFKA-18464: the client may have the id that a pending rotation gives."""
