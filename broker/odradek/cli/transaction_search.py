@@ -43,11 +43,11 @@ def search(
 def default_limit_ms(cluster: Cluster) -> int:
     """The brokers' transaction.max.timeout.ms and five minutes. If it cannot be read, Kafka's default takes its place."""
     try:
-        longest = transactions.max_timeout_ms(cluster)
+        return transactions.late_after_ms(cluster)
     except (RefusedError, UnsupportedError) as error:
         longest = transactions.DEFAULT_MAX_TIMEOUT_MS
         warn(f"cannot read {transactions.MAX_TIMEOUT_KEY} ({error}); using Kafka's default of {span(longest)}")
-    return longest + transactions.GRACE_MS
+        return longest + transactions.GRACE_MS
 
 
 def _matching(view: View, patterns: Sequence[str]) -> set[str]:
@@ -71,7 +71,17 @@ def abort_command(transaction: OpenTransaction) -> str:
 def _show(found: Search, limit_ms: int, now: int) -> None:
     for (topic, number), reason in found.unchecked.items():
         warn(f"{topic}-{number} was not checked: {reason}")
-    titles = ["topic", "partition", "producer id", "epoch", "start offset", "last write", "age", "reason"]
+    titles = [
+        "topic",
+        "partition",
+        "producer id",
+        "epoch",
+        "start offset",
+        "last write",
+        "age",
+        "blocked offsets",
+        "reason",
+    ]
     rows = [
         [
             hanging.open.topic,
@@ -81,6 +91,7 @@ def _show(found: Search, limit_ms: int, now: int) -> None:
             hanging.open.start_offset,
             when(hanging.open.written_ms),
             span(max(0, now - hanging.open.written_ms)),
+            found.blocked[hanging.open.place],
             hanging.reason,
         ]
         for hanging in found.hanging
@@ -102,7 +113,7 @@ def _show(found: Search, limit_ms: int, now: int) -> None:
 def _as_dict(found: Search, limit_ms: int) -> dict[str, Any]:
     return {
         "limit_ms": limit_ms,
-        "hanging": [_hanging(hanging) for hanging in found.hanging],
+        "hanging": [_hanging(hanging, found.blocked[hanging.open.place]) for hanging in found.hanging],
         "known": [
             {**transaction._asdict(), "transactional_id": description.transactional_id, "state": description.state}
             for transaction, description in found.known
@@ -114,6 +125,6 @@ def _as_dict(found: Search, limit_ms: int) -> dict[str, Any]:
     }
 
 
-def _hanging(hanging: HangingTransaction) -> dict[str, Any]:
+def _hanging(hanging: HangingTransaction, blocked: int) -> dict[str, Any]:
     document = {**hanging.open._asdict(), "transactional_id": hanging.transactional_id, "reason": hanging.reason}
-    return {**document, "command": abort_command(hanging.open)}
+    return {**document, "blocked_offsets": blocked, "command": abort_command(hanging.open)}

@@ -352,7 +352,7 @@ class Cluster:
         return self._until(attempt, errors)
 
     def partition(self, topic: str, number: int) -> Partition:
-        """The partition, from fresh metadata. Raises RefusedError if the topic does not exist, ClientError for a wrong number."""
+        """The partition, from fresh metadata. Raises RefusedError or ClientError if it does not exist."""
         (info,) = self.topics([topic])
         for partition in info.partitions:
             if partition.number == number:

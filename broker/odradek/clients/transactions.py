@@ -99,11 +99,14 @@ class Search(NamedTuple):
     :param hanging: late transactions that no coordinator will end.
     :param known: late transactions in partitions that a coordinator counts as part of a transaction, which it has to end.
     :param unchecked: the reason for each partition whose leader did not describe its producers.
+    :param blocked: for each partition with an open transaction the number of offsets from its last stable offset to its high
+        watermark, which consumers with read_committed do not receive.
     """
 
     hanging: list[HangingTransaction]
     known: list[tuple[OpenTransaction, TransactionDescription]]
     unchecked: dict[Place, str]
+    blocked: dict[Place, int]
 
 
 def list_transactions(
@@ -330,14 +333,17 @@ def _producers(connection: Connection, places: Sequence[Place]) -> dict[Place, A
     return answers
 
 
-def max_timeout_ms(cluster: Cluster) -> int:
-    """The largest transaction.max.timeout.ms of all brokers. Raises RefusedError, ClientError."""
+def late_after_ms(cluster: Cluster) -> int:
+    """The time after which an open transaction is late: the largest transaction.max.timeout.ms of all brokers, and `GRACE_MS`.
+
+    Raises RefusedError if the brokers' configuration may not be read, ClientError.
+    """
     values = [DEFAULT_MAX_TIMEOUT_MS]
     for node_id in cluster.view().brokers:
         entries = configs.describe(cluster, configs.Resource("broker", str(node_id)), [MAX_TIMEOUT_KEY])
         if MAX_TIMEOUT_KEY in entries:
             values.append(int(entries[MAX_TIMEOUT_KEY].value or 0))
-    return max(values[1:] or values)
+    return max(values[1:] or values) + GRACE_MS
 
 
 def find_late(cluster: Cluster, partitions: Sequence[Partition], limit_ms: int, now_ms: int) -> Search:
@@ -367,7 +373,17 @@ def find_late(cluster: Cluster, partitions: Sequence[Partition], limit_ms: int, 
             else:
                 name = None if description is None else description.transactional_id
                 hanging.append(HangingTransaction(transaction, name, reason))
-    return Search(hanging, known, unled | unchecked)
+    return Search(hanging, known, unled | unchecked, places)
+
+
+def open_longer_than(cluster: Cluster, limit_ms: int, now_ms: int) -> list[TransactionDescription]:
+    """The transactions that have been open for longer than this, of all coordinators, sorted by id. Raises ClientError."""
+    described = describe_listed(cluster, list_transactions(cluster, OPEN))
+    return sorted(
+        description
+        for description in described.values()
+        if description.is_open and now_ms - description.started_ms > limit_ms
+    )
 
 
 def why_hanging(transaction: OpenTransaction, description: TransactionDescription | None) -> str | None:
