@@ -1,6 +1,7 @@
 """The coordinator's answer to the reporter: its groups and a report of its transactions, each of which may be absent.
 
-Pure functions. Big-endian: the length of the transactions (i32; -1: absent), the transactions, a byte, and the groups if it is 1.
+Pure functions. Big-endian: the length of the transactions (i32; -1: absent) and the transactions; a byte, and the groups if the
+byte is 1.
 """
 
 import struct
