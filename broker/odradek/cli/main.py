@@ -294,6 +294,8 @@ def log_dump(
         )
     except UnknownFileError as error:
         fail(error)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     sys.exit(code)
