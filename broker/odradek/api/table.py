@@ -106,7 +106,7 @@ APIS = (
     ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "odradek.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
         off_loop=True, per_partition=2),
     ApiRow(28, "TxnOffsetCommit", 0, 5, GROUPS, "odradek.api.txn_offset_commit:handle",
-        "WRITE on transactional id, READ on group and topic", per_partition=2),
+        "WRITE on transactional id, READ on group and topic", at_once="odradek.api.txn_offset_commit:at_once", per_partition=2),
     ApiRow(29, "DescribeAcls", 0, 3, WORKER, "odradek.api.acls:describe", "DESCRIBE on cluster"),
     ApiRow(30, "CreateAcls", 0, 3, WORKER, "odradek.api.acls:create", "ALTER on cluster"),
     ApiRow(31, "DeleteAcls", 0, 3, WORKER, "odradek.api.acls:delete", "ALTER on cluster"),
