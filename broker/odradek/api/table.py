@@ -152,7 +152,7 @@ APIS = (
         per_partition=1),
 )
 PRIVATE_APIS = (
-    ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
+    ApiRow(20101, "ExplainGroup", 0, 1, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
     ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
 )
