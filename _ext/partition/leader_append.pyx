@@ -299,8 +299,8 @@ cdef inline int gather(Slot* slot, AppendItem* items, int count, int* at, Append
         if slot.settings.log_append_time:
             items[i].append_time = wall_ms
             set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
-        if n and (items[i].info.control or ready[n - 1].info.control):
-            break                       # a marker refers to what is applied, so it is committed alone
+        if n and items[i].info.control != ready[n - 1].info.control:
+            break                       # the transaction index of a write describes what is applied, and the write's markers [R 1.7]
         if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
             break
         items[i].base_offset = commit.log_end_offset
@@ -326,15 +326,42 @@ cdef inline void copy_repeated(AppendItem* items, int count) noexcept nogil:
                 items[i].duplicate = 0
 
 
+cdef int write_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint alone, int64_t wall_ms) noexcept nogil:
+    cdef AppendItem* ready[MAX_JOINED]
+    cdef int i = 0, n, result = 0
+    if new_epoch(slot, slot.leader_epoch):
+        result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
+    while result == 0 and i < count:
+        n = gather(slot, items, count, &i, ready, wall_ms)
+        if n:
+            result = write_and_commit(index, slot, ready, n, alone)
+        elif i < count:
+            result = roll_now(index, slot, wall_ms)
+    return result
+
+
+cdef AppendResult finish_append(uint32_t index, Slot* slot, int result, bint alone, int64_t before, AppendOutcome* outcome) noexcept nogil:
+    if not alone:
+        move_high_watermark(slot, coarse_ms())
+    set_outcome(slot, result, outcome)
+    if result != 0:
+        note_failure(slot, result)
+    fault(APPEND_BEFORE_UNLOCK)
+    unlock(index, slot)
+    fault(APPEND_UNLOCKED)
+    wake_after(index, slot, True, outcome.high_watermark != before)
+    fault(APPEND_WOKEN)
+    return APPEND_IO_ERROR if result != 0 else APPEND_OK
+
+
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
                                    int64_t wall_ms, int spins, AppendOutcome* outcome) noexcept nogil:
     """Append `count` checked batches (at most MAX_JOINED) in order. The result of each is in its `error`, `duplicate` and
     `base_offset`. Every return value but APPEND_OK concerns all batches that are not `appended` yet."""
     cdef Slot* slot = slot_at(index)
-    cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
     cdef PendingProducers pending
-    cdef int i = 0, n, result = 0, refused
+    cdef int result, refused
     cdef int64_t before
     cdef bint alone, full
     outcome.error_number = 0
@@ -356,25 +383,8 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         set_outcome(slot, 0, outcome)
         unlock(index, slot)
         return APPEND_OK
-    if new_epoch(slot, slot.leader_epoch):
-        result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
     alone = is_lone_leader(slot)
     before = current(slot).high_watermark
-    while result == 0 and i < count:
-        n = gather(slot, items, count, &i, ready, wall_ms)
-        if n:
-            result = write_and_commit(index, slot, ready, n, alone)
-        elif i < count:
-            result = roll_now(index, slot, wall_ms)
-    if not alone:
-        move_high_watermark(slot, coarse_ms())
+    result = write_items(index, slot, items, count, alone, wall_ms)
     copy_repeated(items, count)
-    set_outcome(slot, result, outcome)
-    if result != 0:
-        note_failure(slot, result)
-    fault(APPEND_BEFORE_UNLOCK)
-    unlock(index, slot)
-    fault(APPEND_UNLOCKED)
-    wake_after(index, slot, True, outcome.high_watermark != before)
-    fault(APPEND_WOKEN)
-    return APPEND_IO_ERROR if result != 0 else APPEND_OK
+    return finish_append(index, slot, result, alone, before, outcome)

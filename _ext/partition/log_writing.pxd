@@ -24,6 +24,7 @@ cdef struct AppendItem:           # one checked record batch
     BatchInfo info
     uint32_t owner                # owner of its producer if the partition does not know the producer; see owners.pxd
     uint8_t after_refused         # an earlier batch of its producer was refused and not sent again: it cannot be the producer's first
+    uint8_t transaction_version   # of the transaction that a marker ends; 0 also if it is not known
     uint8_t trusted               # transactional, and needs no mark to open the producer's transaction
     # out
     int16_t error                 # Kafka's error code, 0 if appended or a duplicate
@@ -62,8 +63,8 @@ cdef inline void advance(Commit* commit, const AppendItem* item) noexcept nogil:
     commit.log_end_offset = item.base_offset + item.info.last_offset_delta + 1
 
 
-# Write and commit batches that fit into the active segment and whose offsets are set. Returns 0, or -errno, and then the log
-# contains none of them. `alone`: this leader is the only in-sync replica, so that the high watermark moves as well.
+# Write and commit batches that fit into the active segment and whose offsets are set: control batches only, or none [R 1.7]. Returns
+# 0, or -errno, and then the log contains none of them. `alone`: this leader is the only in-sync replica, so that the high watermark moves as well.
 cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil
 
 # Empty the ring of recent batches: its entries are no longer in the log, or its writer died during a change.

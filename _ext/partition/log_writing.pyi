@@ -12,6 +12,7 @@ class AppendItem(TypedDict):
     info: BatchInfo
     owner: int
     after_refused: int
+    transaction_version: int
     trusted: int
     error: int
     duplicate: int
