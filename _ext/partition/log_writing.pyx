@@ -4,7 +4,7 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 """
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close
@@ -16,7 +16,7 @@ from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport first_unstable_without, settle_last_stable
 from odradek._ext.partition.redo cimport apply_committed, parse_marker
 from odradek._ext.partition.segment_files cimport cut_leftover
-from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
+from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32, store_release_64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport RECENT_KEPT, RecentBatch
 from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
@@ -63,6 +63,9 @@ cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int
     result = write_at(fd, entry, TXN_ENTRY_BYTES, <int64_t>commit.txnindex_entries * TXN_ENTRY_BYTES)
     close(fd)
     if result == 0:
+        # Before the commit: a reader that sees the last stable offset move must also see that there is a newer abort.
+        if offset > slot.newest_abort_offset:
+            store_release_64(<uint64_t*>&slot.newest_abort_offset, <uint64_t>offset)
         commit.txnindex_entries += 1
         fault(APPEND_TXN_INDEX_WRITTEN)
     return result

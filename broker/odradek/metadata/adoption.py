@@ -24,7 +24,7 @@ from odradek.metadata.sqlite import FILE_NAME, SqliteStore
 from odradek.metadata.znodes import NO_LEADER, PartitionState, ProducerIdBlock, TopicAssignment
 from odradek.storage.atomic_file import fsync_directory
 from odradek.storage.checkpoints import write_gap_limit
-from odradek.storage.file_names import CLEANER_CHECKPOINT, TXN_INDEX, partition_directory_name
+from odradek.storage.file_names import CLEANER_CHECKPOINT, partition_directory_name
 from odradek.storage.log_directory import MetaProperties, encode_uuid, read_meta_properties, read_partition_metadata
 from odradek.storage.verify import ALWAYS_COMPACTED, CLUSTER_METADATA, DirectoryFiles, DirectoryReport, Partition
 
@@ -138,7 +138,6 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
                 f"{files.path} was not shut down cleanly: the first start of this broker recovers its logs"
             )
         adoption.left += [f"{files.path}/{name}" for name in files.unknown_files if not name.startswith("odradek")]
-    _warn_of_aborted(adoption)
     if "__transaction_state" in adoption.topics:
         adoption.warnings.append(
             "__transaction_state is kept unchanged: transactions that are open now stay open until Kafka runs again"
@@ -351,22 +350,6 @@ def judge(adoption: Adoption, reports: Sequence[DirectoryReport]) -> None:
             if partition is not None and partition.directory == index:
                 epoch = max(partition.state.leader_epoch, log.leader_epoch)
                 partition.state = partition.state._replace(leader_epoch=epoch)
-
-
-def _warn_of_aborted(adoption: Adoption) -> None:
-    """Warn of logs with aborted transactions: Fetch responses of this broker do not list aborted transactions."""
-    names = sorted(
-        {
-            topic
-            for files in adoption.directories
-            for (topic, _), log in files.logs.items()
-            if topic in adoption.topics and any(name.endswith(TXN_INDEX) and size for name, size in log.names.items())
-        }
-    )
-    if names:
-        adoption.warnings.append(
-            f"consumers with isolation.level=read_committed will read records of aborted transactions in {', '.join(names)}"
-        )
 
 
 def first_producer_id(adoption: Adoption) -> int:
