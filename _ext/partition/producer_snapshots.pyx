@@ -21,7 +21,7 @@ from odradek._ext.partition.producer_entry cimport (
 )
 from odradek._ext.partition.producer_room cimport PendingProducers, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer, next_producer
-from odradek._ext.partition.producers cimport restore_batch, restore_producer
+from odradek._ext.partition.producers cimport restore_batch, restore_producer, settle_restored
 from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport base_sequence_of
@@ -181,5 +181,6 @@ cdef int read_snapshot(uint32_t index, Slot* slot, int directory_fd, const char*
     result = walk_snapshot(fd, 0, NULL)     # verify its checksum first
     if result == 0:
         result = walk_snapshot(fd, index, slot)
+        settle_restored(slot)
     close(fd)
     return result

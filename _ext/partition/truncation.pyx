@@ -30,7 +30,7 @@ from odradek._ext.partition.segment_files cimport (
 )
 from odradek._ext.partition.swapping cimport drop_swaps
 from odradek._ext.protocol.byte_order cimport load32
-from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.atomics cimport store_release_64, store_release_i64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Commit, Slot, region
 from odradek._ext.storage.file_calls cimport file_truncate
@@ -182,7 +182,7 @@ cdef void lower_offsets(Slot* slot, int64_t offset, int64_t base) noexcept nogil
 cdef inline void lower_newest_abort(Slot* slot, int64_t offset) noexcept nogil:
     """Called after the generation changed: a reader of the former log then sees the new generation if it sees the smaller offset."""
     if slot.newest_abort_offset >= offset:
-        store_release_64(<uint64_t*>&slot.newest_abort_offset, <uint64_t>(offset - 1))
+        store_release_i64(&slot.newest_abort_offset, offset - 1)
 
 
 cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:

@@ -80,6 +80,7 @@ cpdef enum FaultPoint:
     TRANSACTION_HALF_DELISTED = 155
     UNSTABLE_HALF_STORED = 156
     UNREPLICATED_HALF_STORED = 157
+    MARKERS_RESERVED = 158          # markers are checked, and their producers have room
     # The log start offset moves and segments are removed
     REMOVE_LOG_START_STORED = 70
     REMOVE_LOG_START_DURABLE = 71
