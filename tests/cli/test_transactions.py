@@ -12,6 +12,7 @@ from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.cli.transaction_talk import TransactionTalk
 from tests.clients.kafka_peer import Peer
+from tests.clients.kafka_tools import KafkaTools
 from tests.waiting import until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("cli-transactions")]
@@ -41,7 +42,8 @@ def cluster(request, tmp_path_factory):
     with peer as running:
         host, _, port = running.bootstrap_servers.rpartition(":")
         with TransactionTalk(host, int(port)) as talk:
-            yield SimpleNamespace(odradek=Command(running.bootstrap_servers), talk=talk)
+            servers = running.bootstrap_servers
+            yield SimpleNamespace(odradek=Command(servers), talk=talk, bootstrap_servers=servers)
 
 
 @pytest.fixture
@@ -234,3 +236,26 @@ def test_produce_with_a_transactional_id_sends_one_transaction(odradek, talk, to
     odradek.refused(*produce, "-f", "json", stdin='{"value": "c"}\nwrong\n', words=["line 2", "was not committed"])
     assert odradek("consume", topic, "--from", "beginning", "--exit") == "a\nb\n"
     assert states(odradek, "--match", topic) == {topic: "CompleteAbort"}
+
+
+@pytest.mark.java
+def test_kafkas_tool_finds_the_same_hanging_transactions(cluster, odradek, talk, topic, tmp_path):
+    producer, epoch = made_hanging(talk, topic, 1)
+    talk.open(f"{topic}-known", topic, 0)
+    (mine,) = json.loads(odradek.run("transaction", "hanging", "--topic", topic, "--json").stdout)["hanging"]
+    with KafkaTools(cluster.bootstrap_servers, tmp_path / "errors") as tools:
+        found = tools.run("transactions", "find-hanging", "--topic", topic, "--max-transaction-timeout", "5")
+        assert found.code == 0, found
+        rows = [line.split() for line in found.out.splitlines() if line.startswith(topic)]
+        (described,) = odradek.json("transaction", "describe", f"{topic}-known")
+        theirs = tools.run("transactions", "describe", "--transactional-id", f"{topic}-known")
+    assert [row[:6] for row in rows] == [
+        [topic, "1", str(producer), str(epoch), str(mine["coordinator_epoch"]), str(mine["start_offset"])]
+    ]
+    words = theirs.out.splitlines()[-1].split()
+    assert words[:6] == [
+        str(described[name])
+        for name in ("coordinator", "transactional_id", "producer_id", "producer_epoch", "state", "timeout_ms")
+    ]
+    odradek("transaction", "abort", f"{topic}-known", "--yes")
+    odradek(*mine["command"].split()[1:], "--yes")
