@@ -21,7 +21,9 @@ _HEAD = struct.Struct(">ihhih5s")  # size, key, version, correlation, client id
 _BODY = struct.Struct(">iiiibii")  # replica, wait, least bytes, most bytes, isolation, session, epoch
 _PARTITION = struct.Struct(">iiiqqi")  # partitions, partition, leader epoch, offset, log start, most bytes
 _RESPONSE = struct.Struct(">iihii")  # correlation, throttle time, error, session, topics
-_TOLD = struct.Struct(">iihqqqi")  # partitions, partition, error, high watermark, stable, log start, aborted transactions
+_TOLD = struct.Struct(
+    ">iihqqqi"
+)  # partitions, partition, error, high watermark, stable, log start, aborted transactions
 _BATCH = struct.Struct(">qi")
 
 

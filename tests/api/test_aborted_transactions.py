@@ -17,7 +17,7 @@ from odradek._ext.testing import slot_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 from odradek.storage.batch import read_batches
-from odradek.storage.indexes import TXN_ENTRY, read_txn_index
+from odradek.storage.indexes import TXN_ENTRY
 from tests.api.transactional_log import EPOCH, TransactionalLog, filtered
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.durability.test_cold_reads import TRIES, Reader, make_cold
@@ -139,6 +139,7 @@ def reading(tmp_path):
 
 # -- the lists ----------------------------------------------------------------------------------------------------------
 
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=60), st.integers(1, 900), st.sampled_from([300, 700, 1 << 20]))
 def test_a_reader_gets_exactly_the_committed_records(steps, max_bytes, segment_bytes):
@@ -221,7 +222,11 @@ def test_a_list_has_only_transactions_of_the_range_that_was_read(reading):
 
 
 def test_the_marker_of_a_transaction_may_be_many_segments_behind(reading):
-    rest = [step for number in range(200) for step in (("data", 2, 2), ("abort" if number % 10 else "commit", 2), ("plain", 1))]
+    rest = [
+        step
+        for number in range(200)
+        for step in (("data", 2, 2), ("abort" if number % 10 else "commit", 2), ("plain", 1))
+    ]
     reading.append([("data", 1, 1), *rest, ("data", 1, 1), *rest, ("abort", 1), *rest])
     assert len(reading.indexes()) > 20
     reading.check_all(1)
@@ -239,6 +244,7 @@ def test_an_open_transaction_hides_what_follows_it(reading):
 
 
 # -- changes of the log ---------------------------------------------------------------------------------------------------
+
 
 def test_lists_follow_truncations(reading):
     reading.append([("data", 1, 1), ("data", 2, 2), ("abort", 2), ("data", 3, 2), ("abort", 3), ("commit", 1)])
@@ -287,6 +293,7 @@ def test_a_new_segment_s_aborts_are_found_at_once(reading):
 
 
 # -- damaged indexes ------------------------------------------------------------------------------------------------------
+
 
 def with_aborts(reading, count=40):
     reading.append([step for _ in range(count) for step in (("data", 1, 1), ("abort", 1), ("plain", 1))])
@@ -348,6 +355,7 @@ def test_a_damaged_offset_index_may_only_make_lists_longer(reading, damage):
 
 # -- starts ---------------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_load_finds_the_newest_abort(reading, tmp_path_factory, clean):
     reading.append([("data", 1, 1), ("plain", 1), ("abort", 1), ("plain", 4), ("data", 2, 30), ("data", 1, 5)])
@@ -373,6 +381,7 @@ def test_a_log_without_aborts_has_no_newest_abort(reading, tmp_path_factory):
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
+
 
 def test_a_long_poll_is_answered_in_the_turn_in_which_the_last_stable_offset_moves(reading):
     reading.append([("plain", 1), ("data", 1, 2)])
@@ -494,6 +503,7 @@ def test_a_list_of_many_transactions_is_complete(tmp_path):
 
 
 # -- pages that are not in the page cache -------------------------------------------------------------------------------------
+
 
 def test_a_cold_index_is_read_beside_the_loop(large):
     large.append(aborts(600))

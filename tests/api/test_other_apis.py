@@ -11,7 +11,6 @@ from odradek.protocol.schemas import (
     describe_quorum,
     describe_topic_partitions,
     find_coordinator,
-    init_producer_id,
     offset_for_leader_epoch,
 )
 from odradek.shm.epochs import end_offset_of
@@ -68,9 +67,9 @@ RETRIABLE = {
 }
 
 
-@pytest.mark.parametrize("key_type", [1, 2, 3, 127])
+@pytest.mark.parametrize("key_type", [2, 3, 127])
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_request_for_a_transaction_coordinator_is_refused_permanently_with_a_reason(wire, version, key_type):
+def test_a_request_for_a_coordinator_of_another_kind_is_refused_permanently_with_a_reason(wire, version, key_type):
     keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
     answer = wire.ask(find_coordinator.Request(key_type=key_type, **keys), find_coordinator.API_KEY, version)
     told = answer.coordinators if version >= 4 else [answer]
@@ -78,15 +77,15 @@ def test_a_request_for_a_transaction_coordinator_is_refused_permanently_with_a_r
     for one in told:
         assert one.error_code not in RETRIABLE and one.error_code != 0
         assert (one.node_id, one.host, one.port) == (-1, "", -1)
-        assert ("transactions" if key_type == 1 else f"key type {key_type}") in one.error_message
+        assert f"key type {key_type}" in one.error_message
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_a_producer_id_for_transactions_is_refused_permanently(wire, version):
-    request = init_producer_id.Request(transactional_id="t", transaction_timeout_ms=60_000)
-    answer = wire.ask(request, init_producer_id.API_KEY, version)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+@pytest.mark.parametrize("version", range(1, 7))
+def test_the_only_broker_coordinates_every_transactional_id(wire, version):
+    keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
+    answer = wire.ask(find_coordinator.Request(key_type=1, **keys), find_coordinator.API_KEY, version)
+    for one in answer.coordinators if version >= 4 else [answer]:
+        assert (one.error_code, one.port) == (ErrorCode.NONE, wire.port)
 
 
 @pytest.mark.parametrize("version", range(2, 5))

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, RecordBatch, build_batch, build_end_marker, read_batches
+from odradek.storage.batch import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    Record,
+    RecordBatch,
+    build_batch,
+    build_end_marker,
+    read_batches,
+)
 
 EPOCH = 1
 Step = tuple[Any, ...]
@@ -67,14 +76,21 @@ class TransactionalLog:
             self.open.setdefault(producer, self.end)
             sequence = self.sequences.get(producer, 0)
             self.sequences[producer] = sequence + count
-            place |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "attributes": TRANSACTIONAL}
+            place |= {
+                "producer_id": producer,
+                "producer_epoch": 0,
+                "base_sequence": sequence,
+                "attributes": TRANSACTIONAL,
+            }
         self.end += count
         return build_batch(records, **place)
 
     def committed(self, start: int, end: int) -> list[tuple[int, bytes]]:
         """The records in [start, end) that a reader of committed records gets; `end` is at most the last stable offset."""
         return [
-            (offset, value) for offset, producer, value in self.values if start <= offset < end and self._stays(offset, producer)
+            (offset, value)
+            for offset, producer, value in self.values
+            if start <= offset < end and self._stays(offset, producer)
         ]
 
     def _stays(self, offset: int, producer: int) -> bool:
@@ -117,4 +133,3 @@ def filtered(records: bytes, aborted: Sequence[Any] | None, start: int) -> list[
 
 def _is_abort(batch: RecordBatch) -> bool:
     return int.from_bytes(batch.records()[0].key[2:4], "big") == ABORT
-

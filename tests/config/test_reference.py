@@ -18,6 +18,10 @@ COMPOSED = {
     "offsets.topic.num.partitions",
     "offsets.topic.replication.factor",
     "offsets.topic.segment.bytes",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.segment.bytes",
     "group.consumer.min.assignment.interval.ms",
     "group.consumer.max.assignment.interval.ms",
 }
