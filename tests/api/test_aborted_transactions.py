@@ -531,3 +531,50 @@ def test_indexes_that_are_evicted_at_every_turn_are_waited_for_in_the_end(large)
     assert rounds < 20
     large.cold.work()
     assert (2, 0) in pairs(large.receive())
+
+
+# -- the last stable offset ---------------------------------------------------------------------------------------------------
+
+def test_a_read_up_to_an_open_transaction_needs_no_offset_index(tmp_path):
+    """Its end is in the slot. The index is removed: a look-up would fail."""
+    reading = Reading(tmp_path, segment_bytes=1 << 20)
+    reading.append([("plain", 1), ("plain", 2), ("data", 1, 1), ("plain", 1), ("data", 2, 1)])
+    for path in reading.path.glob("*.index"):
+        path.unlink()
+    for _ in range(2):
+        told = reading.ask(0)
+        assert (told.error_code, told.last_stable_offset) == (0, 3)
+        assert [offset for offset, _ in filtered(told.records, told.aborted_transactions, 0)] == [0, 1, 2]
+    reading.append([("commit", 1)])
+    told = reading.ask(3)
+    assert (told.error_code, told.last_stable_offset) == (0, 5)
+    assert [offset for offset, _ in filtered(told.records, told.aborted_transactions, 3)] == [3, 4]
+    reading.close()
+
+
+def test_the_end_of_a_read_follows_open_transactions_over_segments(reading):
+    for number in range(40):
+        reading.append([("data", number % 5, 2), ("plain", 1)])
+        if number > 3:
+            reading.append([("abort" if number % 3 else "commit", (number + 1) % 5)])
+        for start in range(0, reading.log.first_open, 5):
+            told = reading.ask(start)
+            assert told.last_stable_offset == reading.log.first_open
+            assert next_offset(told.records) <= reading.log.first_open
+    reading.check_all(1 << 20)
+    reading.check_all(1)
+
+
+def test_a_marker_of_the_coordinator_wakes_readers_in_the_same_turn(tmp_path):
+    reading = Reading(tmp_path, segment_bytes=1 << 20)
+    reading.append([("plain", 1), ("data", 1, 2)])
+    reading.worker.broker.lead(reading.slot, EPOCH + 1)
+    reading.send(1, wait_ms=LONG_MS)
+    reading.worker.turn()
+    assert nothing_came(reading.wire)
+    incarnation = slot_probe.incarnation_of(reading.slot)
+    assert slots.append_markers(reading.slot, incarnation, EPOCH + 1, [(1, 0, 0, False, 0)]) == [(0, 3)]
+    reading.worker.turn()
+    told = reading.receive()
+    assert (pairs(told), told.last_stable_offset) == ({(1, 1)}, 4)
+    reading.close()
