@@ -1,5 +1,5 @@
-"""The aborted transactions of Fetch responses at read_committed, step by step in one process: complete in every read, however the log
-is cut into segments and responses, and read by a bounded amount of work."""
+"""The aborted transactions of Fetch responses at read_committed, step by step in one process: complete in every read, however
+the log is cut into segments and responses, and read by a bounded amount of work."""
 
 import itertools
 import select
@@ -91,7 +91,8 @@ class Reading:
         return partition
 
     def check_all(self, max_bytes):
-        """Read the log from its start to the last stable offset, in responses of at most `max_bytes` unless a batch is larger."""
+        """Read the log from its start to the last stable offset, in responses of at most `max_bytes` unless a batch is
+        larger."""
         offset, end, found, responses = 0, None, [], 0
         while end is None or offset < end:
             told = self.ask(offset, partition_max_bytes=max_bytes)
@@ -534,6 +535,7 @@ def test_indexes_that_are_evicted_at_every_turn_are_waited_for_in_the_end(large)
 
 
 # -- the last stable offset ---------------------------------------------------------------------------------------------------
+
 
 def test_a_read_up_to_an_open_transaction_needs_no_offset_index(tmp_path):
     """Its end is in the slot. The index is removed: a look-up would fail."""

@@ -85,7 +85,7 @@ def test_the_only_broker_coordinates_every_transactional_id(wire, version):
     keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
     answer = wire.ask(find_coordinator.Request(key_type=1, **keys), find_coordinator.API_KEY, version)
     for one in answer.coordinators if version >= 4 else [answer]:
-        assert (one.error_code, one.port) == (ErrorCode.NONE, wire.port)
+        assert (one.error_code, one.host, one.port) == (ErrorCode.NONE, *wire.socket.getpeername())
 
 
 @pytest.mark.parametrize("version", range(2, 5))

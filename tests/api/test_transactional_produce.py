@@ -1,4 +1,5 @@
-"""Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, whose part a test plays."""
+"""Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, whose part a test
+plays."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""A partition with transactions for tests of readers: its log is replicated batch by batch, and a model knows which records are committed.
+"""A partition with transactions for tests of readers: its log is replicated batch by batch, and a model knows which records
+are committed.
 
 The tests append as a follower, which stores what a leader decided, so that they can choose every batch and every marker.
 """
@@ -100,7 +101,8 @@ class TransactionalLog:
         return not found.aborted
 
     def aborted(self, start: int, end: int) -> set[tuple[int, int]]:
-        """(producer, first offset) of the aborted transactions that a list for [start, end) must contain at least, or in Kafka contains."""
+        """(producer, first offset) of the aborted transactions that a list for [start, end) must contain at least, or in
+        Kafka contains."""
         return {
             (one.producer, one.first_offset)
             for one in self.decided
@@ -114,8 +116,8 @@ class TransactionalLog:
 
 
 def filtered(records: bytes, aborted: Sequence[Any] | None, start: int) -> list[tuple[int, bytes]]:
-    """(offset, value) of what a Kafka consumer at read_committed returns of one response: it drops markers and the batches of the
-    listed producers, from the first offset of the list to the abort marker."""
+    """(offset, value) of what a Kafka consumer at read_committed returns of one response: it drops markers and the batches of
+    the listed producers, from the first offset of the list to the abort marker."""
     waiting = [(one.first_offset, one.producer_id) for one in aborted or ()]
     heapq.heapify(waiting)
     dropped: set[int] = set()
