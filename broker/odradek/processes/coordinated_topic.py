@@ -53,6 +53,7 @@ class Shards(Protocol):
 class CoordinatedTopic:
     """See the module.
 
+    :param note_load: called with the time in ms that the load of a partition took.
     :param name: of the topic. :param log: the logger of its messages. :param state: what they call the loaded state ("groups").
     :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
     :param waits_for_commit: whether a loaded partition is served only once the high watermark has reached the end of what was
@@ -71,6 +72,7 @@ class CoordinatedTopic:
         reader: Executor,
         make_log: Callable[[Place], CoordinatorLog],
         waits_for_commit: bool,
+        note_load: Callable[[int], None] = lambda took_ms: None,
     ) -> None:
         self.name = name
         self._log = log
@@ -79,6 +81,7 @@ class CoordinatedTopic:
         self._reader = reader
         self._make_log = make_log
         self._waits_for_commit = waits_for_commit
+        self._note_load = note_load
         self._loop = asyncio.get_running_loop()
         self._led: dict[int, tuple[CoordinatorLog, asyncio.Task[None]]] = {}
         self._shards: Shards | None = None
@@ -222,6 +225,7 @@ class CoordinatedTopic:
         if partition_log.closed:
             return
         self._shards.loaded(partition)
+        took_ms = round((self._loop.time() - began) * 1000)
+        self._note_load(took_ms)
         if records:
-            took_ms = round((self._loop.time() - began) * 1000)
             self._log.info("loaded %d records of %s-%d in %d ms", records, self.name, partition, took_ms)

@@ -2,23 +2,11 @@
 which outlives the process; `LoadTimes` remembers how long the last loads took."""
 
 from collections import deque
-from typing import Protocol
 
 from odradek._ext.shm.metering import count
-
-
-class Counted(Protocol):
-    """The numbers since the start of a transaction coordinator (`odradek.transactions.environment.Counts`)."""
-
-    committed: int
-    aborted: int
-    completion_ms: int
-    timed_out: int
-    fenced: int
-    markers: int
-    marker_failures: int
-    expired: int
-
+from odradek.metrics.transactions import TransactionReport
+from odradek.transactions.coordinator import TransactionCoordinator
+from odradek.transactions.environment import Counts
 
 WORDS = {
     "committed": ("transactions_committed", 1),
@@ -39,7 +27,7 @@ LOAD_WINDOW_MS = 30_000
 class TransactionMeter:
     """Used in the coordinator's loop, whose beat calls `tick`. :param counts: those of this process's coordinator."""
 
-    def __init__(self, counts: Counted) -> None:
+    def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._counted = dict.fromkeys(WORDS, 0)
 
@@ -74,3 +62,20 @@ class LoadTimes:
     def _forget(self, now_ms: int) -> None:
         while self._loads and self._loads[0][0] < now_ms - LOAD_WINDOW_MS:
             self._loads.popleft()
+
+
+def report_of(coordinator: TransactionCoordinator, loading: int, load_times: tuple[int, int]) -> TransactionReport:
+    """The state of a coordinator now, for the reporter.
+
+    :param loading: the number of partitions that are being loaded. :param load_times: see `LoadTimes.recent`.
+    """
+    return TransactionReport(
+        ids_by_state=coordinator.ids_by_state(),
+        completing=coordinator.completing,
+        oldest_completing_ms=coordinator.completions.oldest_ms(),
+        unknown_destinations=coordinator.completions.markers_to_retry(),
+        append_retries=coordinator.completions.appends_to_retry(),
+        loading=loading,
+        load_max_ms=load_times[0],
+        load_avg_ms=load_times[1],
+    )

@@ -44,7 +44,7 @@ from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTr
 from odradek.processes.partition_verification import PartitionVerification, Question
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.slices import LoopSlices
-from odradek.processes.transaction_report import CountedTransactions, report_of
+from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Settings
@@ -252,7 +252,14 @@ class TransactionService:
         self._handlers = handlers_of(Where.TRANSACTIONS)
         self._reader = ThreadPoolExecutor(1, "transaction-load")
         self._state = CoordinatedTopic(
-            TRANSACTION_STATE, log, "transactions", log_dirs, self._reader, self._make_log, not config.clustered
+            TRANSACTION_STATE,
+            log,
+            "transactions",
+            log_dirs,
+            self._reader,
+            self._make_log,
+            not config.clustered,
+            lambda took_ms: self._load_times.add(self._timers.now_ms(), took_ms),
         )
         self._marker_logs = MarkerLogs(self._topics, self._make_log)
         self._marks = SlotMarks(self._marker_logs)
@@ -277,9 +284,10 @@ class TransactionService:
         self._settings = settings_of(config)
         self._newest = NewestConnections()
         self._orphans_ended = False
-        self._counted = CountedTransactions()
+        self._load_times = LoadTimes()
         self._timer_handles: list[asyncio.TimerHandle] = []
         self.coordinator = self._make(1)
+        self._meter = TransactionMeter(self.coordinator.counts)
         self._view = self._make_view()
 
     def _make(self, partitions: int) -> TransactionCoordinator:
@@ -381,7 +389,7 @@ class TransactionService:
             count = topic.published_count() if self._config.clustered else topic.count
             if count:  # its number of partitions must not change, because it determines the partition of each id
                 self.coordinator = self._make(count)
-                self._counted = CountedTransactions()
+                self._meter = TransactionMeter(self.coordinator.counts)
                 self._view = self._make_view()
                 self._state.serve(LoadedTransactions(self.coordinator))
         self._settings.transaction_version = features.transaction_version(self._config)
@@ -410,13 +418,13 @@ class TransactionService:
 
     def count(self) -> None:
         """Add what was done to the counters of this process. Called twice a second."""
-        self._counted.take(self.coordinator.counts)
+        self._meter.tick()
 
     def report(self) -> TransactionReport | None:
         """The state of the transactions, for the reporter; None if `__transaction_state` does not exist."""
         if not self._state.started:
             return None
-        return report_of(self.coordinator, self._state.loading)
+        return report_of(self.coordinator, self._state.loading, self._load_times.recent(self._timers.now_ms()))
 
     # -- requests -------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class TransactionCoordinator:
     """The transactional ids of the partitions of `__transaction_state` that this broker leads.
 
     :param partitions: the number of partitions of `__transaction_state`.
-    :ivar counts: what it has done, for metrics.
+    :ivar counts: what it has done, for metrics. :ivar completions: the transactions whose outcome is decided.
     """
 
     def __init__(self, timers: Timers, settings: Settings, partitions: int, environment: Environment) -> None:
@@ -79,9 +79,9 @@ class TransactionCoordinator:
         self._marks = environment.marks
         self._new_id = environment.producer_ids.next
         self.counts = Counts()
-        completions = Completions(timers, settings, environment, self.counts)
-        self.shards = Shards(timers, settings, partitions, environment, completions.begin)
-        completions.attach(self.shards.diverge)
+        self.completions = Completions(timers, settings, environment, self.counts)
+        self.shards = Shards(timers, settings, partitions, environment, self.completions.begin)
+        self.completions.attach(self.shards.diverge)
         self._expiry = Expiry(timers, settings, self.shards, self.counts)
 
     # -- leadership ------------------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ class Completions:
         self._topics = environment.topics
         self._counts = counts
         self._diverge: Callable[[Shard], None] = lambda shard: None
+        self._under_way: set[Completion] = set()
         self._waiting: deque[tuple[int, Completion]] = deque()
         self._timer: Timer | None = None
 
@@ -90,12 +91,28 @@ class Completions:
         transaction.pending = COMPLETE_OF[facts.state]
         transaction.places_left = facts.places
         completion = Completion(shard, transaction, then, self._timers.now_ms())
+        self._under_way.add(completion)
         if facts.places:
             self._send(completion)
         else:
             self._append(completion)
         if completion.then is not None:
             self._answer_later(completion)
+
+    def oldest_ms(self) -> int:
+        """The time since the oldest decision whose transaction is not complete; 0 if there is none."""
+        began = [completion.began_ms for completion in self._under_way if not completion.shard.closed]
+        return self._timers.now_ms() - min(began) if began else 0
+
+    def markers_to_retry(self) -> int:
+        """The number of markers that a leader refused, or whose leader is not known."""
+        return sum(
+            len(completion.transaction.places_left or ()) for completion in self._under_way if completion.attempt
+        )
+
+    def appends_to_retry(self) -> int:
+        """The number of transactions whose last record must be appended again."""
+        return sum(completion.transaction.places_left == () for completion in self._under_way if completion.attempt)
 
     # -- markers -----------------------------------------------------------------------------------------------------------
 
@@ -180,6 +197,7 @@ class Completions:
             if self._given_up(completion):
                 return
             if error is NONE:
+                self._under_way.discard(completion)
                 transaction.facts = facts
                 transaction.places_left = None
                 self._count(completion)
@@ -216,6 +234,7 @@ class Completions:
         """Whether the shard is loaded again or led by another broker: its load completes the transaction."""
         if not completion.shard.closed:
             return False
+        self._under_way.discard(completion)
         completion.answer()
         return True
 
