@@ -7,6 +7,7 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import BrokerConfig
@@ -40,9 +41,9 @@ def new_office(broker, stored=frozenset()):
             return None
         return stored.union(topic.name for topic in broker.table.topics().values())
 
-    return GroupService(
-        BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing, nothing, nothing), names
-    )
+    tree = OffsetTree(nothing, nothing, nothing, nothing)
+    turn = coordinator_log.AppendTurn(asyncio.get_running_loop())
+    return GroupService(BrokerConfig({}), [broker.path], tree, names, turn, Flusher())
 
 
 def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_once(broker, monkeypatch):

@@ -10,6 +10,7 @@ import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.partition import in_sync, roles
+from odradek._ext.partition.flusher import Flusher
 from odradek._ext.testing import replica_probe, slot_probe
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import load
@@ -17,6 +18,7 @@ from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.classic_member import JoinRequest
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommittedOffset
+from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.group_service import GroupService
 from odradek.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
@@ -70,7 +72,8 @@ async def service(broker, **settings):
     } | settings
     config = load(None, [f"{name}={value}" for name, value in values.items()])
     tree = OffsetTree(nothing, nothing, nothing, nothing)
-    made = GroupService(config, broker.shm, [broker.path], tree, lambda: None)
+    turn = AppendTurn(asyncio.get_running_loop())
+    made = GroupService(config, [broker.path], tree, lambda: None, turn, Flusher())
     made.start()
     try:
         yield made
