@@ -671,7 +671,11 @@ def test_a_stream_of_another_user_is_refused(run, monkeypatch):
 
 PRODUCERS = st.tuples(st.text(max_size=20), st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.booleans())
 ASKED = st.builds(
-    AskedPartition, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.text(max_size=20), st.integers(-1, 2**31 - 1)
+    AskedPartition,
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.text(max_size=20),
+    st.integers(-1, 2**31 - 1),
 )
 QUESTIONS = st.builds(lambda head, asked: Question(*head, asked), PRODUCERS, st.lists(ASKED, max_size=4))
 
