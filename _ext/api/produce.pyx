@@ -3,8 +3,8 @@
 Runs in a worker's event loop. A request becomes a delayed produce (DelayedProduce, with a copy of its frame) if it contains compressed
 records, which an append thread decompresses and appends; if that thread must convert message sets of old formats (versions 0 to 2), or
 compress records with the topic's own codec; if it is large; if a slot's lock is taken; if the coordinator of its transaction must be
-asked first; if acks=all must wait for the high watermark; or if `flush.messages` requires a sync to the device before the answer. A Produce may be executed while earlier Produces are appended
-but not answered; requests of other APIs wait until these are answered.
+asked first; if acks=all must wait for the high watermark; or if `flush.messages` requires a sync to the device before the answer. A
+Produce may be executed while earlier Produces are appended but not answered; requests of other APIs wait until these are answered.
 """
 
 cimport cython

@@ -1,5 +1,4 @@
-"""Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, whose part a test
-plays."""
+"""Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, which tests answer."""
 
 import pytest
 

@@ -183,7 +183,8 @@ class HandWorker:
         codes = codes or (0,) * len(asked)
         if mark:
             codes = tuple(
-                code or _mark(*question[1:4], *partition[:2]) for code, (question, partition) in zip(codes, asked, strict=True)
+                code or _mark(*question[1:4], *partition[:2])
+                for code, (question, partition) in zip(codes, asked, strict=True)
             )
         pending.verified(number, codes)
         self.loop.flush_dirty()

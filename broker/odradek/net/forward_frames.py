@@ -179,8 +179,7 @@ class AskedPartition(NamedTuple):
 class Question(NamedTuple):
     """Partitions that a producer writes to in a transaction: the coordinator adds them to it, or verifies that they were added.
 
-    The coordinator answers with an error code for each partition, and sets the mark of the producer in the slot before it
-    answers 0.
+    The coordinator answers with an error code for each partition. Before it answers 0, it sets the producer's mark in the slot.
     """
 
     transactional_id: str
@@ -193,8 +192,8 @@ class Question(NamedTuple):
 def encode_questions(questions: list[Question]) -> bytes:
     """Encode the payload of ADD_PARTITIONS (big-endian).
 
-    Count of questions u16; of each: transactional id (u16 length, UTF-8), producer id i64, producer epoch i16, flags u8 (bit
-    0: verify only), count of partitions u32; of each: slot u32, incarnation u32, topic (u16 length, UTF-8), partition i32.
+    Count of questions u16; of each: transactional id (u16 length, UTF-8), producer id i64, producer epoch i16, flags u8 (bit 0:
+    verify only), count of partitions u32; of each: slot u32, incarnation u32, topic (u16 length, UTF-8), partition i32.
     """
     parts = [_COUNT.pack(len(questions))]
     for transactional_id, producer_id, producer_epoch, verify_only, partitions in questions:
