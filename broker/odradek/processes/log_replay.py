@@ -6,10 +6,11 @@ Runs in a thread, and reads only files.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.records.replayed_batches import read_batches
 from odradek.coordination.environment import NO_PRODUCER, LogBatch
 from odradek.storage.batch import ABORT, COMMIT, END_TXN_KEY, read_batch
 from odradek.storage.file_names import partition_directory_name
@@ -58,31 +59,59 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]
 
 def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[LogBatch]]]:
     """The records of one segment in pieces, each with the offset after its last record."""
-    piece: list[LogBatch] = []
-    reached = size = 0
+    reached = 0
     with path.open("rb") as file:
-        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
-            if int.from_bytes(head[:8], "big") >= end:
-                break
-            length = int.from_bytes(head[8:LENGTH_BYTES], "big", signed=True)
-            if length < HEAD_BYTES - LENGTH_BYTES:  # `read` would take a negative number as the rest of the file
-                raise OSError(errno.EIO, f"corrupt batch (its length field is {length})", str(path))
-            data = head + file.read(length - (HEAD_BYTES - LENGTH_BYTES))
-            try:
-                last, batch = _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
-            except ValueError as error:  # the batch is corrupt or cannot be decompressed
-                raise OSError(errno.EIO, f"corrupt batch ({error})", str(path)) from error
-            reached = last + 1
-            size += len(data)
-            if piece and piece[-1].producer_id == batch.producer_id == NO_PRODUCER:
-                piece[-1].records.extend(batch.records)
+        data, at = file.read(PIECE_BYTES), 0
+        piece: list[LogBatch] = []
+        while len(data) - at >= HEAD_BYTES:
+            at, upto, batches = read_batches(data, at, start, end)
+            if batches:
+                _join(piece, map(LogBatch._make, batches))
+            reached = max(reached, upto)
+            if len(data) - at >= HEAD_BYTES:
+                size = _size_of_batch(data, at, path)
+                if int.from_bytes(data[at : at + 8], "big") >= end:
+                    break
+                if size <= len(data) - at:
+                    last, batch = _read_unusual(data[at : at + size], start, end, path)
+                    _join(piece, [batch])
+                    at, reached = at + size, last + 1
+                    continue
             else:
-                piece.append(batch)
-            if size >= PIECE_BYTES:
+                size = HEAD_BYTES
+            if piece:
                 yield reached, piece
-                piece, size = [], 0
+                piece = []
+            more = file.read(max(PIECE_BYTES, size))
+            if not more and len(data) - at >= HEAD_BYTES:
+                raise OSError(errno.EIO, "corrupt batch (the file ends within it)", str(path))
+            data, at = data[at:] + more, 0
     if reached:
         yield reached, piece
+
+
+def _join(piece: list[LogBatch], batches: Iterable[LogBatch]) -> None:
+    """Append batches to a piece; those outside of transactions become one."""
+    for batch in batches:
+        if piece and piece[-1].commits is None and piece[-1].producer_id == batch.producer_id == NO_PRODUCER:
+            piece[-1].records.extend(batch.records)
+        else:
+            piece.append(batch)
+
+
+def _size_of_batch(data: bytes, at: int, path: Path) -> int:
+    length = int.from_bytes(data[at + 8 : at + LENGTH_BYTES], "big", signed=True)
+    if length < HEAD_BYTES - LENGTH_BYTES:  # such a batch would end before its own header
+        raise OSError(errno.EIO, f"corrupt batch (its length field is {length})", str(path))
+    return LENGTH_BYTES + length
+
+
+def _read_unusual(data: bytes, start: int, end: int, path: Path) -> tuple[int, LogBatch]:
+    """Like `_read_batch`, for a batch that is compressed, has an old format, or is corrupt."""
+    try:
+        return _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
+    except ValueError as error:  # the batch is corrupt or cannot be decompressed
+        raise OSError(errno.EIO, f"corrupt batch ({error})", str(path)) from error
 
 
 def _read_batch(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:

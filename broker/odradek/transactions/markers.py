@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from odradek.coordination.environment import Timer, Timers
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import Counts, Environment, Marker, Place, Settings
-from odradek.transactions.records import key_of, value_of
+from odradek.transactions.records import value_of
 from odradek.transactions.shards import NONE, ErrorCallback, Shard, Transaction
 from odradek.transactions.states import COMPLETE_COMMIT, COMPLETE_OF, PREPARE_COMMIT
 from odradek.transactions.transaction import complete
@@ -191,7 +191,7 @@ class Completions:
             return
         transaction, shard = completion.transaction, completion.shard
         facts = complete(transaction.facts, self._timers.wall_ms())
-        record = key_of(transaction.transactional_id), value_of(facts, self._settings.transaction_version)
+        record = transaction.key, value_of(facts, self._settings.transaction_version)
 
         def appended(error: ErrorCode) -> None:
             if self._given_up(completion):

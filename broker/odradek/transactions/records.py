@@ -1,7 +1,7 @@
 """The records of `__transaction_state`: facts to bytes and back.
 
-The format is that of `protocol.schemas.transaction_records`; it is read and written here by `struct`, because each step of a
-transaction writes a record and a load reads all of them. As in Kafka 4.3, values have version 0 while the server's
+The format is that of `protocol.schemas.transaction_records`; it is not read and written with the schema, because each step of
+a transaction writes a record, and a load reads all of them. As in Kafka 4.3, values have version 0 while the server's
 transaction.version is 0, otherwise version 1, whose tagged fields are written if they differ from their defaults.
 
 An idle id is kept in memory as the value of its last record (`pack`), which is small and needs no decoding during a load.
@@ -12,6 +12,8 @@ from __future__ import annotations
 import struct
 from sys import intern
 
+from odradek._ext.records.transaction_values import encode_value
+from odradek.coordination.environment import Record
 from odradek.protocol import ProtocolError
 from odradek.protocol.schemas.group_records import UnknownRecord
 from odradek.transactions.environment import Place
@@ -23,8 +25,6 @@ _TIMES = struct.Struct(">qq")  # last update, start
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _ID = struct.Struct(">q")
-_TAGGED_ID = struct.Struct(">BBq")
-_TAGGED_VERSION = struct.Struct(">BBh")
 
 _STATUS_AT = _HEAD.size - 1
 _PARTITIONS_AT = _HEAD.size
@@ -35,7 +35,7 @@ _FLEXIBLE = 1
 _NO_PARTITIONS_0 = (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
 _SMALLEST = _HEAD.size + 1 + _TIMES.size + 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
-_BUSY = frozenset((ONGOING, *COMPLETE_OF))
+_BUSY = frozenset(int(state) for state in (ONGOING, *COMPLETE_OF))
 _STATES = len((EMPTY, ONGOING, *COMPLETE_OF, *COMPLETE_OF.values()))
 """States that the log may have: the first ones."""
 
@@ -68,80 +68,26 @@ def id_of(key: bytes) -> str:
 
 def value_of(facts: Facts, server_version: int) -> bytes:
     """The value of a record. :param server_version: the finalized level of transaction.version."""
-    if server_version == 0:
-        return _value_0(facts)
-    parts = [_HEAD.pack(1, facts.producer_id, facts.epoch, facts.timeout_ms, facts.state)]
-    if facts.state is EMPTY:
-        parts.append(b"\x00")
-    else:
-        _put_partitions(parts, facts.places)
-    parts.append(_TIMES.pack(facts.updated_ms, facts.start_ms))
-    count = (facts.previous_producer_id != NO_ID) + (facts.next_producer_id != NO_ID) + (facts.client_version != 0)
-    parts.append(_uvarint(count))
-    if facts.previous_producer_id != NO_ID:
-        parts.append(_TAGGED_ID.pack(_PREVIOUS_ID, _ID.size, facts.previous_producer_id))
-    if facts.next_producer_id != NO_ID:
-        parts.append(_TAGGED_ID.pack(_NEXT_ID, _ID.size, facts.next_producer_id))
-    if facts.client_version != 0:
-        parts.append(_TAGGED_VERSION.pack(_CLIENT_VERSION, _SHORT.size, facts.client_version))
-    return b"".join(parts)
-
-
-def _put_partitions(parts: list[bytes], places: tuple[Place, ...]) -> None:
-    topics = by_topic(places)
-    parts.append(_uvarint(len(topics) + 1))
-    for topic, partitions in topics.items():
-        name = topic.encode()
-        parts.append(_uvarint(len(name) + 1))
-        parts.append(name)
-        parts.append(_uvarint(len(partitions) + 1))
-        parts.append(struct.pack(f">{len(partitions)}iB", *partitions, 0))
-
-
-def _value_0(facts: Facts) -> bytes:
-    parts = [_HEAD.pack(0, facts.producer_id, facts.epoch, facts.timeout_ms, facts.state)]
-    if facts.state is EMPTY:
-        parts.append(_INT.pack(-1))
-    else:
-        topics = by_topic(facts.places)
-        parts.append(_INT.pack(len(topics)))
-        for topic, partitions in topics.items():
-            name = topic.encode()
-            parts.append(_SHORT.pack(len(name)))
-            parts.append(name)
-            parts.append(struct.pack(f">i{len(partitions)}i", len(partitions), *partitions))
-    parts.append(_TIMES.pack(facts.updated_ms, facts.start_ms))
-    return b"".join(parts)
-
-
-def by_topic(places: tuple[Place, ...]) -> dict[str, list[int]]:
-    """The partitions by topic, in order."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        partitions = topics.get(topic)
-        if partitions is None:
-            topics[topic] = [partition]
-        else:
-            partitions.append(partition)
-    return topics
-
-
-def _uvarint(number: int) -> bytes:
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return encode_value(
+        1 if server_version else 0,
+        facts.producer_id,
+        facts.previous_producer_id,
+        facts.next_producer_id,
+        facts.epoch,
+        facts.timeout_ms,
+        facts.state,
+        None if facts.state is EMPTY else facts.places,
+        facts.updated_ms,
+        facts.start_ms,
+        facts.client_version,
+    )
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------
 
 
 def check(value: bytes) -> None:
-    """Check the beginning of a value, so that `is_busy`, `producer_of` and `state_of` may be called.
+    """Check the beginning of a value, as `transaction_values.apply_records` does; the functions below rely on it.
 
     :raises UnknownRecord: the version or the state is unknown. :raises ProtocolError: the value is too short.
     """
@@ -156,9 +102,9 @@ def check(value: bytes) -> None:
         raise UnknownRecord(f"a value with the state {value[_STATUS_AT]}")
 
 
-def is_busy(value: bytes) -> bool:
-    """Whether the id has a transaction: ONGOING or PREPARE_*."""
-    return value[_STATUS_AT] in _BUSY
+def busy_ids(values: dict[str, bytes]) -> list[str]:
+    """The ids that have a transaction: ONGOING or PREPARE_*."""
+    return [name for name, value in values.items() if value[_STATUS_AT] in _BUSY]
 
 
 def is_idle(value: bytes) -> bool:
@@ -308,6 +254,17 @@ def _read_uvarint(value: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 28:
             raise ProtocolError("a length of more than five bytes")
+
+
+def why_unreadable(record: Record) -> str:
+    """Why `transaction_values.apply_records` returned a record."""
+    key, value = record
+    try:
+        id_of(key)
+        check(value or b"")
+    except (UnknownRecord, ProtocolError) as error:
+        return str(error)
+    return "it has another format"
 
 
 # -- idle ids --------------------------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from odradek._ext.api.offset_commits import partition_for
+from odradek._ext.records.transaction_values import apply_records
 from odradek.coordination.environment import LogBatch, Record, Timer, Timers
 from odradek.protocol import ProtocolError
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas.group_records import UnknownRecord
 from odradek.transactions.environment import NOT_WRITTEN, Environment, Place, Settings, TransactionLog
-from odradek.transactions.records import check, facts_of, id_of, is_busy, key_of, pack, value_of
+from odradek.transactions.records import busy_ids, facts_of, key_of, pack, value_of, why_unreadable
 from odradek.transactions.states import COMPLETE_OF, DEAD, IDLE, State
 from odradek.transactions.transaction import NO_EPOCH, Facts, fresh
 
@@ -42,16 +42,18 @@ ERROR_OF_APPEND = {
 class Transaction:
     """A transactional id that has a transaction, or was used lately.
 
+    :ivar key: of its records.
     :ivar pending: the state that an append in progress leads to; every verb but `verify` waits for its outcome. None: none.
     :ivar places_left: the partitions whose markers are not written, while the state is PREPARE_*; otherwise None.
     :ivar parked: verbs that wait until nothing is pending.
     :ivar used: whether a verb looked the id up since the last `Shards.put_idle_away`.
     """
 
-    __slots__ = ("facts", "parked", "pending", "places_left", "transactional_id", "used")
+    __slots__ = ("facts", "key", "parked", "pending", "places_left", "transactional_id", "used")
 
     def __init__(self, transactional_id: str, facts: Facts) -> None:
         self.transactional_id = transactional_id
+        self.key = key_of(transactional_id)
         self.facts = facts
         self.pending: State | None = None
         self.places_left: tuple[Place, ...] | None = None
@@ -236,26 +238,17 @@ class Shards:
 
     def replay(self, partition: int, records: Iterable[Record]) -> int:
         """Apply records of the log, in order; return the number of skipped unknown records."""
-        values = self.by_partition[partition].idle
-        unknown = 0
-        for key, value in records:
-            try:
-                transactional_id = id_of(key)
-                if value is None:
-                    values.pop(transactional_id, None)
-                    continue
-                check(value)
-            except (UnknownRecord, ProtocolError) as error:
-                unknown += 1
-                log.warning("__transaction_state-%d: skipped a record that cannot be read: %s", partition, error)
-                continue
-            values[transactional_id] = value
-        return unknown
+        skipped = apply_records(self.by_partition[partition].idle, list(records))
+        for record in skipped:
+            log.warning(
+                "__transaction_state-%d: skipped a record that cannot be read: %s", partition, why_unreadable(record)
+            )
+        return len(skipped)
 
     def loaded(self, partition: int) -> None:
         """Serve a partition whose records are all applied; the ends that are decided are executed again."""
         shard = self.by_partition[partition]
-        for transactional_id in [name for name, value in shard.idle.items() if is_busy(value)]:
+        for transactional_id in busy_ids(shard.idle):
             value = shard.idle.pop(transactional_id)
             try:
                 shard.active[transactional_id] = Transaction(transactional_id, facts_of(value))
@@ -328,7 +321,7 @@ class Shards:
         """Append the next facts of an id. :param then: called once, with the error for the client."""
         transaction.pending = facts.state
         append = Append(self, shard, transaction, facts, then)
-        record = key_of(transaction.transactional_id), value_of(facts, self._settings.transaction_version)
+        record = transaction.key, value_of(facts, self._settings.transaction_version)
         shard.log.append([record], append.appended, append.late)
 
     def park(self, transaction: Transaction, until_ms: int, action: Callable[[], None]) -> None:
