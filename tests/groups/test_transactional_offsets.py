@@ -93,8 +93,8 @@ class Bench:
         """Offset, and whether it was overtaken, by place and producer id."""
         found = self.groups.shards.find(group)[1]
         return {
-            (place, producer_id): (pending.committed.offset, pending.overtaken)
-            for place, producer_id, pending in (found.pending if found is not None else ())
+            (pending.place, pending.producer_id): (pending.committed.offset, pending.overtaken)
+            for pending in (found.pending if found is not None else ())
         }
 
 

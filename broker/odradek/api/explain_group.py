@@ -35,12 +35,12 @@ async def handle(request: Any, call: GroupCall) -> Any:
         ],
         pending_offsets=[
             Response.PendingOffset(
-                topic=topic,
-                partition=partition,
+                topic=pending.place[0],
+                partition=pending.place[1],
                 offset=pending.committed.offset,
-                producer_id=producer_id,
+                producer_id=pending.producer_id,
                 overtaken=pending.overtaken,
             )
-            async for (topic, partition), producer_id, pending in Pause().between(list(group.pending))
+            async for pending in Pause().between(list(group.pending))
         ],
     )

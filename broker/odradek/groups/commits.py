@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 from odradek._ext.api.offset_commits import CommittedOffset
@@ -106,6 +107,5 @@ class UnacknowledgedTransactionalCommit(UnacknowledgedCommit):
         group = self._group
         del group.under_way[self], group.transactional_under_way[self]
         if base_offset >= 0:
-            for record_offset, (place, committed) in enumerate(self._commit.items(), base_offset):
-                self._transactions.put(self._producer_id, group, place, record_offset, committed)
+            self._transactions.put(self._producer_id, group, self._commit.items(), count(base_offset))
         self._answer_once(error)

@@ -185,7 +185,7 @@ class Shards:
         if group is None:
             group = shard.groups[key.group] = self.new_group(key.group)
         if at is not None:
-            shard.transactions.put(at[0], group, place, at[1], committed_of(value))
+            shard.transactions.put(at[0], group, ((place, committed_of(value)),), (at[1],))
             return
         group.offsets.put(*place, committed_of(value))
         group.pending.overtake(place)

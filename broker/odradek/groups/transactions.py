@@ -7,8 +7,7 @@ in the coordinator's loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, KeysView
 from typing import TYPE_CHECKING
 
 from odradek.coordination.environment import EndMarker
@@ -21,69 +20,97 @@ EPOCH_PER_TRANSACTION = 2
 """The level of the feature `transaction.version` from which on each transaction has an epoch of its own."""
 
 
-@dataclass(slots=True)
 class PendingOffset:
     """An offset of an open transaction.
 
     :param record_offset: of its record in `__consumer_offsets`.
+    :param older: the next older one of the same place, of another transaction.
     :ivar overtaken: an offset with a newer record was committed: the end of this transaction does not change it.
+    :ivar dropped: a tombstone has deleted it.
     """
 
-    record_offset: int
-    committed: CommittedOffset
-    overtaken: bool = False
+    __slots__ = ("committed", "dropped", "older", "overtaken", "place", "producer_id", "record_offset")
+
+    def __init__(
+        self,
+        producer_id: int,
+        place: Place,
+        record_offset: int,
+        committed: CommittedOffset,
+        older: PendingOffset | None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.place = place
+        self.record_offset = record_offset
+        self.committed = committed
+        self.older = older
+        self.overtaken = False
+        self.dropped = False
 
 
 class PendingOffsets:
-    """The pending offsets of one group, by place and producer id."""
+    """The pending offsets of one group: for each place the newest, which leads to the older ones of other transactions."""
 
     def __init__(self) -> None:
-        self._of_place: dict[Place, dict[int, PendingOffset]] = {}
+        self._newest: dict[Place, PendingOffset] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._of_place)
+        return bool(self._newest)
 
     def __contains__(self, place: Place) -> bool:
-        return place in self._of_place
+        return place in self._newest
 
-    def __iter__(self) -> Iterator[tuple[Place, int, PendingOffset]]:
-        for place, of_producer in self._of_place.items():
-            for producer_id, pending in of_producer.items():
-                yield place, producer_id, pending
+    def __iter__(self) -> Iterator[PendingOffset]:
+        for newest in self._newest.values():
+            yield from _chain(newest)
 
     def places(self) -> KeysView[Place]:
         """The places with pending offsets; live."""
-        return self._of_place.keys()
+        return self._newest.keys()
 
-    def put(self, producer_id: int, place: Place, pending: PendingOffset) -> None:
-        """Add an offset. It replaces an earlier one of the same transaction."""
-        of_producer = self._of_place.get(place)
-        if of_producer is None:
-            of_producer = self._of_place[place] = {}
-        of_producer[producer_id] = pending
-
-    def take(self, producer_id: int, place: Place) -> PendingOffset | None:
-        """Remove and return the offset of a transaction; None if it has none, e.g. because it was deleted."""
-        of_producer = self._of_place.get(place)
-        if of_producer is None:
-            return None
-        pending = of_producer.pop(producer_id, None)
-        if not of_producer:
-            del self._of_place[place]
+    def add(self, producer_id: int, place: Place, record_offset: int, committed: CommittedOffset) -> PendingOffset:
+        """Add an offset with a newer record than all others. It replaces an earlier one of the same transaction."""
+        older = self._newest.get(place)
+        if older is not None:
+            older = _without(older, producer_id)
+        pending = self._newest[place] = PendingOffset(producer_id, place, record_offset, committed, older)
         return pending
 
-    def overtake(self, place: Place, record_offset: int | None = None) -> None:
-        """Note that an offset was committed whose record is newer than all pending ones.
+    def remove(self, pending: PendingOffset) -> None:
+        """Remove an offset whose transaction ends."""
+        newest = self._newest[pending.place]
+        rest = pending.older if newest is pending else _without(newest, pending.producer_id)
+        if rest is None:
+            del self._newest[pending.place]
+        else:
+            self._newest[pending.place] = rest
 
-        :param record_offset: of the record: only than those with smaller offsets.
-        """
-        for pending in self._of_place.get(place, {}).values():
-            if record_offset is None or pending.record_offset < record_offset:
-                pending.overtaken = True
+    def overtake(self, place: Place) -> None:
+        """Note that an offset was committed whose record is newer than all pending ones."""
+        for pending in _chain(self._newest.get(place)):
+            pending.overtaken = True
 
     def drop(self, place: Place) -> None:
         """Drop the offsets of all transactions: a tombstone follows them in the log."""
-        self._of_place.pop(place, None)
+        for pending in _chain(self._newest.pop(place, None)):
+            pending.dropped = True
+
+
+def _chain(newest: PendingOffset | None) -> Iterator[PendingOffset]:
+    while newest is not None:
+        yield newest
+        newest = newest.older
+
+
+def _without(newest: PendingOffset, producer_id: int) -> PendingOffset | None:
+    """The pending offsets of a place without that of a transaction, if it has one."""
+    if newest.producer_id == producer_id:
+        return newest.older
+    for pending in _chain(newest):
+        if pending.older is not None and pending.older.producer_id == producer_id:
+            pending.older = pending.older.older
+            break
+    return newest
 
 
 class Guard:
@@ -108,27 +135,41 @@ class OpenTransactions:
     """
 
     def __init__(self) -> None:
-        self._of_producer: dict[int, set[tuple[Group, Place]]] = {}
+        self._of_producer: dict[int, dict[Group, dict[Place, PendingOffset]]] = {}
         self._guards: dict[int, list[Guard]] = {}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._of_producer)
 
-    def put(self, producer_id: int, group: Group, place: Place, record_offset: int, committed: CommittedOffset) -> None:
-        """Add an offset that a transaction has committed."""
-        group.pending.put(producer_id, place, PendingOffset(record_offset, committed))
-        places = self._of_producer.get(producer_id)
-        if places is None:
-            places = self._of_producer[producer_id] = set()
-        places.add((group, place))
+    def put(
+        self,
+        producer_id: int,
+        group: Group,
+        offsets: Iterable[tuple[Place, CommittedOffset]],
+        record_offsets: Iterable[int],
+    ) -> None:
+        """Add offsets that a transaction has committed for a group, in the order of their records."""
+        of_producer = self._of_producer.get(producer_id)
+        if of_producer is None:
+            of_producer = self._of_producer[producer_id] = {}
+        of_group = of_producer.get(group)
+        if of_group is None:
+            of_group = of_producer[group] = {}
+        add = group.pending.add
+        for (place, committed), record_offset in zip(offsets, record_offsets, strict=False):
+            of_group[place] = add(producer_id, place, record_offset, committed)
 
     def end(self, producer_id: int, commits: bool) -> None:
         """Apply the end marker of a transaction to the groups. Offsets that were deleted meanwhile do not return."""
-        for group, place in self._of_producer.pop(producer_id, ()):
-            pending = group.pending.take(producer_id, place)
-            if commits and pending is not None and not pending.overtaken:
-                group.offsets.put(*place, pending.committed)
-                group.pending.overtake(place, pending.record_offset)
+        for group, of_group in self._of_producer.pop(producer_id, {}).items():
+            for pending in of_group.values():
+                if pending.dropped:
+                    continue
+                group.pending.remove(pending)
+                if commits and not pending.overtaken:
+                    group.offsets.put(*pending.place, pending.committed)
+                    for older in _chain(pending.older):
+                        older.overtaken = True
 
     def guard(self, producer_id: int, producer_epoch: int) -> Guard:
         """Guard a commit until `release`."""
