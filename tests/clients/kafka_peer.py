@@ -21,7 +21,8 @@ from tests.ports import reserved
 class Peer:
     """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `odradek.testing.Broker`.
 
-    In values of `config`, "{port}" is the broker's port and "{next_port}" the controller's. `version` is that of its release, None for the script's own choice.
+    In values of `config`, "{port}" is the broker's port and "{next_port}" the controller's. `version` is that of its release,
+    None for the script's own choice.
     """
 
     def __init__(self, directory: Path, config: Mapping[str, str | int], version: str | None = None) -> None:

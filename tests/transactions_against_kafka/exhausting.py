@@ -6,7 +6,10 @@ one by one would take minutes.
 
 from __future__ import annotations
 
-from tests.transactions_against_kafka.sides import Row, Rows, Side, Stage, rows
+from pathlib import Path
+
+from tests.transactions_against_kafka import state_log
+from tests.transactions_against_kafka.sides import CONFIG, Row, Rows, Side, Stage, rows
 from tests.transactions_against_kafka.transaction_talk import Producer
 
 LAST = 32766
@@ -22,6 +25,12 @@ def ids_of(row: Row) -> str:
 def prepare(side: Side, rows_: Rows) -> list[str]:
     """Give each row its transactional id; the names, whose epochs are to be changed."""
     return [side.talk.init(ids_of(row)).transactional_id for row in rows_]
+
+
+def exhaust(data: Path, names: list[str]) -> None:
+    """Change the epochs in the directory of the stopped broker."""
+    for name in names:
+        state_log.change(data, int(CONFIG["transaction.state.log.num.partitions"]), name, producer_epoch=BEFORE)
 
 
 def exhausted(stage: Stage, epoch: int = LAST) -> Producer:

@@ -74,8 +74,9 @@ def differences(row: Row, transcript: Transcript, theirs: list[str]) -> list[str
 
 
 def _is_on_purpose(row: Row, here: str, there: str) -> bool:
-    for difference in DIFFERENCES:
-        if re.fullmatch(difference.rows, row.name) and re.search(difference.theirs, there):
-            if difference.ours is None or re.sub(difference.theirs, difference.ours, there) == here:
-                return True
-    return False
+    return any(
+        re.fullmatch(known.rows, row.name)
+        and re.search(known.theirs, there)
+        and (known.ours is None or re.sub(known.theirs, known.ours, there) == here)
+        for known in DIFFERENCES
+    )

@@ -1,4 +1,4 @@
-"""The log of `__transaction_state` as tests read it over the wire, and change it in the directory of a broker that is stopped."""
+"""The log of `__transaction_state`, as tests read it over the wire and change it in the directory of a stopped broker."""
 
 from __future__ import annotations
 

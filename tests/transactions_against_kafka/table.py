@@ -6,17 +6,19 @@ from tests.transactions_against_kafka import (
     committing,
     ending,
     exhausting,
+    expiring,
     initialising,
     marking,
     producing,
     reading,
+    storing,
 )
 from tests.transactions_against_kafka.sides import Rows
 
 TABLE: dict[str, Rows] = {
     module.__name__.rpartition(".")[2]: module.ROWS
-    for module in (initialising, adding, ending, producing, reading, marking, committing, administering)
+    for module in (initialising, adding, ending, producing, reading, marking, committing, administering, storing)
 }
 """The conversations that need nothing but a running broker."""
 EXHAUSTED: Rows = exhausting.ROWS
-EXHAUSTED_NAME = "exhausting"
+EXPIRING: Rows = expiring.ROWS

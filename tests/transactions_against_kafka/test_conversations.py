@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from odradek.testing import Broker
-from tests.transactions_against_kafka import exhausting, recorded, state_log
+from tests.transactions_against_kafka import exhausting, expiring, recorded
 from tests.transactions_against_kafka.sides import CONFIG, Row, Side
-from tests.transactions_against_kafka.table import EXHAUSTED, EXHAUSTED_NAME, TABLE
+from tests.transactions_against_kafka.table import EXHAUSTED, EXPIRING, TABLE
 
 pytestmark = [pytest.mark.xdist_group("transactions-as-kafka"), pytest.mark.timeout(300)]
 record = cache(recorded.read)
@@ -42,9 +41,16 @@ def exhausted_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
         with ExitStack() as first:
             names = exhausting.prepare(Side(broker.host, broker.port, broker, first), EXHAUSTED)
         broker.kill()
-        for name in names:
-            state_log.change(Path(broker.data_dir), int(CONFIG["transaction.state.log.num.partitions"]), name, producer_epoch=exhausting.BEFORE)  # fmt: skip
+        exhausting.exhaust(broker.data_dir, names)
         broker.start()
+        yield Side(broker.host, broker.port, broker, stack)
+
+
+@pytest.fixture(scope="module")
+def expiring_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    with ExitStack() as stack:
+        config = CONFIG | expiring.CONFIG
+        broker = stack.enter_context(Broker(config, directory=tmp_path_factory.mktemp("expiring")))
         yield Side(broker.host, broker.port, broker, stack)
 
 
@@ -60,4 +66,9 @@ def test_the_responses_are_kafkas(side: Side, name: str, row: Row) -> None:
 
 @pytest.mark.parametrize("row", [row for row in EXHAUSTED if not row.holds], ids=lambda row: row.name)
 def test_the_responses_are_kafkas_when_epochs_run_out(exhausted_side: Side, row: Row) -> None:
-    check(exhausted_side, EXHAUSTED_NAME, row)
+    check(exhausted_side, "exhausting", row)
+
+
+@pytest.mark.parametrize("row", EXPIRING, ids=lambda row: row.name)
+def test_the_responses_are_kafkas_when_ids_expire(expiring_side: Side, row: Row) -> None:
+    check(expiring_side, "expiring", row)

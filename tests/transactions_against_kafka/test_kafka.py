@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.transactions_against_kafka import exhausting, recorded, state_log
-from tests.transactions_against_kafka.sides import CONFIG, Rows, Side, kafka
-from tests.transactions_against_kafka.table import EXHAUSTED, EXHAUSTED_NAME, TABLE
+from tests.transactions_against_kafka import exhausting, expiring, recorded
+from tests.transactions_against_kafka.sides import Rows, Side, kafka
+from tests.transactions_against_kafka.table import EXHAUSTED, EXPIRING, TABLE
 
 pytestmark = [pytest.mark.xdist_group("transactions-of-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -24,27 +24,14 @@ def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
         yield side
 
 
-@pytest.fixture
-def exhausted_side(tmp_path: Path) -> Iterator[Side]:
-    with kafka(tmp_path) as side:
-        names = exhausting.prepare(side, EXHAUSTED)
-        side.process.kill()
-    for name in names:
-        state_log.change(side.process.data_dir, int(CONFIG["transaction.state.log.num.partitions"]), name, producer_epoch=exhausting.BEFORE)  # fmt: skip
-    with kafka(tmp_path) as side:
-        yield side
-
-
 def compare(side: Side, name: str, rows: Rows) -> None:
-    ordered = sorted(rows, key=lambda row: -row.level)
-    transcripts = {row.name: side.transcript_of(row) for row in ordered}
+    transcripts = {row.name: side.transcript_of(row).lines for row in sorted(rows, key=lambda row: -row.level)}
     assert len(transcripts) == len(rows), "two rows have one name"
     if os.environ.get("ODRADEK_RECORD"):
-        recorded.write(name, {row: transcript.lines for row, transcript in transcripts.items()})
+        recorded.write(name, transcripts)
     known = recorded.read(name)
     assert known.keys() == transcripts.keys()
-    found = {row: transcript.lines for row, transcript in transcripts.items()}
-    assert found == known
+    assert transcripts == known
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -52,5 +39,15 @@ def test_kafka_says_what_is_recorded(side: Side, name: str) -> None:
     compare(side, name, TABLE[name])
 
 
-def test_kafka_says_what_is_recorded_of_exhausted_epochs(exhausted_side: Side) -> None:
-    compare(exhausted_side, EXHAUSTED_NAME, EXHAUSTED)
+def test_kafka_says_what_is_recorded_of_exhausted_epochs(tmp_path: Path) -> None:
+    with kafka(tmp_path) as side:
+        names = exhausting.prepare(side, EXHAUSTED)
+        side.process.kill()
+    exhausting.exhaust(side.process.data_dir, names)
+    with kafka(tmp_path) as side:
+        compare(side, "exhausting", EXHAUSTED)
+
+
+def test_kafka_says_what_is_recorded_of_ids_that_expire(tmp_path: Path) -> None:
+    with kafka(tmp_path, config=expiring.CONFIG) as side:
+        compare(side, "expiring", EXPIRING)

@@ -213,8 +213,8 @@ class TransactionTalk(GroupTalk):
             return self.describe_transactions(transactional_id).transaction_states[0]
 
     def until_complete(self, transactional_id: str) -> None:
-        """Wait until the markers of an ended transaction are written."""
-        self.until_state(transactional_id, "Empty", "CompleteCommit", "CompleteAbort")
+        """Wait until the markers of an ended transaction are written; or until the id has expired."""
+        self.until_state(transactional_id, "Empty", "CompleteCommit", "CompleteAbort", "")
 
     def until_state(self, transactional_id: str, *states: str) -> None:
         """Wait until the transaction is in one of the states."""

@@ -1,7 +1,7 @@
 """What a broker said in a conversation, as lines of text that can be compared and stored.
 
-A line is a response; the request is kept beside it for people. Ids that a broker allocates are numbered in the order of their appearance; addresses,
-messages and clock times are left out, and a time is only "now" or one that the test chose.
+A line is a response; the request is kept beside it for people. Ids that a broker allocates are numbered in the order of their
+appearance; addresses, messages and clock times are left out, and a time is only "now" or one that the test chose.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Transcript:
     def note(self, text: str) -> None:
         """A line of the test's own, which must be equal, too."""
         self.asked.append("")
-        self.lines.append(f"# {text}")
+        self.lines.append(f"# {text}".replace(self._name, "~"))
 
     def producer(self, producer_id: int) -> str:
         """The label of a producer id."""
