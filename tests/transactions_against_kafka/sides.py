@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from odradek.testing import Broker
 from tests.clients.kafka_peer import Peer
+from tests.clients.kafka_tools import KafkaTools
 from tests.ports import reserved
 from tests.transactions_against_kafka.marker_gate import MarkerGate
 from tests.transactions_against_kafka.transaction_talk import TIMEOUT_MS, Place, Producer, TransactionTalk
@@ -27,6 +30,8 @@ CONFIG: dict[str, str | int] = {
     "log.retention.ms": -1,
     "log.roll.ms": 1 << 50,  # markers have the time of now, records an old one
 }
+BROKER_ID = 1
+"""Of the peer, and of ours."""
 NEWEST_LEVEL = 2
 
 
@@ -48,6 +53,12 @@ class Side:
         self.talk.until_coordinated("any")
         for number in range(16):  # both partitions of __transaction_state, as good as certainly
             until(lambda number=number: self._has_coordinator(f"any-{number}"), f"a coordinator of any-{number}")
+
+    @cached_property
+    def tools(self) -> KafkaTools:
+        """Kafka's command-line tools, in a JVM that ends with the side."""
+        errors = Path(self.process.data_dir).parent / "tools.err"
+        return self._stack.enter_context(KafkaTools(":".join(map(str, self.at)), errors))
 
     def connect(self) -> TransactionTalk:
         """A connection that ends with the side."""
@@ -108,6 +119,14 @@ def kafka(directory: Path, version: str | None = None, config: dict[str, str | i
         peer = stack.enter_context(Peer(directory, CONFIG | listeners | (config or {}), version))
         host, _, port = peer.bootstrap_servers.rpartition(":")
         yield Side(host, int(port), peer, stack, gate)
+
+
+@contextmanager
+def odradek(directory: Path, config: dict[str, str | int] | None = None) -> Iterator[Side]:
+    """This broker."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker(CONFIG | {"broker.id": BROKER_ID} | (config or {}), directory=directory))
+        yield Side(broker.host, broker.port, broker, stack)
 
 
 class Stage:

@@ -12,6 +12,7 @@ from tests.transactions_against_kafka import (
     producing,
     reading,
     storing,
+    tooling,
 )
 from tests.transactions_against_kafka.sides import Rows
 
@@ -22,3 +23,4 @@ TABLE: dict[str, Rows] = {
 """The conversations that need nothing but a running broker."""
 EXHAUSTED: Rows = exhausting.ROWS
 EXPIRING: Rows = expiring.ROWS
+TOOLS: Rows = tooling.ROWS

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.transactions_against_kafka import exhausting, expiring, recorded
+from tests.transactions_against_kafka import exhausting, expiring, recorded, tooling
 from tests.transactions_against_kafka.sides import Rows, Side, kafka
-from tests.transactions_against_kafka.table import EXHAUSTED, EXPIRING, TABLE
+from tests.transactions_against_kafka.table import EXHAUSTED, EXPIRING, TABLE, TOOLS
 
 pytestmark = [pytest.mark.xdist_group("transactions-of-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -51,3 +51,8 @@ def test_kafka_says_what_is_recorded_of_exhausted_epochs(tmp_path: Path) -> None
 def test_kafka_says_what_is_recorded_of_ids_that_expire(tmp_path: Path) -> None:
     with kafka(tmp_path, config=expiring.CONFIG) as side:
         compare(side, "expiring", EXPIRING)
+
+
+def test_kafka_says_what_is_recorded_to_its_tools(tmp_path: Path) -> None:
+    with kafka(tmp_path, config=tooling.CONFIG) as side:
+        compare(side, "tooling", TOOLS)
