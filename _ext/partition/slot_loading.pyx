@@ -85,6 +85,7 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_
         commit_to_log_end(&commit)
     elif slot.in_sync_count <= 1:
         commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
+    slot.newest_abort_offset = state.newest_abort_offset
     publish(slot, &commit)
     slot.log_start_offset = state.log_start_offset
     slot.gap_limit = state.gap_limit
@@ -95,6 +96,9 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_
     # Nothing of a new log is synced, not even its directory entry; what a recovery wrote is not synced either.
     slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
     slot.synced_end = slot.flushed_offset
+    if state.newest_end_offset >= commit.high_watermark:
+        slot.unreplicated_last[0] = state.newest_end_offset     # where the transactions began is not known any more
+        slot.unreplicated_first[0] = commit.high_watermark
     settle_last_stable(slot, commit.high_watermark)
 
 

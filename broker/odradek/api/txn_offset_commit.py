@@ -1,0 +1,148 @@
+"""TxnOffsetCommit (28): stores offsets of a group as part of a transaction. Executed by the coordinator, in its loop.
+
+The group's partition of `__consumer_offsets` must belong to the transaction: clients of versions 0 to 4 have added it with
+AddOffsetsToTxn, and the transaction coordinator confirms that; from version 5 on (KIP-890) it adds the partition.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
+from odradek._ext.shm.metering import count_failed_request
+from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
+from odradek.groups.commits import Commit
+from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import txn_offset_commit
+
+FIRST_WITH_LOADING = 2
+FIRST_WITH_ABORTABLE = 4
+FIRST_THAT_ADDS = 5
+
+ERROR_OF_TRANSACTION = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""What the client receives for errors of the transaction coordinator, if not these errors."""
+
+Places = dict[tuple[int, int], Place]
+"""Topic and partition by their positions in the request."""
+
+
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
+    groups = view.groups
+    longest, elements = groups.shards.settings.offset_metadata_max_bytes, view.limits[txn_offset_commit.API_KEY]
+    commit = read_transactional(request.payload, view.topics, longest, groups.wall_ms(), elements)
+    if commit is None:
+        return False
+    answer = partial(_answer, request, commit)
+    if commit.known:
+        producer = commit.producer_id, commit.producer_epoch
+        _store(commit, commit.transactional_id, producer, commit.version, view, answer)
+    else:
+        answer(ErrorCode.NONE)
+    return True
+
+
+def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> None:
+    response = commit.response(outcome)
+    if commit.failed:  # no error leads the response, so the worker does not see it
+        count_failed_request(request.context, txn_offset_commit.API_KEY)
+    request.answer(response)
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Check the topics, then the transaction, then the group, and store the offsets of all valid partitions together."""
+    places, offsets, errors = await _checked(request, call)
+    if places:
+        commit = Commit(request.group_id, request.member_id, request.generation_id, request.group_instance_id, offsets)
+        producer = request.producer_id, request.producer_epoch
+        store = partial(_store, commit, request.transactional_id, producer, call.version, call.view)
+        outcome = await answered(store)
+        if outcome is not ErrorCode.NONE:
+            errors |= dict.fromkeys(places, outcome)
+    make = txn_offset_commit.Response
+    response = make()
+    for t, topic in enumerate(request.topics):
+        rows = [
+            make.TxnOffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=errors.get((t, p), ErrorCode.NONE)
+            )
+            for p, partition in enumerate(topic.partitions)
+        ]
+        response.topics.append(make.TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+    return response
+
+
+async def _checked(
+    request: Any, call: GroupCall
+) -> tuple[Places, dict[Place, CommittedOffset], dict[tuple[int, int], ErrorCode]]:
+    """The existing partitions, the offsets to be stored, and the errors of the other partitions."""
+    groups = call.view.groups
+    longest, now_ms = groups.shards.settings.offset_metadata_max_bytes, groups.wall_ms()
+    places: Places = {}
+    offsets: dict[Place, CommittedOffset] = {}
+    errors: dict[tuple[int, int], ErrorCode] = {}
+    pause = Pause()
+    for t, topic in enumerate(request.topics):
+        known = call.topic(topic.name)
+        for p, partition in enumerate(topic.partitions):
+            await pause.after()
+            if known is None or not 0 <= partition.partition_index < known.count:
+                errors[t, p] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            place = places[t, p] = known.name, partition.partition_index
+            metadata = partition.committed_metadata or ""
+            if len(metadata) > longest:
+                errors[t, p] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                offsets[place] = CommittedOffset(
+                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms
+                )
+    return places, offsets, errors
+
+
+def _store(
+    commit: CommitRequest,
+    transactional_id: str,
+    producer: tuple[int, int],
+    version: int,
+    view: GroupView,
+    then: Callable[[ErrorCode], None],
+) -> None:
+    """Store the offsets once the transaction coordinator has confirmed the transaction. `then` receives the client's error.
+
+    :param producer: producer id and epoch.
+    """
+    if not commit.group_id:
+        then(ErrorCode.INVALID_GROUP_ID)
+        return
+    partition = view.groups.shards.partition_of(commit.group_id)
+
+    def confirm(confirmed: Callable[[ErrorCode], None]) -> None:
+        def asked(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and min(producer) < 0:  # it was not verified
+                error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            confirmed(ERROR_OF_TRANSACTION.get(error, error))
+
+        view.transactions.add_or_verify(transactional_id, *producer, partition, version < FIRST_THAT_ADDS, asked)
+
+    view.groups.commit_in_transaction(
+        commit, *producer, confirm, lambda error: then(_for_version(error, version) if error else error)
+    )
+
+
+def _for_version(error: ErrorCode, version: int) -> ErrorCode:
+    """The error that a client of this version knows instead."""
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_WITH_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error
