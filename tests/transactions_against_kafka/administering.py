@@ -54,6 +54,7 @@ def producers_are_described(stage: Stage) -> None:
         two = stage.started("two")
         talk.send_batch(two, (topic, 0), 0)
         talk.end(two, False)
+    stage.transcript.know(idempotent.producer_id, one.producer_id, two.producer_id)
     talk.producers_of((topic, 0), (topic, 1))
 
 

@@ -52,22 +52,19 @@ def ends_of_protocol_2(stage: Stage, state: str, commits: bool, epoch: str) -> N
 
 
 def a_transaction_that_began_with_the_other_protocol(stage: Stage, version: int, commits: bool) -> None:
-    """AddPartitionsToTxn 3 with EndTxn 5, or Produce 12 with EndTxn 4; then one more with each."""
+    """AddPartitionsToTxn 3 and Produce 11 with EndTxn 5, or Produce 12 with EndTxn 4; and back."""
     talk = stage.talk
     topic = stage.topic()
     producer = stage.started()
-    for round_ in range(2):
+    sequence = 0
+    for version_of_end in (version, version, 4, 5, 4):
         if version >= 5:
             talk.add(producer, (topic, 0))
-        talk.send_batch(
-            producer, (topic, 0), 0 if round_ == 0 or version >= 5 else 1, version=11 if version >= 5 else 12
-        )
+        talk.send_batch(producer, (topic, 0), sequence, version=11 if version >= 5 else 12)
         talk.describe_transactions(producer.transactional_id)
-        producer = talk.end(producer, commits, version)
-        talk.describe_transactions(producer.transactional_id)
-    for version_of_end, sequence in ((4, 0 if version >= 5 else 2), (5, 0)):
-        talk.send_batch(producer, (topic, 0), sequence, version=12)
         producer = talk.end(producer, commits, version_of_end)
+        talk.describe_transactions(producer.transactional_id)
+        sequence = 0 if version_of_end >= 5 else sequence + 1
     talk.fetch_at((topic, 0))
 
 

@@ -79,6 +79,8 @@ def an_init_during_a_transaction(stage: Stage, version: int, asks: str) -> None:
             talk.end(old, ends, end_version)
     talk.send_batch(old, (topic, 0), 1, b"late", version=11)
     talk.send_batch(old, (topic, 0), 1, b"late", version=12)
+    if new.producer_id < 0:  # it named an epoch that the coordinator has fenced
+        new = talk.init(stage.word("id"), version)
     talk.add(new, (topic, 0))
     talk.send_batch(new, (topic, 0), 0, b"new", version=11)
     talk.end(new, True, 4)

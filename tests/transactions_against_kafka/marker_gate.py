@@ -53,7 +53,11 @@ class MarkerGate:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._server_port))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._server_port))
+                except ConnectionRefusedError:  # it does not listen yet
+                    client.close()
+                    continue
                 self._sockets += [client, server]
                 threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._responses, args=(server, client), daemon=True).start()

@@ -106,7 +106,8 @@ def a_marker_for_offsets(stage: Stage, transaction_version: int) -> None:
     talk = stage.talk
     topic = stage.topic()
     group = stage.word("group")
-    producer = stage.started()
+    for _ in range(2):
+        producer = stage.started()
     talk.add_offsets(producer, group)
     talk.commit_in_transaction(producer, group, {(topic, 0): 5}, 3)
     places = [("__consumer_offsets", 0), ("__consumer_offsets", 1), ("__consumer_offsets", 9)]

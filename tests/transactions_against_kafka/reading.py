@@ -20,6 +20,7 @@ def interleaved(stage: Stage, topic: str, version: int) -> None:
     talk = stage.talk
     with talk.quietly():
         a, b, c = (stage.started(word) for word in "abc")
+        stage.transcript.know(a.producer_id, b.producer_id, c.producer_id)
         sequences = dict.fromkeys("abc", 0)
 
         def send(producer: Producer, word: str, count: int = 1) -> None:
@@ -82,6 +83,7 @@ def fetches_of_many_segments(stage: Stage) -> None:
     large = bytes(400_000)
     with talk.quietly():
         long, short = stage.started("long"), stage.started("short")
+        stage.transcript.know(long.producer_id, short.producer_id)
         talk.send_batch(long, (topic, 0), 0, b"long", version=12)
         for number in range(4):
             for sequence in range(3):

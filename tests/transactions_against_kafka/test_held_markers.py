@@ -1,7 +1,7 @@
 """The conversations in which markers are held back, with two of our brokers: one coordinates, the other leads what is held.
 
-The gate is in front of the second broker's listener for brokers. `__transaction_state` and `__consumer_offsets` are of the first
-one, because they are created before the second one starts.
+The gate is in front of the second broker's listener for brokers. `__transaction_state` and `__consumer_offsets` are of the
+first one, because they are created before the second one starts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.transactions_against_kafka import exhausting, recorded
 from tests.transactions_against_kafka.marker_gate import MarkerGate
 from tests.transactions_against_kafka.sides import CONFIG, Row, Side
 from tests.transactions_against_kafka.table import EXHAUSTED, TABLE
+from tests.transactions_against_kafka.transaction_talk import TransactionTalk
 from tests.waiting import until
-from tests.wire import Wire
 from tests.zookeeper import chroot
 
 pytestmark = [pytest.mark.xdist_group("held-markers"), pytest.mark.timeout(300)]
@@ -45,7 +45,7 @@ class Pair(Side):
 
     def held_topic(self, name: str) -> str:
         self._create(name, LEADER, 1)
-        with Wire.to(self._second) as wire:
+        with TransactionTalk.to(self._second) as wire:
             wire.until_led(name)
         until(lambda: self._leader_of(name) == LEADER, f"the coordinator knows the leader of {name}")
         return name

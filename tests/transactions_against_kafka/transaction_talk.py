@@ -111,6 +111,15 @@ class TransactionTalk(GroupTalk):
             self.heard(api_key, version, request, answer)
         return answer
 
+    def until_led(self, topic: str, partitions: int = 1) -> None:
+        """Ask until each partition has a leader here, in a version that Kafka 3.9 has, unheard."""
+        with self.quietly():
+            for partition in range(partitions):
+                until(
+                    lambda partition=partition: self.offset_at(topic, -2, partition, version=6).error_code == 0,
+                    f"{topic}-{partition} has a leader",
+                )
+
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Responses are not heard."""
@@ -122,7 +131,7 @@ class TransactionTalk(GroupTalk):
 
     # -- coordinator ------------------------------------------------------------------------------------------------
 
-    def find_coordinator(self, *keys: str, version: int = 6, key_type: int = 1) -> Any:
+    def find_coordinator(self, *keys: str, version: int = 4, key_type: int = 1) -> Any:
         """A FindCoordinator of transactional ids."""
         make = find_coordinator.Request
         if version < 4:

@@ -93,7 +93,14 @@ class Transcript:
             return "none"
         return self._producers.setdefault(producer_id, f"p{len(self._producers)}")
 
+    def know(self, *producer_ids: int) -> None:
+        """Number producer ids before they appear, where the order of their appearance is a broker's own."""
+        for producer_id in producer_ids:
+            self.producer(producer_id)
+
     def _fields(self, value: Any, version: int, asked: bool = False) -> str:
+        if not asked and "aborted_transactions" in dir(value):
+            value = without_needless(value)
         refused = not asked and getattr(value, "error_code", 0)
         shown = []
         for field in value._structure.fields:
@@ -160,3 +167,15 @@ class Transcript:
 def shown(value: bytes | None) -> str:
     """A record's value, or its size."""
     return "null" if value is None else f"{len(value)} bytes" if len(value) > 20 else value.decode()
+
+
+def without_needless(partition: Any) -> Any:
+    """What Fetch says of a partition, without aborted transactions that begin behind the records of the response.
+
+    A broker may list more than a reader needs; Kafka does, as far as its index is coarse.
+    """
+    if partition.aborted_transactions is None:
+        return partition
+    end = max((batch.last_offset for batch in read_batches(whole(partition.records))), default=-1)
+    partition.aborted_transactions = [one for one in partition.aborted_transactions if one.first_offset <= end]
+    return partition
