@@ -21,7 +21,8 @@ from tests.ports import reserved
 class Peer:
     """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `odradek.testing.Broker`.
 
-    `version` is that of its release, None for the script's own choice.
+    In values of `config`, "{port}" is the broker's port and "{next_port}" the controller's. `version` is that of its release,
+    None for the script's own choice.
     """
 
     def __init__(self, directory: Path, config: Mapping[str, str | int], version: str | None = None) -> None:
@@ -42,9 +43,10 @@ class Peer:
     def __enter__(self) -> Peer:
         if not self._script.is_file():
             toolchains.unavailable(f"there is no {self._script} to start a Kafka broker with; KAFKA_PEER may name it")
-        settings = [f"{key}={value}" for key, value in self._config.items()]
         with ExitStack() as ports:
             self._port = ports.enter_context(reserved(2))  # the next one is the controller's
+            ours = {"{port}": str(self._port), "{next_port}": str(self._port + 1)}
+            settings = [f"{key}={_with(str(value), ours)}" for key, value in self._config.items()]
             subprocess.run(
                 [self._script, "start", str(self._port), str(self._directory), *settings],
                 env=self._environment(),
@@ -68,3 +70,9 @@ class Peer:
     ) -> None:
         with self._ports:
             subprocess.run([self._script, "stop", str(self._directory)], timeout=300, check=True)
+
+
+def _with(value: str, words: Mapping[str, str]) -> str:
+    for word, instead in words.items():
+        value = value.replace(word, instead)
+    return value
