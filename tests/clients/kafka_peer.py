@@ -21,6 +21,7 @@ from tests.ports import reserved
 class Peer:
     """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `odradek.testing.Broker`.
 
+    `{port}` and `{controller}` in values of `config` stand for the ports of the broker and its controller.
     `version` is that of its release, None for the script's own choice.
     """
 
@@ -35,6 +36,11 @@ class Peer:
         self.data_dir = directory / "data"
 
     @property
+    def port(self) -> int:
+        """The port of the broker."""
+        return self._port
+
+    @property
     def bootstrap_servers(self) -> str:
         """`host:port` of the broker."""
         return f"127.0.0.1:{self._port}"
@@ -42,9 +48,12 @@ class Peer:
     def __enter__(self) -> Peer:
         if not self._script.is_file():
             toolchains.unavailable(f"there is no {self._script} to start a Kafka broker with; KAFKA_PEER may name it")
-        settings = [f"{key}={value}" for key, value in self._config.items()]
         with ExitStack() as ports:
             self._port = ports.enter_context(reserved(2))  # the next one is the controller's
+            names = {"{port}": self._port, "{controller}": self._port + 1}
+            settings = [f"{key}={value}" for key, value in self._config.items()]
+            for name, port in names.items():
+                settings = [setting.replace(name, str(port)) for setting in settings]
             subprocess.run(
                 [self._script, "start", str(self._port), str(self._directory), *settings],
                 env=self._environment(),
