@@ -87,12 +87,14 @@ class Held:
 class FrameRelay:
     """Forwards every connection to ``127.0.0.1:server_port``; ``port`` is its own.
 
-    ``rule`` decides about each request; a test may replace it at any time. ``server_port`` may be told later, too.
+    ``rule`` decides about each request; a test may replace it at any time. ``server_port`` may be told later, too. ``silent``: nothing
+    is forwarded in either direction, and connections are closed instead.
     """
 
     def __init__(self, server_port: int = 0, rule: Rule = forward_all) -> None:
         self.rule = rule
         self.server_port = server_port
+        self.silent = False
         self._open = True
         self._changed = threading.Condition()
         self._connections: set[_Connection] = set()
@@ -110,6 +112,11 @@ class FrameRelay:
         self.rule = forward_all
         self._listener.close()
         self.release_all()
+        self.cut()
+
+    def go_silent(self) -> None:
+        """From now on no client learns anything, until `silent` is unset."""
+        self.silent = True
         self.cut()
 
     def heal(self) -> None:
@@ -162,8 +169,8 @@ class FrameRelay:
                 api_key, version, correlation_id = _HEADER.unpack_from(data, _LENGTH)
                 frame = Frame(connection.number, api_key, version, correlation_id, data)
                 fate = self.rule(frame)
-                if fate.lost:
-                    if fate.cut:
+                if fate.lost or self.silent:
+                    if fate.cut or self.silent:
                         break
                     continue
                 if fate.answer_lost or fate.cut:
@@ -191,6 +198,8 @@ class FrameRelay:
                 held = connection.held
                 if held is not None and held.frame.correlation_id == correlation_id:
                     held.end(data)
+                if self.silent:
+                    break
                 if (cut := connection.lost_answers.pop(correlation_id, None)) is None:
                     with suppress(OSError):  # the client may have gone, while a request is held back
                         connection.client.sendall(data)

@@ -37,14 +37,14 @@ def _stable_ends(reader: WireReader, places: list[Place], stable_within_s: float
     """The log end and the last stable offset of each partition, once they are equal or the time is over."""
     ends: dict[Place, tuple[int, int]] = {}
 
-    def stable() -> bool:
+    def all_stable() -> bool:
         for place in places:
-            end = reader.end(place, READ_UNCOMMITTED)
-            ends[place] = end, min(end, reader.end(place, READ_COMMITTED))
+            stable = reader.end(place, READ_COMMITTED)  # first: a marker may come in between
+            ends[place] = reader.end(place, READ_UNCOMMITTED), stable
         return all(end == stable for end, stable in ends.values())
 
     try:
-        until(stable, "all transactions have ended", stable_within_s)
+        until(all_stable, "all transactions have ended", stable_within_s)
     except AssertionError:
         return ends
     return ends

@@ -23,7 +23,8 @@ from tests.transactions.checker.history import History, Outcome, Place, Transact
 from tests.transactions.final_logs import read_logs
 from tests.transactions.wire_calls import RefusedError, Routes, Timing, TooLateError
 from tests.transactions.wire_producer import WireProducer
-from tests.transactions.wire_reader import READ_COMMITTED, WireReader
+from tests.transactions.wire_reader import READ_COMMITTED, READ_UNCOMMITTED, WireReader
+from tests.waiting import until
 from tests.wire import Wire
 
 ANSWER_S = 0.4
@@ -82,6 +83,13 @@ class Trial:
             self.producer.commit() if commit else self.producer.abort()
         except (RefusedError, TooLateError):
             self.producer.init()
+
+    def wait_for_markers(self) -> None:
+        """Wait until a transaction with a record in the first partition has its markers there, and in the second one if it was added."""
+        place, end = (self.second, 0) if self.transaction_version == 1 else (self.first, 1)
+        reader = self.reader([])
+        until(lambda: reader.end(place, READ_UNCOMMITTED) > end, f"{place} has a marker")
+        reader.close()
 
     @contextmanager
     def held(self, api_key: int) -> Iterator[list[Held]]:
@@ -146,6 +154,7 @@ def late_first_records(trial: Trial) -> None:
     trial.producer.write(trial.first)
     held = _write_in_vain(trial)
     trial.producer.abort(new_epoch=False)
+    trial.wait_for_markers()
     held.release()
 
 
@@ -158,6 +167,7 @@ def late_records_of_the_dead(trial: Trial) -> None:
     trial.producer.close()
     trial.producer = trial.instance()
     trial.producer.init()
+    trial.wait_for_markers()
     held.release()
 
 
@@ -243,12 +253,14 @@ def main() -> int:
     parser.add_argument("--peer", choices=STARTERS, default="odradek")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--tv", type=int, choices=(1, 2), action="append")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     parser.add_argument("--only", default="", help="names of scenarios, separated by commas")
     options = parser.parse_args()
+    settings = dict(setting.split("=", 1) for setting in options.set)
     wrong: Counter[tuple[str, int]] = Counter()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="late-requests-")))
-        broker = stack.enter_context(STARTERS[options.peer](directory / "broker"))
+        broker = stack.enter_context(STARTERS[options.peer](directory / "broker", settings))
         for version in options.tv or (1, 2):
             for scenario in options.only.split(",") if options.only else SCENARIOS:
                 if version == 2 and scenario in NEEDS_FIRST_VERSION:

@@ -133,6 +133,13 @@ def test_transactions_that_read_one_after_another() -> None:
     assert story.kinds() == set()
 
 
+def test_a_commit_that_was_sent_before_the_producer_was_fenced() -> None:
+    story = Story()
+    story.transaction(1, COMMITTED, (A, 0)).fenced_ns = COMMIT_SENT_NS + 1
+    story.log(A, "1.0")
+    assert story.kinds() == set()
+
+
 def test_an_input_that_is_processed_by_the_second_attempt() -> None:
     story = Story()
     story.transaction(1, COMMITTED, (A, 0))
@@ -279,6 +286,11 @@ def _circular(story: Story) -> None:
     story.log(B, "2.0")
 
 
+def _commit_of_a_fenced_producer(story: Story) -> None:
+    story.transaction(1, COMMITTED, (A, 0)).fenced_ns = COMMIT_SENT_NS - 1
+    story.log(A, "1.0")
+
+
 def _hanging(story: Story) -> None:
     story.transaction(1, ABORTED, (A, 1))
     story.transaction(2, COMMITTED, (A, 0))
@@ -341,6 +353,7 @@ ANOMALIES: list[tuple[Callable[[Story], None], set[Kind]]] = [
     (_skipped_at_the_start, {Kind.SKIPPED}),
     (_backward, {Kind.BACKWARD}),
     (_circular, {Kind.CIRCULAR}),
+    (_commit_of_a_fenced_producer, {Kind.ZOMBIE}),
     (_hanging, {Kind.HANGING}),
     (_not_read_by_the_group, {Kind.NOT_READ_BY_GROUP}),
     (_copied_twice, {Kind.COPIED_TWICE}),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from odradek.protocol.errors import ErrorCode
@@ -32,6 +33,7 @@ from tests.transactions.wire_calls import (
     Calls,
     Connections,
     LostError,
+    NotSentError,
     RefusedError,
     Routes,
     Timing,
@@ -84,6 +86,11 @@ class WireProducer:
         self._added: set[Place | str] = set()
         self._lost_sequence = False  # a record was not acknowledged: the epoch must be bumped before the next one
         self._open: Transaction | None = None
+
+    @property
+    def open(self) -> Transaction | None:
+        """The open transaction."""
+        return self._open
 
     @property
     def timing(self) -> Timing:
@@ -281,18 +288,29 @@ class WireProducer:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
 
+    # -- dying ---------------------------------------------------------------------------------------------------------
+
     def send_end(self, committed: bool) -> None:
-        """Send an EndTxn without waiting for the answer, which will not be read: as a client that dies just then."""
+        """Send an EndTxn whose answer will not be read: as a client that dies just then."""
         transaction = self._take()
         if committed:
             transaction.commit_sent_ns = time.monotonic_ns()
             transaction.outcome = Outcome.UNKNOWN
-        try:
+        with suppress(LostError, NotSentError):
             self.coordinator_connections.send(
                 self._coordinator(), self.end_request(committed), end_txn.API_KEY, self.versions.end
             )
-        except LostError:
-            return
+
+    def send_write(self, place: Place) -> None:
+        """Append a record by a request whose answer will not be read: as a client that dies just then. Raises as `write`."""
+        assert self._open is not None
+        write = Write(place, Value(self._open.number, len(self._open.writes)))
+        if self.versions.add_partitions is not None and place not in self._added:
+            self._add(place)
+        self._open.writes.append(write)
+        with suppress(LostError, NotSentError):
+            request = self.produce_request(place, [write])
+            self.leader_connections.send(self._routes.leader(place), request, produce.API_KEY, self.versions.produce)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

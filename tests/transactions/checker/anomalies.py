@@ -30,6 +30,7 @@ class Kind(Enum):
     BACKWARD = "reader that went back"
     TORN = "torn transaction"
     CIRCULAR = "circular information flow (G1c, wr edges)"
+    ZOMBIE = "commit of a fenced producer"
     HANGING = "hanging transaction"
     NOT_READ_BY_GROUP = "committed record that a group never read"
     COPIED_TWICE = "input that was processed twice"
@@ -223,6 +224,14 @@ def circular(history: History) -> Found:
         yield Anomaly(Kind.CIRCULAR, " -> ".join(str(history.transactions[number]) for number in cycle))
 
 
+def zombies(history: History) -> Found:
+    """A producer asked to commit when a newer instance had been initialised, and committed."""
+    for transaction in history.transactions.values():
+        fenced_ns, sent_ns = transaction.fenced_ns, transaction.commit_sent_ns
+        if transaction.outcome is Outcome.COMMITTED and fenced_ns is not None and (sent_ns or 0) > fenced_ns:
+            yield Anomaly(Kind.ZOMBIE, str(transaction))
+
+
 def hanging(history: History) -> Found:
     """The last stable offset did not reach the log end offset though all transactions have ended or timed out."""
     for place, log in history.logs.items():
@@ -264,7 +273,7 @@ def copies(history: History) -> Found:
 
 CHECKS: tuple[Callable[[History], Found], ...] = (
     aborted_reads, precommitted_reads, unknown_values, torn, lost_writes, duplicates, inconsistent_offsets, reordered,
-    backward_and_skipped, circular, hanging, not_read_by_groups, copies,
+    backward_and_skipped, circular, zombies, hanging, not_read_by_groups, copies,
 )  # fmt: skip
 
 

@@ -83,7 +83,8 @@ class Transaction:
     """A transaction of a client.
 
     ``commit_sent_ns``: the time just before the first request to commit was sent; None if there was none. ``reads``: the records
-    that the client received while the transaction was open, as part of it.
+    that the client received while the transaction was open, as part of it. ``fenced_ns``: the time when a newer instance of the
+    producer had been initialised; None if there was none while the transaction was open.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Transaction:
     reads: list[Poll] = field(default_factory=list)
     outcome: Outcome = Outcome.ABORTED
     commit_sent_ns: int | None = None
+    fenced_ns: int | None = None
     note: str = ""  # what happened, for reports
 
     def __str__(self) -> str:
