@@ -16,7 +16,8 @@ from tests.transactions.checker.anomalies import Kind
 from tests.transactions.rounds import surroundings
 from tests.transactions.rounds.one_round import Plan, Result, play
 
-ANSWER_S = 1.0
+ANSWER_S = 0.6
+"""The time in seconds after which a wire-level client sends a request again."""
 IN_A_ROW = 8
 """The number of rounds that a broker serves before a new one with an empty directory starts."""
 LOST_POWER = "lose power"

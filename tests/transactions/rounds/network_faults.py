@@ -25,7 +25,9 @@ OF_TRANSACTIONS = {
     for schema in (add_offsets_to_txn, add_partitions_to_txn, end_txn, init_producer_id, produce, txn_offset_commit)
 }
 OF_READERS = {fetch.API_KEY, find_coordinator.API_KEY, offset_fetch.API_KEY}
-FAULTY_S = 2.0
+DELAYED = dict.fromkeys(OF_TRANSACTIONS, 0.05) | {end_txn.API_KEY: 0.2, txn_offset_commit.API_KEY: 0.2}
+"""By API, the part of the requests that arrives late."""
+FAULTY_S = 2.5
 
 
 class _Chance:
@@ -56,10 +58,10 @@ def delay(relays: Iterable[FrameRelay], rng: random.Random, answer_s: float) -> 
 
     def rule(frame: Frame) -> Fate:
         nonlocal count
-        if frame.api_key not in OF_TRANSACTIONS or chance.random() > 0.08:
+        if chance.random() > DELAYED.get(frame.api_key, 0):
             return FORWARD
         count += 1
-        return Fate(answer_s * (0.2 + 1.6 * chance.random()))
+        return Fate(answer_s * (0.8 + 2 * chance.random()))
 
     _while_faulty(relays, rule)
     return f"{count} requests delayed"
