@@ -259,14 +259,20 @@ def test_no_request_goes_back_to_an_older_connection(room: Room, library: Librar
 @_libraries
 def test_a_late_end_does_not_end_the_next_transaction(room: Room, library: Library, program: Program) -> None:
     """A commit is held back; the client sends it again on another connection, and has its next transaction when it arrives."""
+    if not library.repeats_end:
+        pytest.skip(f"{library.name} reports the time-out of an EndTxn and does not send it again")
     topic = room.topic(f"late-end-{library.name}")
     producer = program.open("a", topic, request_timeout_ms=RETRY_MS)
     transaction(producer, topic, ["committed"])
     room.watch.held_id = topic
-    producer.commit()
-    (held,) = room.broker.relay.wait_for_held()
-    transaction(producer, topic, ["aborted"])
-    held.release()
+    try:
+        producer.commit()
+        (held,) = room.broker.relay.wait_for_held()
+        transaction(producer, topic, ["aborted"])
+        held.release()
+    finally:
+        room.watch.held_id = None
+        room.broker.relay.release_all()
     with contextlib.suppress(ClientError):  # a refusal keeps the transaction whole, too
         producer.write(topic, 1, "aborted, too")
         producer.abort()

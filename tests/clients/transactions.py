@@ -42,13 +42,15 @@ class ClientError(Exception):
 class Library:
     """A client library with transactions.
 
-    ``second_version``: whether it speaks transaction version 2 where the broker has it. ``command``: the command line without the
-    address of the broker, building or fetching what it needs; skips the test if a tool is missing.
+    ``second_version``: whether it speaks transaction version 2 where the broker has it. ``repeats_end``: whether it sends an EndTxn
+    again that was not answered in time. ``command``: the command line without the address of the broker, building or fetching what
+    it needs; skips the test if a tool is missing.
     """
 
     name: str
     command: Callable[[], list[str]]
     second_version: bool = False
+    repeats_end: bool = True
 
 
 def _python(library: str) -> Callable[[], list[str]]:
@@ -62,14 +64,14 @@ def _java(version: str) -> Callable[[], list[str]]:
 LIBRARIES = (
     Library("confluent-kafka", _python("confluent-kafka")),
     Library("aiokafka", _python("aiokafka")),
-    Library("kafka-python", _python("kafka-python")),
+    Library("kafka-python", _python("kafka-python"), repeats_end=False),
     Library("java-4.3", _java("4.3.0"), second_version=True),
     Library("java-3.9", _java("3.9.1")),
     Library("java-2.8", _java("2.8.2")),
     Library("java-0.11", _java("0.11.0.3")),
     Library("franz-go", lambda: [str(toolchains.go_program()), "transactions"], second_version=True),
     Library("sarama", lambda: [str(toolchains.sarama_program())]),
-    Library("kafkajs", lambda: ["node", str(toolchains.node_program().with_name("transactions.js"))]),
+    Library("kafkajs", lambda: ["node", str(toolchains.node_program().with_name("transactions.js"))], repeats_end=False),
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 
