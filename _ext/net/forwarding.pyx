@@ -269,7 +269,7 @@ cdef class ForwardTable:
             return
         for request in [request for request in self.pending.values() if (<ForwardedRequest>request).connection_id == connection_id]:
             sent = sent or request.sent
-            if not request.sent and is_unawaited(<const uint8_t*><const char*>request.payload, len(request.payload)):
+            if not request.sent and request.kind == KIND_KAFKA and is_unawaited(<const uint8_t*><const char*>request.payload, len(request.payload)):
                 del self.pending[request.correlation]
             else:
                 self.forget(request)

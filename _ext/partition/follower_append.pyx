@@ -143,9 +143,9 @@ cdef int gather_replicated(uint32_t index, Slot* slot, uint8_t* data, int64_t si
         if must_roll(slot, &commit, &item.info, item.info.base_offset + item.info.last_offset_delta, wall_ms):
             out.roll = True
             break
-        if n and (item.info.control or out.ready[n - 1].info.control
+        if n and (item.info.control != out.ready[n - 1].info.control
                   or (item.info.magic == 2 and new_epoch(slot, item.info.partition_leader_epoch))):
-            break                       # a marker is committed alone; an epoch must begin at the log end
+            break                       # markers are written apart from data [R 1.7]; an epoch must begin at the log end
         if item.info.producer_id >= 0:
             result = reserve_replicated(index, slot, item.info.producer_id, &pending)
             if result != 0:

@@ -4,13 +4,22 @@ Called by the loop and the append threads of workers, and by the coordinator for
 released here; in between nothing is allocated and no GIL is needed.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.high_watermark cimport is_lone_leader, move_high_watermark
 from odradek._ext.partition.leader_epochs cimport new_epoch, note_epoch
-from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, set_outcome, write_and_commit
-from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, entry_epoch
+from odradek._ext.partition.log_writing cimport (
+    BEHIND_UNVERIFIED,
+    MAX_JOINED,
+    UNVERIFIED,
+    AppendItem,
+    AppendOutcome,
+    advance,
+    set_outcome,
+    write_and_commit,
+)
+from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, entry_epoch, has_mark, mark_of_version_2
 from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, PendingProducers, Room, count_refused, reserve_producer
 from odradek._ext.partition.producer_runs cimport find_producer, place_of_entry
 from odradek._ext.partition.producers cimport (
@@ -34,6 +43,7 @@ from odradek._ext.partition.slot_access cimport (
 from odradek._ext.protocol.byte_order cimport store32, store64
 from odradek._ext.protocol.kafka_errors cimport (
     INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
     NOT_ENOUGH_REPLICAS,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     RECORD_LIST_TOO_LARGE,
@@ -52,9 +62,9 @@ from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.waking cimport wake_after
 
 
-cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept nogil:
+cdef bint check_before(AppendItem* items, int at, ProducerCheck* check, AppendItem** previous) noexcept nogil:
     """Check items[at] against earlier items of its producer that will be appended. Returns whether that decides the result, in
-    *check.
+    *check. *previous, which must be NULL, is set to the last of those items; it remains NULL if there is none.
 
     If the item repeats an earlier one, it is a duplicate of kind 2 with that item's index as its base offset, and *check is
     PRODUCER_DUPLICATE.
@@ -68,6 +78,8 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept
         i -= 1
         if before.error != 0 or before.duplicate or before.info.producer_id != item.info.producer_id:
             continue
+        if previous[0] == NULL:
+            previous[0] = before
         if item.info.producer_epoch < before.info.producer_epoch:
             check[0] = PRODUCER_FENCED      # fenced by a newer epoch in this write: no older item makes it a duplicate
             return True
@@ -105,19 +117,56 @@ cdef bint follows_refused(AppendItem* items, int at) noexcept nogil:
     return False
 
 
+cdef inline bint in_same_transaction(AppendItem* item, AppendItem* previous) noexcept nogil:
+    """Whether the producer's transaction is the same for both items: none for both, or one of their common epoch."""
+    if item.info.transactional != previous.info.transactional:
+        return False
+    return not item.info.transactional or (item.info.producer_epoch == previous.info.producer_epoch and not previous.info.control)
+
+
+cdef inline bint check_transaction(Slot* slot, AppendItem* item, AppendItem* previous, ProducerEntry* known) noexcept nogil:
+    """Whether the producer's transaction allows the item, which is no marker, and whose epoch is not older than the producer's.
+
+    `known`: the producer's entry. `previous`: the last item of the producer that will be appended before this one. Each may be NULL.
+    """
+    cdef bint open
+    cdef int16_t epoch
+    if previous != NULL:
+        open = previous.info.transactional and not previous.info.control
+        epoch = previous.info.producer_epoch
+    else:
+        open = known != NULL and known.transaction_first_offset >= 0
+        epoch = entry_epoch(known) if open else -1
+    if not item.info.transactional:
+        if open:
+            item.error = INVALID_TXN_STATE
+        return not open
+    if item.trusted or (open and epoch == item.info.producer_epoch):
+        return True
+    if known == NULL or not has_mark(known, item.info.producer_epoch, slot.leader_epoch):
+        item.error = INVALID_TXN_STATE
+        item.unverified = UNVERIFIED
+        return False
+    if mark_of_version_2(known) and previous == NULL and entry_epoch(known) == -1 and item.info.base_sequence > 0:
+        item.error = OUT_OF_ORDER_SEQUENCE_NUMBER       # its first batch in this epoch is missing: sequences begin at 0 (KIP-890)
+        return False
+    return True
+
+
 cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room, ProducerEntry** known) noexcept nogil:
-    """Whether the sequence of items[at] allows an append, given the slot and the earlier items that will be appended.
+    """Whether the sequence and the transaction of items[at] allow an append, given the slot and the earlier items that will be appended.
 
     `needs_room`: the caller must reserve room for its producer, whose entry is `known`; otherwise an earlier item has reserved
     it.
     """
     cdef AppendItem* item = &items[at]
     cdef ProducerBatch duplicate
+    cdef AppendItem* previous = NULL
     cdef ProducerCheck check = PRODUCER_NEXT, by_slot
-    cdef bint decided = not item.info.control and check_before(items, at, &check)
+    cdef bint decided = not item.info.control and check_before(items, at, &check, &previous)
     if check == PRODUCER_DUPLICATE:
         return False
-    if decided and check == PRODUCER_NEXT:
+    if decided and check == PRODUCER_NEXT and in_same_transaction(item, previous):
         return True
     known[0] = find_producer(slot, item.info.producer_id)
     if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
@@ -135,10 +184,15 @@ cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room
             if check == PRODUCER_NEXT and (known[0] == NULL or entry_epoch(known[0]) == -1) and item.info.base_sequence > 0 \
                     and follows_refused(items, at):
                 check = PRODUCER_OUT_OF_ORDER       # a partition that does not know the producer accepts any first sequence
-    if check != PRODUCER_NEXT:
-        item.error = INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else OUT_OF_ORDER_SEQUENCE_NUMBER
+    if check == PRODUCER_FENCED:
+        item.error = INVALID_PRODUCER_EPOCH
         return False
-    needs_room[0] = True
+    if not item.info.control and not check_transaction(slot, item, previous, known[0]):
+        return False
+    if check != PRODUCER_NEXT:
+        item.error = OUT_OF_ORDER_SEQUENCE_NUMBER
+        return False
+    needs_room[0] = not decided
     return True
 
 
@@ -188,7 +242,9 @@ cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint 
         if not check_producer(slot, items, at, &needs_room, &known):
             if full and item.error == OUT_OF_ORDER_SEQUENCE_NUMBER:
                 item.error = NOT_ENOUGH_REPLICAS      # the previous batch may be missing because it was refused
-            return 0
+            if not item.unverified or not (full or item.info.size > slot.settings.segment_bytes):
+                return 0
+            item.unverified = 0                       # it is refused below, so there is nothing to ask the coordinator
     if item.info.size > slot.settings.segment_bytes:
         item.error = RECORD_LIST_TOO_LARGE
         return 0
@@ -198,18 +254,33 @@ cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint 
     return take_room(index, slot, items, at, known, pending) if needs_room else 1
 
 
+cdef bint behind_unverified(AppendItem* items, int at) noexcept nogil:
+    """Whether an earlier batch of the producer of items[at] is unverified."""
+    cdef int i
+    for i in range(at):
+        if items[i].unverified and items[i].info.producer_id == items[at].info.producer_id:
+            return True
+    return False
+
+
 cdef inline int check_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint full,
                             PendingProducers* pending) noexcept nogil:
     """Check the items in order. Returns how many a full disk refuses, or APPEND_BUSY."""
     cdef int i, refused = 0
+    cdef bint unverified = False
     for i in range(count):
         items[i].log_start_offset = slot.log_start_offset
         items[i].error = 0
-        items[i].duplicate = items[i].appended = items[i].room = 0
+        items[i].duplicate = items[i].appended = items[i].room = items[i].unverified = 0
         items[i].base_offset = items[i].append_time = -1
     for i in range(count):
+        if unverified and behind_unverified(items, i):
+            items[i].error = INVALID_TXN_STATE
+            items[i].unverified = BEHIND_UNVERIFIED
+            continue
         if check_item(index, slot, items, i, full, pending) == APPEND_BUSY:
             return APPEND_BUSY
+        unverified |= items[i].unverified != 0
         refused += full and items[i].error == NOT_ENOUGH_REPLICAS
     return refused
 
@@ -228,8 +299,8 @@ cdef inline int gather(Slot* slot, AppendItem* items, int count, int* at, Append
         if slot.settings.log_append_time:
             items[i].append_time = wall_ms
             set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
-        if n and (items[i].info.control or ready[n - 1].info.control):
-            break                       # a marker refers to what is applied, so it is committed alone
+        if n and items[i].info.control != ready[n - 1].info.control:
+            break                       # the transaction index of a write describes what is applied, and the write's markers [R 1.7]
         if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
             break
         items[i].base_offset = commit.log_end_offset
@@ -255,15 +326,42 @@ cdef inline void copy_repeated(AppendItem* items, int count) noexcept nogil:
                 items[i].duplicate = 0
 
 
+cdef int write_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint alone, int64_t wall_ms) noexcept nogil:
+    cdef AppendItem* ready[MAX_JOINED]
+    cdef int i = 0, n, result = 0
+    if new_epoch(slot, slot.leader_epoch):
+        result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
+    while result == 0 and i < count:
+        n = gather(slot, items, count, &i, ready, wall_ms)
+        if n:
+            result = write_and_commit(index, slot, ready, n, alone)
+        elif i < count:
+            result = roll_now(index, slot, wall_ms)
+    return result
+
+
+cdef AppendResult finish_append(uint32_t index, Slot* slot, int result, bint alone, int64_t before, AppendOutcome* outcome) noexcept nogil:
+    if not alone:
+        move_high_watermark(slot, coarse_ms())
+    set_outcome(slot, result, outcome)
+    if result != 0:
+        note_failure(slot, result)
+    fault(APPEND_BEFORE_UNLOCK)
+    unlock(index, slot)
+    fault(APPEND_UNLOCKED)
+    wake_after(index, slot, True, outcome.high_watermark != before)
+    fault(APPEND_WOKEN)
+    return APPEND_IO_ERROR if result != 0 else APPEND_OK
+
+
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
                                    int64_t wall_ms, int spins, AppendOutcome* outcome) noexcept nogil:
     """Append `count` checked batches (at most MAX_JOINED) in order. The result of each is in its `error`, `duplicate` and
     `base_offset`. Every return value but APPEND_OK concerns all batches that are not `appended` yet."""
     cdef Slot* slot = slot_at(index)
-    cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
     cdef PendingProducers pending
-    cdef int i = 0, n, result = 0, refused
+    cdef int result, refused
     cdef int64_t before
     cdef bint alone, full
     outcome.error_number = 0
@@ -285,25 +383,8 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         set_outcome(slot, 0, outcome)
         unlock(index, slot)
         return APPEND_OK
-    if new_epoch(slot, slot.leader_epoch):
-        result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
     alone = is_lone_leader(slot)
     before = current(slot).high_watermark
-    while result == 0 and i < count:
-        n = gather(slot, items, count, &i, ready, wall_ms)
-        if n:
-            result = write_and_commit(index, slot, ready, n, alone)
-        elif i < count:
-            result = roll_now(index, slot, wall_ms)
-    if not alone:
-        move_high_watermark(slot, coarse_ms())
+    result = write_items(index, slot, items, count, alone, wall_ms)
     copy_repeated(items, count)
-    set_outcome(slot, result, outcome)
-    if result != 0:
-        note_failure(slot, result)
-    fault(APPEND_BEFORE_UNLOCK)
-    unlock(index, slot)
-    fault(APPEND_UNLOCKED)
-    wake_after(index, slot, True, outcome.high_watermark != before)
-    fault(APPEND_WOKEN)
-    return APPEND_IO_ERROR if result != 0 else APPEND_OK
+    return finish_append(index, slot, result, alone, before, outcome)

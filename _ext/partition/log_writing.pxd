@@ -14,16 +14,24 @@ cdef enum:
     MAX_JOINED = 64
 
 
+cdef enum Unverified:
+    UNVERIFIED = 1                # its producer has no transaction of its epoch here, and no mark: ask the transaction's coordinator
+    BEHIND_UNVERIFIED = 2         # an earlier batch of its producer in the same call is UNVERIFIED, and comes first
+
+
 cdef struct AppendItem:           # one checked record batch
     uint8_t* data                 # whole batch; base offset, leader epoch and (LogAppendTime) timestamps are changed in place
     BatchInfo info
     uint32_t owner                # owner of its producer if the partition does not know the producer; see owners.pxd
     uint8_t after_refused         # an earlier batch of its producer was refused and not sent again: it cannot be the producer's first
+    uint8_t transaction_version   # of the transaction that a marker ends; 0 also if it is not known
+    uint8_t trusted               # transactional, and needs no mark to open the producer's transaction
     # out
     int16_t error                 # Kafka's error code, 0 if appended or a duplicate
     uint8_t duplicate
     uint8_t appended
     uint8_t room                  # Room: why there is no room for its producer, if that is the error
+    uint8_t unverified            # Unverified: why `error` is INVALID_TXN_STATE; 0: for another reason, or there is another error or none
     uint32_t place                # place of its producer's entry; see producer_at
     int64_t base_offset
     int64_t append_time           # -1 for CreateTime
@@ -55,8 +63,8 @@ cdef inline void advance(Commit* commit, const AppendItem* item) noexcept nogil:
     commit.log_end_offset = item.base_offset + item.info.last_offset_delta + 1
 
 
-# Write and commit batches that fit into the active segment and whose offsets are set. Returns 0, or -errno, and then the log
-# contains none of them. `alone`: this leader is the only in-sync replica, so that the high watermark moves as well.
+# Write and commit batches that fit into the active segment and whose offsets are set: control batches only, or none [R 1.7]. Returns
+# 0, or -errno, and then the log contains none of them. `alone`: this leader is the only in-sync replica, so that the high watermark moves as well.
 cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil
 
 # Empty the ring of recent batches: its entries are no longer in the log, or its writer died during a change.

@@ -9,6 +9,7 @@ class AppendItem(TypedDict):
     info: BatchInfo
     owner: int
     after_refused: int
+    transaction_version: int
     error: int
     duplicate: int
     appended: int

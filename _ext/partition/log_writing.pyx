@@ -12,11 +12,11 @@ from posix.unistd cimport close
 from odradek._ext.partition.append_files cimport AppendFiles, index_file, open_in_slot, release_files, take_files
 from odradek._ext.partition.commits cimport commit_to_log_end, publish, set_applied, within_flush_messages
 from odradek._ext.partition.producer_entry cimport ProducerEntry
-from odradek._ext.partition.producer_runs cimport find_producer
-from odradek._ext.partition.producers cimport first_unstable_without, settle_last_stable
-from odradek._ext.partition.redo cimport apply_committed, parse_marker
+from odradek._ext.partition.producer_runs cimport find_producer, next_open, oldest_open
+from odradek._ext.partition.producers cimport settle_last_stable
+from odradek._ext.partition.redo cimport MARKER_ABORT, Marker, apply_committed, apply_control, parse_marker
 from odradek._ext.partition.segment_files cimport cut_leftover
-from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
+from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32, store_release_i64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport RECENT_KEPT, RecentBatch
 from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
@@ -36,34 +36,63 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TX
 # -- files ----------------------------------------------------------------------------------------------------------
 
 
-cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int64_t offset) noexcept nogil:
-    """Write an aborted transaction's entry to the transaction index before its marker is committed. Returns 0, or -errno."""
-    cdef uint8_t[TXN_ENTRY_BYTES] entry
-    cdef AbortedEntry aborted
+cdef inline bint is_among(ProducerEntry** entries, int count, ProducerEntry* entry) noexcept nogil:
+    cdef int i
+    for i in range(count):
+        if entries[i] == entry:
+            return True
+    return False
+
+
+cdef int pack_aborted(Slot* slot, AppendItem** batches, int count, uint8_t* entries, int64_t* newest) noexcept nogil:
+    """The entries of the transactions that the markers abort. Returns their number; *newest is the offset of the last marker.
+
+    Each entry describes the open transactions as the markers before it leave them [R 1.7]. The oldest one that stays open only moves
+    forward in the list.
+    """
+    cdef ProducerEntry* ended[MAX_JOINED]
     cdef ProducerEntry* producer
-    cdef int32_t coordinator_epoch = -1
-    cdef int kind = 1, fd, result
-    cdef int64_t stable
-    if parse_marker(item.data, item.info.size, &coordinator_epoch, &kind) != 0 or kind != 0:
+    cdef ProducerEntry* oldest = oldest_open(slot)
+    cdef AbortedEntry aborted
+    cdef Marker marker
+    cdef int i, n = 0, packed = 0
+    for i in range(count):
+        if batches[i].info.producer_id < 0 or parse_marker(batches[i].data, batches[i].info.size, &marker) != 0:
+            continue
+        producer = find_producer(slot, batches[i].info.producer_id)
+        if producer == NULL or producer.transaction_first_offset < 0 or is_among(ended, n, producer):
+            continue                    # it has no open transaction
+        ended[n] = producer
+        n += 1
+        while oldest != NULL and is_among(ended, n, oldest):
+            oldest = next_open(slot, oldest)
+        if marker.kind != MARKER_ABORT:
+            continue
+        newest[0] = batches[i].base_offset
+        aborted.producer_id = batches[i].info.producer_id
+        aborted.first_offset = producer.transaction_first_offset
+        aborted.last_offset = newest[0]
+        aborted.last_stable_offset = newest[0] + 1 if oldest == NULL else oldest.transaction_first_offset
+        pack_txn_entry(entries + packed * TXN_ENTRY_BYTES, &aborted)
+        packed += 1
+    return packed
+
+
+cdef int put_transaction_entries(Slot* slot, Commit* commit, AppendItem** batches, int count) noexcept nogil:
+    """Write the entries of aborted transactions to the transaction index before their markers are committed. Returns 0, or -errno."""
+    cdef uint8_t[MAX_JOINED * TXN_ENTRY_BYTES] entries
+    cdef int64_t newest = -1
+    cdef int packed = pack_aborted(slot, batches, count, entries, &newest), fd, result
+    if packed == 0:
         return 0
-    producer = find_producer(slot, item.info.producer_id)
-    if producer == NULL or producer.transaction_first_offset < 0:
-        return 0
-    stable = first_unstable_without(slot, item.info.producer_id)
-    if stable < 0:
-        stable = offset + 1             # this marker ends the only open transaction
-    aborted.producer_id = item.info.producer_id
-    aborted.first_offset = producer.transaction_first_offset
-    aborted.last_offset = offset
-    aborted.last_stable_offset = stable
-    pack_txn_entry(entry, &aborted)
     fd = open_in_slot(slot, commit.segment_base, FILE_TXN_INDEX, O_RDWR | O_CREAT)
     if fd < 0:
         return fd
-    result = write_at(fd, entry, TXN_ENTRY_BYTES, <int64_t>commit.txnindex_entries * TXN_ENTRY_BYTES)
+    result = write_at(fd, entries, packed * TXN_ENTRY_BYTES, <int64_t>commit.txnindex_entries * TXN_ENTRY_BYTES)
     close(fd)
     if result == 0:
-        commit.txnindex_entries += 1
+        commit.txnindex_entries += packed
+        store_release_i64(&slot.newest_abort_offset, newest)
         fault(APPEND_TXN_INDEX_WRITTEN)
     return result
 
@@ -181,10 +210,9 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
     """Log, transaction index, indexes, commit, apply. The batches fit into the active segment. Returns 0, or -errno without an
     effect."""
     cdef Commit commit = current(slot)[0]
-    cdef int64_t position = commit.size
-    cdef int32_t coordinator_epoch
+    cdef int64_t position = commit.size, apply_at
     cdef AppendFiles* files
-    cdef int result = 0, i, kind
+    cdef int result = 0, i
     if slot.uncut:
         result = cut_leftover(slot)
         if result != 0:
@@ -194,9 +222,8 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
         return result
     result = write_batches(files, batches, count, position)
     fault(APPEND_LOG_WRITTEN)
-    for i in range(count):
-        if result == 0 and batches[i].info.control:
-            result = put_transaction_entry(slot, &commit, batches[i], batches[i].base_offset)
+    if result == 0 and batches[0].info.control:
+        result = put_transaction_entries(slot, &commit, batches, count)
     if result == 0:
         result = write_indexes(slot, files, &commit, batches, count)
     if result != 0:
@@ -213,12 +240,16 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
     fault(APPEND_COMMITTED)
     if slot.producer_run != 0:
         slot.producers_changed = 1      # the last snapshot does not describe the log's end any more
+    apply_at = position
     for i in range(count):
-        coordinator_epoch = -1
         if batches[i].info.control:
-            parse_marker(batches[i].data, batches[i].info.size, &coordinator_epoch, &kind)
-        apply_committed(slot, &batches[i].info, batches[i].base_offset, coordinator_epoch, batches[i].owner, batches[i].place)
+            apply_control(slot, &batches[i].info, batches[i].base_offset, batches[i].data, batches[i].info.size,
+                          batches[i].transaction_version)
+        else:
+            apply_committed(slot, &batches[i].info, batches[i].base_offset, commit.segment_base, apply_at, batches[i].owner,
+                            batches[i].place)
         fault(APPEND_PRODUCER_APPLIED)
+        apply_at += batches[i].info.size
         batches[i].appended = 1
     settle_last_stable(slot, commit.high_watermark)
     set_applied(slot, commit.segment_base, commit.size)

@@ -1,8 +1,15 @@
 """A partition's entry for one producer: its layout and the meaning of its words [R 2]. The slot's mutex protects it."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.shm.layout cimport BATCHES_KEPT
+
+
+cdef extern from *:
+    """
+    #define PLACE_UNKNOWN 0xFFFFFFFFu
+    """
+    uint32_t PLACE_UNKNOWN
 
 
 cdef struct ProducerBatch:
@@ -18,17 +25,20 @@ cdef struct ProducerEntry:        # 256 bytes; the first 64 contain what a seque
     uint64_t ring                 # producer epoch << 48 | batches kept << 40 | index of the newest << 32 | coordinator epoch
     int64_t last_timestamp        # of records
     int64_t transaction_first_offset    # -1: none open
-    uint64_t verification         # KIP-890: sequence and epoch for which a verification is in progress
+    uint64_t verification         # the mark: the coordinator has added the partition to a transaction of the producer; 0: none
     int64_t last_marker_offset
     int64_t heard_ms              # monotonic time at which the broker last heard of the producer
     uint32_t owner
-    uint32_t spare
+    uint32_t open_following       # in the list of entries with an open transaction: the next place + 1; 0: none
     ProducerBatch[BATCHES_KEPT] batches
     int64_t queued_ms             # `heard_ms` when the entry was put at the end of its owner's list
     uint32_t following            # in the circular list of its owner's entries; in a free place: the next free place + 1
     uint32_t preceding
     uint32_t list_count           # number of entries in the list, in its first entry; 0 in the others
-    uint8_t[12] padding
+    uint32_t open_preceding       # in the list of open transactions: the preceding place + 1; 0: none
+    # Of the open transaction's first batch, valid while `transaction_first_offset` is not -1:
+    uint32_t first_delta          # `transaction_first_offset` less the base offset of its segment; PLACE_UNKNOWN if not known
+    uint32_t first_position       # in the file of that segment
 
 
 # -- the ring word: producer epoch << 48 | batches kept << 40 | index of the newest << 32 | coordinator epoch -----------------------
@@ -58,3 +68,39 @@ cdef inline ProducerBatch* batch_back(ProducerEntry* entry, int back) noexcept n
 
 cdef inline ProducerBatch* newest_batch(ProducerEntry* entry) noexcept nogil:
     return batch_back(entry, 0)
+
+
+cdef inline bint is_known(ProducerEntry* entry) noexcept nogil:
+    """Whether a batch or a marker of the producer was applied. If not, the entry has only a mark, and the log contains nothing of the
+    producer: the entry does not belong to a snapshot or to what DescribeProducers reports."""
+    return entry_epoch(entry) != -1
+
+
+# -- the mark: 1 | version 2 << 1 | producer epoch << 16 | leader epoch << 32 ---------------------------------------------------------
+#
+# The coordinator sets it once it has durably added the partition to a transaction of the producer with this epoch. It allows the
+# first batch of that transaction [R 2.9]. It is volatile: after a restart, a load or an eviction, it is asked for again.
+
+cdef enum:
+    MARK_SET = 1
+    MARK_OF_VERSION_2 = 2
+
+
+cdef inline uint64_t pack_mark(int16_t epoch, int32_t leader_epoch, bint version_2) noexcept nogil:
+    return <uint64_t><uint32_t>leader_epoch << 32 | <uint64_t><uint16_t>epoch << 16 | (MARK_SET | MARK_OF_VERSION_2 if version_2 else MARK_SET)
+
+
+cdef inline bint has_mark(ProducerEntry* entry, int16_t epoch, int32_t leader_epoch) noexcept nogil:
+    """Whether the entry has a mark of exactly this epoch, which was set in this leader epoch."""
+    return (entry.verification | MARK_OF_VERSION_2) == pack_mark(epoch, leader_epoch, True)
+
+
+cdef inline bint mark_of_version_2(ProducerEntry* entry) noexcept nogil:
+    """Whether the marked transaction uses transaction.version 2."""
+    return entry.verification & MARK_OF_VERSION_2 != 0
+
+
+cdef inline void clear_mark(ProducerEntry* entry, int32_t before_epoch) noexcept nogil:
+    """Clear the mark if its producer epoch is below `before_epoch`."""
+    if entry.verification and <int16_t>(entry.verification >> 16) < before_epoch:
+        entry.verification = 0

@@ -17,10 +17,12 @@ class ProducerEntry(TypedDict):
     last_marker_offset: int
     heard_ms: int
     owner: int
-    spare: int
+    open_following: int
     batches: list[ProducerBatch]
     queued_ms: int
     following: int
     preceding: int
     list_count: int
-    padding: list[int]
+    open_preceding: int
+    first_delta: int
+    first_position: int

@@ -7,7 +7,13 @@ from libc.string cimport memset
 
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.producer_runs cimport capacity_of, count_event, drop_producer, move_run, oldest_of_owner, order_for
-from odradek._ext.partition.producers cimport forget_producers, restore_batch, restore_producer
+from odradek._ext.partition.producers cimport (
+    forget_producers,
+    forget_transactions,
+    restore_batch,
+    restore_producer,
+    settle_restored,
+)
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS
 from odradek._ext.shm.arena cimport ARENA_READY, order_of_run
@@ -79,7 +85,7 @@ cdef bint restore_plan(uint32_t index, Slot* slot, RestorePlan* plan) noexcept n
     cdef int64_t i
     if former:
         forget_producers(slot)
-    slot.first_unstable_offset = -1
+    forget_transactions(slot)
     if count == 0:
         return True
     # The last quarter of the arena is reserved for later producers; only open transactions may use all of it.
@@ -88,6 +94,7 @@ cdef bint restore_plan(uint32_t index, Slot* slot, RestorePlan* plan) noexcept n
     for i in range(plan.count):
         if not is_left_out(plan, i):
             restore_loaded(slot, plan.items[i], plan)
+    settle_restored(slot)
     return True
 
 

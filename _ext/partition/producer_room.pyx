@@ -103,14 +103,22 @@ cdef void count_refused(Room room) noexcept nogil:
     count_event(REFUSED_CLIENT + room - ROOM_OF_CLIENT, 1)
 
 
-cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending) noexcept nogil:
+cdef Room reserve_evicting(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending, bint patient) noexcept nogil:
     cdef Room room = ROOM_READY
     while known == NULL:
-        room = make_room(index, slot, OWNER_NOBODY, pending, True)
+        room = make_room(index, slot, OWNER_NOBODY, pending, patient)
         if room == ROOM_READY:
             pending.fresh += 1
             break
-        if not evict(slot, silent_producer(slot, INT64_MAX, 0xFFFFFFFF), EVICTED_SILENT):
-            return -ENOMEM
+        if room == ROOM_BUSY or not evict(slot, silent_producer(slot, INT64_MAX, 0xFFFFFFFF), EVICTED_SILENT):
+            return room
     pending.producers += 1
-    return 0
+    return ROOM_READY
+
+
+cdef Room reserve_for_marker(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending) noexcept nogil:
+    return reserve_evicting(index, slot, known, pending, False)
+
+
+cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending) noexcept nogil:
+    return 0 if reserve_evicting(index, slot, known, pending, True) == ROOM_READY else -ENOMEM

@@ -1,8 +1,8 @@
 """The layout of a run of producers: a head, entries and an index [R 2.1]. The slot's mutex protects all of it.
 
 An entry is live while its `key` is not 0: storing the key creates the entry, clearing the key deletes it. The head's counts,
-the index and the lists by owner are derived from the live entries; `repair_run` derives them again after a death. Places from
-`used` on were never used and have undefined content.
+the index, the lists by owner and the list of open transactions are derived from the live entries; `repair_run` derives them again
+after a death. Places from `used` on were never used and have undefined content.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -19,7 +19,9 @@ cdef struct RunHead:              # 64 bytes
     uint32_t free                 # the first free place below `used`, + 1; 0: none
     uint32_t open_transactions
     uint32_t hand                 # where the next search for a silent producer begins
-    uint8_t[48] spare
+    uint32_t open_first           # the place of the oldest open transaction + 1; 0: none
+    uint32_t open_last
+    uint8_t[40] spare
 
 
 cdef struct Run:                  # addresses of the parts of a run in this process
@@ -104,6 +106,39 @@ cdef inline uint32_t place_of_entry(Slot* slot, ProducerEntry* entry) noexcept n
     open_run(slot.producer_run, &run)
     return <uint32_t>(entry - run.entries) + 1
 
+
+cdef inline ProducerEntry* oldest_open(Slot* slot) noexcept nogil:
+    """The entry whose open transaction has the smallest first offset; NULL if no transaction is open."""
+    cdef Run run
+    if slot.producer_run == 0:
+        return NULL
+    open_run(slot.producer_run, &run)
+    return NULL if run.head.open_first == 0 else &run.entries[run.head.open_first - 1]
+
+
+cdef inline ProducerEntry* next_open(Slot* slot, ProducerEntry* entry) noexcept nogil:
+    """The entry whose open transaction begins next after that of `entry`; NULL after the last one."""
+    cdef Run run
+    if entry.open_following == 0:
+        return NULL
+    open_run(slot.producer_run, &run)
+    return &run.entries[entry.open_following - 1]
+
+
+cdef inline uint32_t open_transactions(Slot* slot) noexcept nogil:
+    """The number of open transactions."""
+    cdef Run run
+    if slot.producer_run == 0:
+        return 0
+    open_run(slot.producer_run, &run)
+    return run.head.open_transactions
+
+
+# Put an entry into the list of open transactions after its first offset was stored, and take it out after that was cleared.
+cdef void list_transaction(Slot* slot, ProducerEntry* entry) noexcept nogil
+cdef void delist_transaction(Slot* slot, ProducerEntry* entry) noexcept nogil
+# Derive the list from the first offsets of all entries.
+cdef void derive_transactions(Slot* slot) noexcept nogil
 
 # The next live entry from place *at on, which is advanced; NULL after the last one.
 cdef ProducerEntry* next_producer(Slot* slot, uint32_t* at) noexcept nogil

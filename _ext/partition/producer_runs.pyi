@@ -8,6 +8,8 @@ class RunHead(TypedDict):
     free: int
     open_transactions: int
     hand: int
+    open_first: int
+    open_last: int
     spare: list[int]
 
 class Run(TypedDict):

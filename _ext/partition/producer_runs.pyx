@@ -12,6 +12,8 @@ from odradek._ext.shm.faults cimport (
     PRODUCER_HALF_LISTED,
     PRODUCER_KEY_STORED,
     PRODUCER_RUN_FILLED,
+    TRANSACTION_HALF_DELISTED,
+    TRANSACTION_HALF_LISTED,
     fault,
 )
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, Slot, region
@@ -185,6 +187,102 @@ cdef ProducerEntry* oldest_of_owner(Slot* slot, uint32_t owner) noexcept nogil:
     return first if first.transaction_first_offset < 0 else NULL
 
 
+# -- the list of open transactions, by first offset ---------------------------------------------------------------------
+
+cdef void list_open(Run* run, ProducerEntry* entry) noexcept nogil:
+    """The transaction that begins last is at the end, so that the loop ends at once unless offsets do not ascend."""
+    cdef uint32_t place = number_of(run, entry) + 1, before = run.head.open_last
+    while before and run.entries[before - 1].transaction_first_offset > entry.transaction_first_offset:
+        before = run.entries[before - 1].open_preceding
+    entry.open_preceding = before
+    entry.open_following = run.entries[before - 1].open_following if before else run.head.open_first
+    if before:
+        run.entries[before - 1].open_following = place
+    else:
+        run.head.open_first = place
+    fault(TRANSACTION_HALF_LISTED)
+    if entry.open_following:
+        run.entries[entry.open_following - 1].open_preceding = place
+    else:
+        run.head.open_last = place
+    run.head.open_transactions += 1
+
+
+cdef void list_transaction(Slot* slot, ProducerEntry* entry) noexcept nogil:
+    cdef Run run
+    open_run(slot.producer_run, &run)
+    list_open(&run, entry)
+
+
+cdef void delist_transaction(Slot* slot, ProducerEntry* entry) noexcept nogil:
+    cdef Run run
+    open_run(slot.producer_run, &run)
+    if entry.open_preceding:
+        run.entries[entry.open_preceding - 1].open_following = entry.open_following
+    else:
+        run.head.open_first = entry.open_following
+    fault(TRANSACTION_HALF_DELISTED)
+    if entry.open_following:
+        run.entries[entry.open_following - 1].open_preceding = entry.open_preceding
+    else:
+        run.head.open_last = entry.open_preceding
+    run.head.open_transactions -= 1
+
+
+cdef uint32_t merge_by_offset(Run* run, uint32_t left, uint32_t right) noexcept nogil:
+    """Merge two chains that are sorted by first offset, linked through `open_following`. Returns the place of the first entry + 1."""
+    cdef uint32_t first = 0
+    cdef uint32_t* end = &first
+    while left and right:
+        if run.entries[right - 1].transaction_first_offset < run.entries[left - 1].transaction_first_offset:
+            end[0] = right
+            end = &run.entries[right - 1].open_following
+            right = end[0]
+        else:
+            end[0] = left
+            end = &run.entries[left - 1].open_following
+            left = end[0]
+    end[0] = left if left else right
+    return first
+
+
+cdef void derive_open(Run* run) noexcept nogil:
+    """Make the list from the first offsets of the live entries. A merge sort: `sorted[n]` is a chain of 2**n entries, or 0."""
+    cdef uint32_t[32] sorted
+    cdef uint32_t chain, i, before = 0
+    cdef int n
+    memset(sorted, 0, sizeof(sorted))
+    run.head.open_transactions = 0
+    for i in range(run.head.used):
+        if run.entries[i].key == 0 or run.entries[i].transaction_first_offset < 0:
+            continue
+        run.head.open_transactions += 1
+        chain = i + 1
+        run.entries[i].open_following = 0
+        n = 0
+        while sorted[n]:
+            chain = merge_by_offset(run, sorted[n], chain)
+            sorted[n] = 0
+            n += 1
+        sorted[n] = chain
+    chain = 0
+    for n in range(32):
+        chain = merge_by_offset(run, sorted[n], chain)
+    run.head.open_first = chain
+    while chain:
+        run.entries[chain - 1].open_preceding = before
+        before = chain
+        chain = run.entries[chain - 1].open_following
+    run.head.open_last = before
+
+
+cdef void derive_transactions(Slot* slot) noexcept nogil:
+    cdef Run run
+    if slot.producer_run:
+        open_run(slot.producer_run, &run)
+        derive_open(&run)
+
+
 # -- entries -----------------------------------------------------------------------------------------------------------
 
 cdef ProducerEntry* next_producer(Slot* slot, uint32_t* at) noexcept nogil:
@@ -230,7 +328,7 @@ cdef void name_producer(Slot* slot, ProducerEntry* entry, int64_t producer_id, u
     put_cell(&run, number_of(&run, entry) + 1)
     enlist(&run, entry)
     if entry.transaction_first_offset >= 0:
-        run.head.open_transactions += 1
+        list_open(&run, entry)
     slot.producer_count += 1
     count_owner(owner, 1)
 
@@ -242,8 +340,6 @@ cdef void drop_producer(Slot* slot, ProducerEntry* entry) noexcept nogil:
     drop_cell(&run, number_of(&run, entry) + 1)
     fault(PRODUCER_HALF_DROPPED)
     store_release_64(&entry.key, 0)
-    if entry.transaction_first_offset >= 0:
-        run.head.open_transactions -= 1
     entry.following = run.head.free
     run.head.free = number_of(&run, entry) + 1
     slot.producer_count -= 1
@@ -303,8 +399,6 @@ cdef void copy_entries(Run* source, Run* target) noexcept nogil:
             put_cell(target, kept + 1)
             enlist(target, entry)
             entry.queued_ms = source.entries[number].queued_ms
-            if entry.transaction_first_offset >= 0:
-                target.head.open_transactions += 1
             kept += 1
             target.head.used = kept
             number = source.entries[number].following
@@ -323,6 +417,7 @@ cdef ArenaResult move_run(uint32_t index, Slot* slot, int order, bint patient, u
     if old:
         open_run(old, &source)
         copy_entries(&source, &target)
+        derive_open(&target)
     fault(PRODUCER_RUN_FILLED)
     store_release_64(&slot.producer_run, word)
     slot.producer_count = target.head.used
@@ -413,6 +508,5 @@ cdef void repair_run(Slot* slot) noexcept nogil:
         living += 1
         put_cell(&run, number_of(&run, entry) + 1)
         enlist(&run, entry)
-        if entry.transaction_first_offset >= 0:
-            run.head.open_transactions += 1
+    derive_open(&run)
     slot.producer_count = living

@@ -11,10 +11,17 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport segment_path
-from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, coordinator_epoch_of, entry_epoch, newest_batch
+from odradek._ext.partition.producer_entry cimport (
+    ProducerBatch,
+    ProducerEntry,
+    coordinator_epoch_of,
+    entry_epoch,
+    is_known,
+    newest_batch,
+)
 from odradek._ext.partition.producer_room cimport PendingProducers, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer, next_producer
-from odradek._ext.partition.producers cimport restore_batch, restore_producer
+from odradek._ext.partition.producers cimport restore_batch, restore_producer, settle_restored
 from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport base_sequence_of
@@ -52,6 +59,21 @@ cdef void encode_entry(ProducerEntry* entry, int64_t timestamp, uint8_t* out) no
     store64(out + 38, <uint64_t>entry.transaction_first_offset)
 
 
+cdef ProducerEntry* next_known(Slot* slot, uint32_t* place) noexcept nogil:
+    """The next producer from place *place on that belongs to a snapshot; NULL after the last one."""
+    cdef ProducerEntry* entry = next_producer(slot, place)
+    while entry != NULL and not is_known(entry):
+        entry = next_producer(slot, place)
+    return entry
+
+
+cdef uint32_t count_known(Slot* slot) noexcept nogil:
+    cdef uint32_t place = 0, count = 0
+    while next_known(slot, &place) != NULL:
+        count += 1
+    return count
+
+
 cdef int write_entries(Slot* slot, int fd) noexcept nogil:
     """Write the whole file. Returns 0, or -errno."""
     cdef uint8_t[ENTRIES_AT_ONCE * ENTRY_BYTES] buffer
@@ -61,14 +83,14 @@ cdef int write_entries(Slot* slot, int fd) noexcept nogil:
     cdef uint32_t place = 0, filled = 0, crc
     cdef int result = 0
     store16(head, SNAPSHOT_VERSION)
-    store32(head + 6, slot.producer_count)
+    store32(head + 6, count_known(slot))
     crc = crc32c(0, head + 6, 4)
-    entry = next_producer(slot, &place)
+    entry = next_known(slot, &place)
     while entry != NULL and result == 0:
         encode_entry(entry, entry.last_timestamp if slot.settings.log_append_time else entry.heard_ms + wall_less_monotonic,
                      buffer + filled * ENTRY_BYTES)
         filled += 1
-        entry = next_producer(slot, &place)
+        entry = next_known(slot, &place)
         if filled == ENTRIES_AT_ONCE or entry == NULL:
             crc = crc32c(crc, buffer, filled * ENTRY_BYTES)
             result = write_at(fd, buffer, filled * ENTRY_BYTES, at)
@@ -159,5 +181,6 @@ cdef int read_snapshot(uint32_t index, Slot* slot, int directory_fd, const char*
     result = walk_snapshot(fd, 0, NULL)     # verify its checksum first
     if result == 0:
         result = walk_snapshot(fd, index, slot)
+        settle_restored(slot)
     close(fd)
     return result

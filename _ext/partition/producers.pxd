@@ -22,26 +22,35 @@ cdef ProducerCheck check_sequence(ProducerEntry* entry, int16_t epoch, int32_t b
                                   ProducerBatch* duplicate_of) noexcept nogil
 
 # Apply a committed batch to the state, heard at `heard_ms` (monotonic) from a client of `owner`; applying it again changes nothing.
-# Room was reserved before. `place`: the place of the producer's entry at that time; 0 if the producer is not known.
+# Room was reserved before. `place`: the place of the producer's entry at that time; 0 if the producer is not known. `segment_base`
+# and `position`: where the batch is in the log.
 cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t base_sequence, int64_t base_offset,
                       int64_t last_offset, int64_t timestamp, bint transactional, uint32_t owner, uint32_t place,
-                      int64_t heard_ms) noexcept nogil
+                      int64_t segment_base, int64_t position, int64_t heard_ms) noexcept nogil
+# Apply a committed marker. It clears a mark whose producer epoch is below `marks_before`.
 cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t offset,
-                       int64_t timestamp, int64_t heard_ms) noexcept nogil
+                       int64_t timestamp, int32_t marks_before, int64_t heard_ms) noexcept nogil
+
+# Set the mark of a producer, whose entry is `entry` (NULL: a new one of `owner`, for which room was reserved before).
+cdef void put_mark(Slot* slot, ProducerEntry* entry, int64_t producer_id, uint64_t mark, uint32_t owner, int64_t heard_ms) noexcept nogil
 
 # Restore a producer from a snapshot or from a load of the log; NULL if there is no place for it. Its batches follow, the oldest
-# first.
+# first; `settle_restored` follows the last producer.
 cdef ProducerEntry* restore_producer(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp,
                                      int64_t transaction_first_offset, int64_t heard_ms) noexcept nogil
 cdef void restore_batch(ProducerEntry* entry, int32_t base_sequence, int32_t last_sequence, int64_t base_offset, int64_t last_offset,
                         int64_t timestamp) noexcept nogil
 
+# After producers were restored: derive the list of open transactions.
+cdef void settle_restored(Slot* slot) noexcept nogil
+
 cdef void forget_producers(Slot* slot) noexcept nogil
+# Set the slot's fields that are derived from open transactions to the state without any.
+cdef void forget_transactions(Slot* slot) noexcept nogil
 # Derive index, lists, counts and the oldest open transaction from the entries again, after a death.
 cdef void repair_producers(Slot* slot) noexcept nogil
-# The first offset of the oldest open transaction of any producer except this one; -1 if there is none.
-cdef int64_t first_unstable_without(Slot* slot, int64_t producer_id) noexcept nogil
-# Compute the last stable offset from the open transactions and store it in the slot.
+# Compute the last stable offset and store it in the slot: the smallest of the high watermark, the first offset of the oldest open
+# transaction, and the first offsets of transactions whose markers the high watermark has not passed.
 cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil
 
 # Drop producers without an open transaction that were last heard before `before_ms` (monotonic), among the next `most` places from

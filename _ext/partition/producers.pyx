@@ -5,10 +5,13 @@ The caller holds the slot's mutex; nothing here takes it. No GIL.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
+from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.producer_entry cimport (
+    PLACE_UNKNOWN,
     ProducerBatch,
     ProducerEntry,
     batch_back,
+    clear_mark,
     coordinator_epoch_of,
     entry_batches,
     entry_epoch,
@@ -16,15 +19,17 @@ from odradek._ext.partition.producer_entry cimport (
     newest_index,
 )
 from odradek._ext.partition.producer_runs cimport (
-    Run,
     adopt_producer,
+    delist_transaction,
+    derive_transactions,
     drop_producer,
     find_producer,
     free_place,
+    list_transaction,
     move_run,
     name_producer,
     next_producer,
-    open_run,
+    oldest_open,
     order_for,
     producer_at,
     release_run,
@@ -32,8 +37,18 @@ from odradek._ext.partition.producer_runs cimport (
     run_capacity,
 )
 from odradek._ext.records.record_batch cimport last_sequence_of, sequence_behind
-from odradek._ext.shm.atomics cimport store_release_64
-from odradek._ext.shm.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, fault
+from odradek._ext.shm.atomics cimport fence_release, store_release_32, store_release_64, store_release_i64
+from odradek._ext.shm.faults cimport (
+    PRODUCER_BATCH_STORED,
+    PRODUCER_MARK_STORED,
+    PRODUCER_MARKER_HALF_STORED,
+    TRANSACTION_ENDED,
+    TRANSACTION_OPENED,
+    TRANSACTION_UNREPLICATED,
+    UNREPLICATED_HALF_STORED,
+    UNSTABLE_HALF_STORED,
+    fault,
+)
 from odradek._ext.shm.layout cimport BATCHES_KEPT, Slot
 from odradek._ext.shm.owners cimport OWNER_NOBODY
 
@@ -53,12 +68,6 @@ cdef ProducerEntry* new_entry(Slot* slot) noexcept nogil:
         entry.transaction_first_offset = -1
         entry.last_marker_offset = -1
     return entry
-
-
-cdef inline void count_open(Slot* slot, int change) noexcept nogil:
-    cdef Run run
-    open_run(slot.producer_run, &run)
-    run.head.open_transactions += <uint32_t>change
 
 
 # -- checks and updates -------------------------------------------------------------------------------------------
@@ -99,9 +108,18 @@ cdef void put_batch(ProducerEntry* entry, int16_t epoch, int32_t coordinator_epo
     store_release_64(&entry.ring, pack(epoch, min(kept + 1, BATCHES_KEPT), newest, coordinator_epoch))
 
 
+cdef inline void store_first_batch(ProducerEntry* entry, int64_t first_offset, int64_t segment_base, int64_t position) noexcept nogil:
+    """Open a transaction. The first offset is stored last, so that after a death the other words belong to it."""
+    cdef int64_t delta = first_offset - segment_base
+    entry.first_delta = <uint32_t>delta if segment_base >= 0 and 0 <= delta < <int64_t>PLACE_UNKNOWN else PLACE_UNKNOWN
+    entry.first_position = <uint32_t>position
+    store_release_i64(&entry.transaction_first_offset, first_offset)
+    fault(TRANSACTION_OPENED)
+
+
 cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t base_sequence, int64_t base_offset,
                       int64_t last_offset, int64_t timestamp, bint transactional, uint32_t owner, uint32_t place,
-                      int64_t heard_ms) noexcept nogil:
+                      int64_t segment_base, int64_t position, int64_t heard_ms) noexcept nogil:
     cdef ProducerEntry* entry = producer_at(slot, producer_id, place)
     cdef ProducerBatch* newest
     cdef bint created = entry == NULL, opened
@@ -115,7 +133,7 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
             return                      # a redo of a batch that was applied before
     opened = transactional and entry.transaction_first_offset < 0
     if opened:
-        entry.transaction_first_offset = base_offset
+        store_first_batch(entry, base_offset, segment_base, position)
     entry.last_timestamp = timestamp
     entry.heard_ms = heard_ms
     put_batch(entry, epoch, coordinator_epoch_of(entry), base_sequence,
@@ -124,17 +142,17 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
         name_producer(slot, entry, producer_id, owner)
     else:
         if opened:
-            count_open(slot, 1)
+            list_transaction(slot, entry)
         if entry.owner == OWNER_NOBODY and owner != OWNER_NOBODY:
             adopt_producer(slot, entry, owner)
     fault(PRODUCER_BATCH_STORED)
     slot.producers_changed = 1
-    if transactional and (slot.first_unstable_offset < 0 or entry.transaction_first_offset < slot.first_unstable_offset):
-        slot.first_unstable_offset = entry.transaction_first_offset
+    if opened:
+        settle_first_unstable(slot)
 
 
 cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t offset,
-                       int64_t timestamp, int64_t heard_ms) noexcept nogil:
+                       int64_t timestamp, int32_t marks_before, int64_t heard_ms) noexcept nogil:
     cdef ProducerEntry* entry = find_producer(slot, producer_id)
     cdef bint created = entry == NULL
     if created:
@@ -143,9 +161,13 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
         return
     entry.last_timestamp = timestamp
     entry.heard_ms = heard_ms
+    clear_mark(entry, marks_before)
     if entry.transaction_first_offset >= 0:
-        entry.transaction_first_offset = -1
-        count_open(slot, -1)
+        note_unreplicated(slot, entry.transaction_first_offset, offset)
+        fault(TRANSACTION_UNREPLICATED)
+        store_release_i64(&entry.transaction_first_offset, -1)
+        fault(TRANSACTION_ENDED)
+        delist_transaction(slot, entry)
     if epoch != entry_epoch(entry):
         store_release_64(&entry.ring, pack(epoch, 0, newest_index(entry), coordinator_epoch))
     else:
@@ -158,36 +180,91 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
     settle_first_unstable(slot)
 
 
-cdef void settle_first_unstable(Slot* slot) noexcept nogil:
-    slot.first_unstable_offset = first_unstable_without(slot, -1)   # no producer has the id -1
-
-
-cdef int64_t first_unstable_without(Slot* slot, int64_t producer_id) noexcept nogil:
-    cdef Run run
-    cdef ProducerEntry* entry
-    cdef uint64_t key = <uint64_t>producer_id + 1
-    cdef int64_t first = -1
-    cdef uint32_t at = 0, left
-    if slot.producer_run == 0:
-        return -1
-    open_run(slot.producer_run, &run)
-    left = run.head.open_transactions
-    while left:
-        entry = next_producer(slot, &at)
+cdef void put_mark(Slot* slot, ProducerEntry* entry, int64_t producer_id, uint64_t mark, uint32_t owner, int64_t heard_ms) noexcept nogil:
+    cdef bint created = entry == NULL
+    if created:
+        entry = new_entry(slot)
         if entry == NULL:
-            break
-        if entry.transaction_first_offset < 0:
-            continue
-        left -= 1
-        if entry.key != key and (first < 0 or entry.transaction_first_offset < first):
-            first = entry.transaction_first_offset
-    return first
+            return
+    entry.verification = mark
+    entry.heard_ms = heard_ms
+    fault(PRODUCER_MARK_STORED)
+    if created:
+        name_producer(slot, entry, producer_id, owner)
+    elif entry.owner == OWNER_NOBODY and owner != OWNER_NOBODY:
+        adopt_producer(slot, entry, owner)
+
+
+# -- the last stable offset --------------------------------------------------------------------------------------------
+
+cdef void forget_transactions(Slot* slot) noexcept nogil:
+    slot.unreplicated_first[0] = slot.unreplicated_first[1] = -1
+    slot.unreplicated_last[0] = slot.unreplicated_last[1] = -1
+    show_first_unstable(slot, -1, -1, -1)
+
+
+cdef void show_first_unstable(Slot* slot, int64_t offset, int64_t segment_base, int64_t position) noexcept nogil:
+    """Publish the first offset of the oldest open transaction, and where its batch is, unless they are published already."""
+    if slot.unstable_sequence & 1 == 0:     # odd: a writer died during a change
+        if slot.first_unstable_offset == offset and slot.unstable_base == segment_base and slot.unstable_position == position:
+            return
+        store_release_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
+        fence_release()
+    slot.first_unstable_offset = offset
+    fault(UNSTABLE_HALF_STORED)
+    slot.unstable_base = segment_base
+    slot.unstable_position = position
+    store_release_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
+
+
+cdef void settle_first_unstable(Slot* slot) noexcept nogil:
+    cdef ProducerEntry* oldest = oldest_open(slot)
+    if oldest == NULL:
+        show_first_unstable(slot, -1, -1, -1)
+    elif oldest.first_delta == PLACE_UNKNOWN:
+        show_first_unstable(slot, oldest.transaction_first_offset, -1, -1)
+    else:
+        show_first_unstable(slot, oldest.transaction_first_offset, oldest.transaction_first_offset - oldest.first_delta,
+                            oldest.first_position)
+
+
+cdef void note_unreplicated(Slot* slot, int64_t first_offset, int64_t marker_offset) noexcept nogil:
+    """A marker ends a transaction: if the high watermark has not passed the marker, the transaction holds the last stable offset.
+
+    Called before the transaction's first offset is cleared, so that a redo after a death repeats it [R 2.10]. The offset of the marker
+    is stored first: without a first offset the pair holds nothing.
+    """
+    cdef int which = slot.unreplicated_first[0] >= 0
+    if current(slot).high_watermark > marker_offset:
+        return
+    store_release_i64(&slot.unreplicated_last[which], marker_offset)
+    fault(UNREPLICATED_HALF_STORED)
+    if slot.unreplicated_first[which] < 0 or first_offset < slot.unreplicated_first[which]:
+        store_release_i64(&slot.unreplicated_first[which], first_offset)
+
+
+cdef void drop_replicated(Slot* slot, int64_t high_watermark) noexcept nogil:
+    """Release what the high watermark has passed. The second pair takes the place of the first; a death in between leaves too much held,
+    which the next call releases."""
+    while slot.unreplicated_first[0] >= 0 and high_watermark > slot.unreplicated_last[0]:
+        store_release_i64(&slot.unreplicated_last[0], slot.unreplicated_last[1])
+        store_release_i64(&slot.unreplicated_first[0], slot.unreplicated_first[1])
+        store_release_i64(&slot.unreplicated_first[1], -1)
+        store_release_i64(&slot.unreplicated_last[1], -1)
 
 
 cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil:
     cdef int64_t stable = high_watermark
+    if slot.unreplicated_first[0] >= 0:
+        drop_replicated(slot, high_watermark)
+        if 0 <= slot.unreplicated_first[0] < stable:
+            stable = slot.unreplicated_first[0]
+        if 0 <= slot.unreplicated_first[1] < stable:
+            stable = slot.unreplicated_first[1]
     if 0 <= slot.first_unstable_offset < stable:
-        stable = max(slot.first_unstable_offset, slot.log_start_offset)     # its beginning may be deleted
+        stable = slot.first_unstable_offset
+    if stable < high_watermark:
+        stable = max(stable, slot.log_start_offset)     # its beginning may be deleted
     store_release_64(<uint64_t*>&slot.last_stable_offset, <uint64_t>stable)
 
 
@@ -204,13 +281,17 @@ cdef ProducerEntry* restore_producer(Slot* slot, int64_t producer_id, int16_t ep
     if entry == NULL:
         return NULL
     entry.last_timestamp = timestamp
-    entry.transaction_first_offset = transaction_first_offset
     entry.heard_ms = heard_ms
     entry.ring = pack(epoch, 0, 0, coordinator_epoch)
     name_producer(slot, entry, producer_id, OWNER_NOBODY)
-    if transaction_first_offset >= 0 and (slot.first_unstable_offset < 0 or transaction_first_offset < slot.first_unstable_offset):
-        slot.first_unstable_offset = transaction_first_offset
+    if transaction_first_offset >= 0:   # `settle_restored` lists it
+        store_first_batch(entry, transaction_first_offset, -1, 0)
     return entry
+
+
+cdef void settle_restored(Slot* slot) noexcept nogil:
+    derive_transactions(slot)
+    settle_first_unstable(slot)
 
 
 cdef void restore_batch(ProducerEntry* entry, int32_t base_sequence, int32_t last_sequence, int64_t base_offset, int64_t last_offset,
@@ -223,7 +304,7 @@ cdef void restore_batch(ProducerEntry* entry, int32_t base_sequence, int32_t las
 cdef void forget_producers(Slot* slot) noexcept nogil:
     release_run(slot)
     slot.producers_changed = 1
-    slot.first_unstable_offset = -1
+    forget_transactions(slot)
 
 
 cdef int expire_producers(Slot* slot, int64_t before_ms, uint32_t* at, uint32_t most) noexcept nogil:

@@ -1,1 +1,6 @@
+from typing import TypedDict
 
+
+class Marker(TypedDict):
+    kind: int
+    coordinator_epoch: int

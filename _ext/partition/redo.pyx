@@ -20,7 +20,11 @@ from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_b
 from odradek._ext.storage.log_state cimport FILE_LOG
 
 
-cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_epoch, int* kind) noexcept nogil:
+cdef enum:
+    MARKER_WINDOW = 512           # bytes of a control batch that are read; a marker has 78
+
+
+cdef int parse_marker(const uint8_t* batch, int64_t size, Marker* marker) noexcept nogil:
     cdef const uint8_t* p = batch + AT_RECORDS
     cdef const uint8_t* end = batch + size
     cdef int32_t n = 0
@@ -34,25 +38,26 @@ cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_e
         return -1
     if n < 4 or end - p < n:
         return -1
-    kind[0] = load16(p + 2)
+    marker.kind = <int16_t>load16(p + 2)
     p += n
     if read_varint(&p, end, &n) != 0 or n < 6 or end - p < 6:
         return -1
-    coordinator_epoch[0] = <int32_t>load32(p + 2)
+    marker.coordinator_epoch = <int32_t>load32(p + 2)
+    return 0 if marker.kind == MARKER_ABORT or marker.kind == MARKER_COMMIT else -1
+
+
+cdef int redo_control(Slot* slot, Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
+    """Apply a control batch in a file. Returns 0, or -errno."""
+    cdef int error = 0
+    cdef int64_t size = min(<int64_t>info.size, <int64_t>MARKER_WINDOW)
+    cdef const uint8_t* p = scan_window(scanner, position, size, &error)
+    if p == NULL:
+        return error if error < 0 else -EBADMSG
+    apply_control(slot, info, info.base_offset, p, size, 0)
     return 0
 
 
-cdef inline int32_t marker_epoch(Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
-    """The coordinator epoch of a control batch in a file; -1 if it is no marker."""
-    cdef int error = 0, kind = 0
-    cdef int32_t epoch = -1
-    cdef const uint8_t* p = scan_window(scanner, position, min(info.size, 512), &error)
-    if p != NULL:
-        parse_marker(p, min(info.size, 512), &epoch, &kind)
-    return epoch
-
-
-cdef int redo_batch(uint32_t index, Slot* slot, Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
+cdef int redo_batch(uint32_t index, Slot* slot, Scanner* scanner, int64_t segment_base, int64_t position, BatchInfo* info) noexcept nogil:
     """Apply a batch in a file to the state. Returns 0, or -errno."""
     cdef PendingProducers pending
     cdef int result
@@ -60,9 +65,12 @@ cdef int redo_batch(uint32_t index, Slot* slot, Scanner* scanner, int64_t positi
         return 0
     pending.producers = pending.fresh = 0
     result = reserve_anyhow(index, slot, find_producer(slot, info.producer_id), &pending)
-    if result == 0:
-        apply_committed(slot, info, info.base_offset, marker_epoch(scanner, position, info) if info.control else -1, OWNER_NOBODY, 0)
-    return result
+    if result != 0:
+        return result
+    if info.control:
+        return redo_control(slot, scanner, position, info)
+    apply_committed(slot, info, info.base_offset, segment_base, position, OWNER_NOBODY, 0)
+    return 0
 
 
 cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
@@ -83,7 +91,7 @@ cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
             if result != SCAN_BATCH:
                 close(fd)
                 return result if result < 0 else -EBADMSG
-            result = redo_batch(index, slot, &scanner, position, &info)
+            result = redo_batch(index, slot, &scanner, commit.segment_base, position, &info)
             if result != 0:
                 close(fd)
                 return result
@@ -107,7 +115,7 @@ cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t positi
     result = scan_batch(&scanner, position, &info)
     while result == SCAN_BATCH:
         if info.base_offset >= from_offset:
-            applied = redo_batch(index, slot, &scanner, position, &info)
+            applied = redo_batch(index, slot, &scanner, base, position, &info)
             if applied != 0:
                 break
         position += info.size

@@ -40,6 +40,10 @@ cdef class SlotFacts:
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t last_stable_offset        # may be above the high watermark
     cdef readonly int64_t first_unstable_offset     # first offset of the oldest open transaction, -1 if none
+    cdef readonly int64_t unstable_base             # segment with the batch that begins there, -1 if not known
+    cdef readonly int64_t unstable_position         # of that batch in the segment's file
+    cdef readonly list unreplicated                 # two of (smallest first offset, last marker): see `Slot.unreplicated_first`
+    cdef readonly int64_t newest_abort_offset       # not below the last offset of any aborted transaction, -1 if there was none
     cdef readonly int64_t flushed_offset            # every record before it is on the device
     cdef readonly int64_t recovery_point            # the value last written to the checkpoint
     cdef readonly int64_t synced_base               # active segment when all files were last synced, -1 if not known

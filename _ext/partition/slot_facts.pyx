@@ -102,6 +102,10 @@ cdef int read_slot(SlotFacts facts, uint32_t index, Slot* slot) except -1:
     facts.log_start_offset = slot.log_start_offset
     facts.last_stable_offset = slot.last_stable_offset
     facts.first_unstable_offset = slot.first_unstable_offset
+    facts.unstable_base = slot.unstable_base
+    facts.unstable_position = slot.unstable_position
+    facts.unreplicated = [(slot.unreplicated_first[i], slot.unreplicated_last[i]) for i in range(2)]
+    facts.newest_abort_offset = slot.newest_abort_offset
     facts.flushed_offset = slot.flushed_offset
     facts.recovery_point = slot.recovery_point
     facts.synced_base = slot.synced_base

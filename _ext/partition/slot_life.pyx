@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
 from odradek._ext.partition.high_watermark cimport move_high_watermark
-from odradek._ext.partition.producers cimport forget_producers
+from odradek._ext.partition.producers cimport forget_producers, forget_transactions
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
@@ -85,7 +85,8 @@ cdef void clear(Slot* slot) noexcept nogil:
     cdef int i
     memset(start, 0, sizeof(Slot) - (start - <char*>slot))
     memset(slot.topic_id, 0, 16)
-    slot.first_unstable_offset = -1
+    forget_transactions(slot)
+    slot.newest_abort_offset = -1
     slot.role = ROLE_NONE
     slot.role_epoch = -1
     slot.leader_epoch_start = -1
@@ -263,7 +264,8 @@ cdef void clear_log(Slot* slot) noexcept nogil:
     """Clear what a REMOTE slot still contains of a log that this broker had; keep the identity and the view."""
     cdef int i
     memset(slot.commits, 0, <char*>&slot.leader_epoch - <char*>slot.commits)
-    slot.first_unstable_offset = -1
+    forget_transactions(slot)
+    slot.newest_abort_offset = -1
     slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
     slot.replica_count = slot.in_sync_count = slot.max_in_sync_count = slot.epoch_count = 0
     slot.adding = slot.removing = slot.recovering = 0

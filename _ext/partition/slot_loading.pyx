@@ -95,6 +95,9 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_
     # Nothing of a new log is synced, not even its directory entry; what a recovery wrote is not synced either.
     slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
     slot.synced_end = slot.flushed_offset
+    if state.newest_end_offset >= commit.high_watermark:
+        slot.unreplicated_last[0] = state.newest_end_offset     # where the transactions began is not known any more
+        slot.unreplicated_first[0] = commit.high_watermark
     settle_last_stable(slot, commit.high_watermark)
 
 

@@ -28,3 +28,7 @@ cdef class ProducerCopies:
 
     # Copy the producers; waits for the lock. Raises SlotBusy, MemoryError.
     cdef int copy(self, uint32_t index) except -1
+    # Copy those with an open transaction, the oldest transaction first.
+    cdef int copy_open(self, uint32_t index) except -1
+    # Replace the memory for copies by memory for `known` producers and some more; returns for how many.
+    cdef uint32_t make_room(self, uint32_t known) except 0

@@ -5,7 +5,7 @@ control path are in `slot_life`, those of upkeep in `slot_upkeep`; the rules are
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -14,8 +14,15 @@ from odradek._ext.partition.follower_append cimport append_as_follower, restart_
 from odradek._ext.partition.high_watermark cimport advance_high_watermark
 from odradek._ext.partition.leader_append cimport append_as_leader
 from odradek._ext.partition.log_writing cimport AppendItem, AppendOutcome
-from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
-from odradek._ext.partition.producer_runs cimport next_producer
+from odradek._ext.partition.producer_entry cimport (
+    ProducerEntry,
+    batch_back,
+    coordinator_epoch_of,
+    entry_batches,
+    entry_epoch,
+    is_known,
+)
+from odradek._ext.partition.producer_runs cimport next_open, next_producer, oldest_open, open_transactions
 from odradek._ext.partition.slot_access cimport (
     APPEND_BEFORE_LOG,
     APPEND_BUSY,
@@ -31,9 +38,12 @@ from odradek._ext.partition.slot_access cimport (
     AppendResult,
     wait_slot,
 )
+from odradek._ext.partition.transactions cimport TransactionEnd
+from odradek._ext.partition.transactions cimport allow_transaction as mark_in_slot
+from odradek._ext.partition.transactions cimport append_markers as end_in_slot
 from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
 from odradek._ext.records.batch_builder cimport BatchBuilder
-from odradek._ext.records.record_batch cimport check_batch
+from odradek._ext.records.record_batch cimport NO_SEQUENCE, check_batch
 from odradek._ext.shm.atomics cimport fence, fetch_or_64, load_acquire_32
 from odradek._ext.shm.layout cimport (
     ROLE_LEADER,
@@ -134,11 +144,38 @@ cdef class ProducerCopies:
                 raise busy(index)
             if known <= room:
                 return 0
-            room = known + known // 8 + 16          # room for producers that are added meanwhile
-            free(self.entries)
-            self.entries = <ProducerEntry*>malloc(room * sizeof(ProducerEntry))
-            if self.entries == NULL:
-                raise MemoryError(f"no memory for {room} producers")
+            room = self.make_room(known)
+
+    cdef int copy_open(self, uint32_t index) except -1:
+        cdef Slot* slot = checked_slot(index)
+        cdef ProducerEntry* entry
+        cdef uint32_t room = 0, known = 0
+        cdef bint taken
+        while True:
+            with nogil:
+                taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+                if taken:
+                    known = open_transactions(slot)
+                    self.count = 0
+                    entry = oldest_open(slot) if known <= room else NULL
+                    while entry != NULL and self.count < known:
+                        memcpy(&self.entries[self.count], entry, sizeof(ProducerEntry))
+                        self.count += 1
+                        entry = next_open(slot, entry)
+                    unlock(index, slot)
+            if not taken:
+                raise busy(index)
+            if known <= room:
+                return 0
+            room = self.make_room(known)
+
+    cdef uint32_t make_room(self, uint32_t known) except 0:
+        cdef uint32_t room = known + known // 8 + 16        # room for producers that are added meanwhile
+        free(self.entries)
+        self.entries = <ProducerEntry*>malloc(room * sizeof(ProducerEntry))
+        if self.entries == NULL:
+            raise MemoryError(f"no memory for {room} producers")
+        return room
 
 
 def active_producers(uint32_t index):
@@ -151,6 +188,8 @@ def active_producers(uint32_t index):
     copies.copy(index)
     for i in range(copies.count):
         entry = &copies.entries[i]
+        if not is_known(entry):
+            continue
         result.append({
             "producer_id": entry.key - 1,
             "epoch": entry_epoch(entry),
@@ -158,6 +197,26 @@ def active_producers(uint32_t index):
             "last_timestamp": entry.last_timestamp,
             "coordinator_epoch": coordinator_epoch_of(entry),
             "txn_start_offset": entry.transaction_first_offset,
+        })
+    return result
+
+
+def transactions_of(uint32_t index):
+    """The open transactions of a partition, the oldest first: dicts of producer_id, epoch, first_offset, last_timestamp (of the
+    producer's newest batch or marker, ms) and coordinator_epoch (-1 if not known)."""
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef ProducerEntry* entry
+    cdef uint32_t i
+    result = []
+    copies.copy_open(index)
+    for i in range(copies.count):
+        entry = &copies.entries[i]
+        result.append({
+            "producer_id": entry.key - 1,
+            "epoch": entry_epoch(entry),
+            "first_offset": entry.transaction_first_offset,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": coordinator_epoch_of(entry),
         })
     return result
 
@@ -176,6 +235,16 @@ def leads(uint32_t index, uint32_t incarnation, int leader_epoch):
     fence()
     return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == incarnation \
         and load_acquire_32(<uint32_t*>&slot.leader_epoch) == <uint32_t>leader_epoch
+
+
+def leadership(uint32_t index):
+    """(incarnation, leader epoch) if this broker leads the slot's partition now and its log is open; else None."""
+    cdef Slot* slot = slot_at(index)
+    cdef uint32_t incarnation = slot.incarnation
+    cdef int leader_epoch = slot.leader_epoch
+    if state_now(slot) != SLOT_ONLINE or not leads(index, incarnation, leader_epoch):
+        return None
+    return incarnation, leader_epoch
 
 
 def has_min_in_sync(uint32_t index, *, bint maximal=False):
@@ -251,10 +320,14 @@ def not_online():
 
 # -- operations of the data path --------------------------------------------------------------------------------------
 
-def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes):
+def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes,
+                 int64_t producer_id=-1, int producer_epoch=-1, bint transactional=False):
     """Append the builder's records as one batch, as leader. Returns (error, base offset).
 
+    A batch of a producer has no sequence: the coordinator that appends it never repeats a batch, and has checked its transaction.
+
     :param compress: as of `BatchBuilder.finish`. :param max_bytes: a larger batch gets MESSAGE_TOO_LARGE.
+    :param transactional: whether the batch belongs to a transaction of the producer.
     :raises SlotChanged: the slot's checks failed, with the reason; nothing was written.
     """
     cdef AppendItem item
@@ -263,11 +336,12 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     cdef uint32_t expected = incarnation
     cdef int64_t now = now_ms()
     cdef int checked
-    builder.seal(codec, compress)
+    builder.seal(codec, compress, producer_id, producer_epoch, NO_SEQUENCE, transactional)
     if builder.out.size > max_bytes:
         return MESSAGE_TOO_LARGE, -1
     memset(&item, 0, sizeof(AppendItem))
     item.data = builder.out.data
+    item.trusted = 1
     checked = check_batch(item.data, builder.out.size, False, &item.info)
     if checked != 0:
         raise ValueError(f"the checks refuse the batch that was built: error {checked}")
@@ -276,6 +350,64 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     if result != 0:
         raise refused(result)
     return item.error, item.base_offset
+
+
+def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
+    """End transactions in a partition that this broker leads. Returns (error, offset) for each marker, in order: with error 0 the
+    transaction is ended; then the offset is -1 if that was so before.
+
+    The errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition knows a newer epoch; NOT_ENOUGH_REPLICAS and
+    KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A marker is committed when the high watermark is above its
+    offset (`awaits_flush`, `await_committed`).
+
+    :param markers: (producer id, producer epoch, coordinator epoch, commits, transaction version) for each.
+    :raises SlotChanged: the slot's checks failed, or the first write did, with the reason; nothing was appended.
+    """
+    cdef AppendOutcome outcome
+    cdef AppendResult result
+    cdef uint32_t expected = incarnation
+    cdef int64_t now = now_ms()
+    cdef int count = len(markers), i
+    cdef TransactionEnd* ends
+    if count == 0:
+        return []
+    ends = <TransactionEnd*>malloc(count * sizeof(TransactionEnd))
+    if ends == NULL:
+        raise MemoryError(f"no memory for {count} markers")
+    try:
+        for i, (producer_id, producer_epoch, coordinator_epoch, commits, transaction_version) in enumerate(markers):
+            ends[i].producer_id = producer_id
+            ends[i].producer_epoch = producer_epoch
+            ends[i].coordinator_epoch = coordinator_epoch
+            ends[i].commits = bool(commits)
+            ends[i].transaction_version = transaction_version
+        with nogil:
+            result = end_in_slot(index, expected, leader_epoch, ends, count, now, SPINS_OF_THREAD, &outcome)
+        if result != 0:
+            raise refused(result)
+        return [(ends[i].error, ends[i].offset) for i in range(count)]
+    finally:
+        free(ends)
+
+
+def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t producer_id, int producer_epoch, int transaction_version,
+                      uint32_t owner=0):
+    """Mark a producer in a partition that this broker leads: the coordinator has durably added the partition to its transaction.
+    Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition knows a newer epoch), or NOT_ENOUGH_REPLICAS (no room for the producer;
+    retriable).
+
+    :param owner: owner of the producer if it has none; see `owners`.
+    :raises SlotChanged: the slot's checks failed, with the reason.
+    """
+    cdef AppendResult result
+    cdef uint32_t expected = incarnation
+    cdef int16_t error = 0
+    with nogil:
+        result = mark_in_slot(index, expected, leader_epoch, producer_id, <int16_t>producer_epoch, transaction_version >= 2, owner,
+                              SPINS_OF_THREAD, &error)
+    if result != 0:
+        raise refused(result)
+    return error
 
 
 def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):

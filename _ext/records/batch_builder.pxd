@@ -12,7 +12,8 @@ cdef class BatchBuilder:
     cdef int64_t max_timestamp
 
     # Complete the batch in place; call this once. Without a producer its id, epoch and sequence are -1.
-    cdef int seal(self, int codec, compress, int64_t producer_id=*, int producer_epoch=*, int32_t base_sequence=*) except -1
+    cdef int seal(self, int codec, compress, int64_t producer_id=*, int producer_epoch=*, int32_t base_sequence=*,
+                  bint transactional=*) except -1
     # Add a record without headers; a length of -1 means null.
     cdef int put(self, const uint8_t* key, Py_ssize_t key_bytes, const uint8_t* value, Py_ssize_t value_bytes, int64_t timestamp) except -1
     # Add a record; `headers`: their number and the headers, in the format of a record.

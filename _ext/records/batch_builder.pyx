@@ -33,7 +33,9 @@ from odradek._ext.records.record_batch cimport (
     AT_PRODUCER_ID,
     AT_RECORDS,
     AT_RECORD_COUNT,
+    ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
 )
 
 
@@ -105,16 +107,19 @@ cdef class BatchBuilder:
             value_at = <const uint8_t*><const char*>value
         self.put(key_at, -1 if key is None else len(key), value_at, -1 if value is None else len(value), timestamp)
 
-    def finish(self, int codec=0, compress=None, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1):
+    def finish(self, int codec=0, compress=None, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
+               bint transactional=False):
         """The batch as bytes, valid and with its CRC.
 
         :param codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. :param compress: (codec, bytes) to bytes, for all but 0.
-        :param base_sequence: sequence of the batch's first record, for an idempotent producer.
+        :param base_sequence: sequence of the batch's first record, for an idempotent producer; -1 for a coordinator's batch in a
+        transaction. :param transactional: whether the batch belongs to a transaction.
         """
-        self.seal(codec, compress, producer_id, producer_epoch, base_sequence)
+        self.seal(codec, compress, producer_id, producer_epoch, base_sequence, transactional)
         return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.size)
 
-    cdef int seal(self, int codec, compress, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1) except -1:
+    cdef int seal(self, int codec, compress, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
+                  bint transactional=False) except -1:
         cdef bytes packed
         cdef uint8_t* start
         cdef Py_ssize_t size
@@ -130,7 +135,7 @@ cdef class BatchBuilder:
         store32(start + AT_BATCH_LENGTH, <uint32_t>(size - BATCH_OVERHEAD_BYTES))
         store32(start + AT_PARTITION_LEADER_EPOCH, 0xFFFFFFFF)
         start[AT_MAGIC] = 2
-        store16(start + AT_ATTRIBUTES, <uint32_t>codec & 0xFFFF)
+        store16(start + AT_ATTRIBUTES, (<uint32_t>codec & CODEC_MASK) | (ATTRIBUTE_TRANSACTIONAL if transactional else 0))
         store32(start + AT_LAST_OFFSET_DELTA, <uint32_t>max(self.count - 1, 0))
         store64(start + AT_BASE_TIMESTAMP, <uint64_t>self.base_timestamp)
         store64(start + AT_MAX_TIMESTAMP, <uint64_t>self.max_timestamp)

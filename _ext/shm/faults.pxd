@@ -71,6 +71,16 @@ cpdef enum FaultPoint:
     ARENA_RUN_TAKEN = 67
     ARENA_RUN_GIVEN = 68
     ARENA_RUN_MERGED = 69
+    # Transactions of a producer
+    PRODUCER_MARK_STORED = 150
+    TRANSACTION_OPENED = 151        # its first offset is stored, it is not in the list yet
+    TRANSACTION_HALF_LISTED = 152
+    TRANSACTION_UNREPLICATED = 153  # its end is noted as unreplicated; it is still open
+    TRANSACTION_ENDED = 154         # its first offset is cleared, it is still in the list
+    TRANSACTION_HALF_DELISTED = 155
+    UNSTABLE_HALF_STORED = 156
+    UNREPLICATED_HALF_STORED = 157
+    MARKERS_RESERVED = 158          # markers are checked, and their producers have room
     # The log start offset moves and segments are removed
     REMOVE_LOG_START_STORED = 70
     REMOVE_LOG_START_DURABLE = 71

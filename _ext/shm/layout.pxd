@@ -225,7 +225,7 @@ cdef struct Slot:
     # what was applied to the state by redo of the log [R 1]
     int64_t applied_base
     int64_t applied_position
-    int64_t first_unstable_offset  # first offset of the oldest open transaction, -1 if none
+    int64_t first_unstable_offset  # first offset of the oldest open transaction, -1 if none; see `unstable_sequence`
     int64_t last_stable_offset
     int64_t log_start_offset
     int64_t flushed_offset        # every record before it is on the device
@@ -235,6 +235,16 @@ cdef struct Slot:
     int64_t synced_base           # active segment when all files and directory entries were last synced, -1: unknown
     int64_t synced_end            # log end offset at that time; later records are synced only up to `flushed_offset`
     uint64_t flushes              # how often `flushed_offset` was advanced
+    # open transactions [R 2.10]
+    uint32_t unstable_sequence    # odd during a change of `first_unstable_offset` and of the two fields below
+    uint32_t spare_unstable
+    int64_t unstable_base         # segment with the batch that begins at `first_unstable_offset`, -1 if not known
+    int64_t unstable_position     # of that batch in the segment's file
+    int64_t newest_abort_offset   # not below the largest last offset in any transaction index of the log, -1 if there is no entry
+    # Transactions whose markers the high watermark has not passed: the smallest first offset (-1: none), and the largest offset of
+    # a marker. [0] holds the last stable offset until the high watermark has passed its last marker; later ones wait in [1].
+    int64_t[2] unreplicated_first
+    int64_t[2] unreplicated_last
     # leadership [R 3]
     int32_t leader_epoch
     int32_t partition_epoch

@@ -197,6 +197,13 @@ class Slot(TypedDict):
     synced_base: int
     synced_end: int
     flushes: int
+    unstable_sequence: int
+    spare_unstable: int
+    unstable_base: int
+    unstable_position: int
+    newest_abort_offset: int
+    unreplicated_first: list[int]
+    unreplicated_last: list[int]
     leader_epoch: int
     partition_epoch: int
     leader_id: int

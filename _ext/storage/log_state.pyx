@@ -33,7 +33,7 @@ cdef void init_state(LogState* state) noexcept nogil:
     state.producers.item_bytes = sizeof(LoadedProducer)
     state.events.item_bytes = sizeof(Event)
     state.slots.item_bytes = sizeof(int32_t)
-    state.first_open_txn_offset = -1
+    state.first_open_txn_offset = state.newest_end_offset = -1
     state.changes_left = -1
     state.created_ms = -1
 
@@ -272,6 +272,7 @@ cdef int replay_batch(LogState* state, const BatchInfo* info, const uint8_t* rec
     if producer.current_txn_first_offset >= 0:
         first_offset[0] = producer.current_txn_first_offset
         aborted[0] = control_type == MARKER_ABORT
+        state.newest_end_offset = info.base_offset
     set_epoch(producer, info.producer_epoch)
     producer.coordinator_epoch = coordinator_epoch
     producer.last_timestamp = timestamp

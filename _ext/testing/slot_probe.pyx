@@ -19,10 +19,10 @@ from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 from odradek._ext.storage.file_calls cimport file_error
 
 
-def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0):
+def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0, bint trusted=True):
     """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
 
-    :param owner: owner of new producers.
+    :param owner: owner of new producers. :param trusted: transactional batches need no mark.
     :raises SlotChanged: the slot's checks failed, with the reason; no batch was checked.
     """
     cdef AppendItem[MAX_JOINED] items
@@ -38,6 +38,7 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
         memset(&items[i], 0, sizeof(AppendItem))
         items[i].data = <uint8_t*>PyByteArray_AS_STRING(copies[i])
         items[i].owner = owner
+        items[i].trusted = trusted
         checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
         if checked != 0:
             raise ValueError(f"the checks refuse batch {i}: error {checked}")

@@ -3,7 +3,16 @@
 import heapq
 from collections.abc import Callable
 
-from odradek.coordination.environment import Record
+from odradek.coordination.environment import (
+    NO_PRODUCER,
+    AppendCallback,
+    EndMarker,
+    LateCallback,
+    LogBatch,
+    OffsetCallback,
+    Record,
+    Records,
+)
 from odradek.protocol.errors import ErrorCode
 
 
@@ -82,6 +91,56 @@ class HandLog:
         late, self.late = self.late, []
         for tell in late:
             tell()
+
+
+class OffsetsHandLog:
+    """A partition of `__consumer_offsets` with records of transactions and their end markers.
+
+    :param held: appends wait for `acknowledge`. :ivar batches: what is in the log and acknowledged; its offsets begin at 0.
+    """
+
+    def __init__(self, held: bool = False) -> None:
+        self.batches: list[LogBatch] = []
+        self.end = 0
+        self.held = held
+        self.waiting: list[tuple[LogBatch, OffsetCallback]] = []
+
+    @property
+    def records(self) -> list[Record]:
+        """All acknowledged records."""
+        return [record for batch in self.batches for record in batch.records]
+
+    def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
+        self._append(LogBatch(list(records)), lambda error, offset: then(error))
+
+    def append_transactional(
+        self, records: Records, producer_id: int, producer_epoch: int, then: OffsetCallback, late: LateCallback = None
+    ) -> None:
+        self._append(LogBatch(list(records), producer_id), then)
+
+    def append_marker(self, marker: EndMarker, then: OffsetCallback) -> None:
+        self._append(LogBatch([], marker.producer_id, commits=marker.commits), then)
+
+    def _append(self, batch: LogBatch, then: OffsetCallback) -> None:
+        self.waiting.append((batch, then))
+        if not self.held:
+            self.acknowledge()
+
+    def acknowledge(
+        self, count: int | None = None, error: ErrorCode = ErrorCode.NONE, in_log: bool | None = None
+    ) -> None:
+        """Complete the oldest appends, or all. :param in_log: whether the records are in the log, if not as the error says."""
+        stored = error is ErrorCode.NONE if in_log is None else in_log
+        for _ in range(len(self.waiting) if count is None else min(count, len(self.waiting))):
+            batch, then = self.waiting.pop(0)
+            base_offset = self.end if stored else -1
+            if stored:
+                size = len(batch.records) or (batch.commits is not None)
+                if batch.producer_id != NO_PRODUCER:
+                    batch = batch._replace(offsets=range(self.end, self.end + size))
+                self.batches.append(batch)
+                self.end += size
+            then(error, base_offset)
 
 
 class Once:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from odradek.coordination.environment import LogBatch
-from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommittedOffset, offset_record
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
@@ -76,14 +75,16 @@ def test_an_offset_of_an_aborted_transaction_is_discarded():
     assert offsets(log.within(T, 0, 7).end(T, commits=True).load()) == {0: 7}
 
 
-def test_an_offset_of_an_open_transaction_is_ignored_and_logged(caplog):
+def test_an_offset_of_an_open_transaction_is_pending_and_logged(caplog):
     log = Loader().plain(0, 1).within(T, 0, 5).within(T, 1, 6).within(U, 2, 7, group="other")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         coordinator = log.load()
     assert offsets(coordinator) == {0: 1}
     assert offsets(coordinator, "other") == {}
+    assert set(coordinator.groups.unstable_places("g")) == {("orders", 0), ("orders", 1)}
+    assert set(coordinator.groups.unstable_places("other")) == {("orders", 2)}
     (line,) = (line.getMessage() for line in caplog.records if "transactions" in line.getMessage())
-    assert "3 offset(s) of group(s) g, other" in line and "continue from the offsets committed before" in line
+    assert "3 offset(s) of group(s) g, other wait for the end" in line and "(producer id 7, 8)" in line
 
 
 def test_the_newest_record_counts_in_any_order_of_end_markers():
@@ -127,29 +128,9 @@ def test_a_deleted_offset_does_not_return_with_a_later_end_marker(verb):
     assert offsets(log.end(T, commits=True).load()) == {}
 
 
-def test_open_offsets_expire_like_others_and_their_group_with_them():
-    log = Loader().within(T, 0, 5)
+def test_neither_open_offsets_nor_their_groups_expire():
+    log = Loader().plain(0, 1).within(T, 0, 5).within(T, 1, 6, group="other")
     coordinator = log.load()
-    assert [group.group_id for group in coordinator.groups.shards.groups()] == ["g"]
     coordinator.timers.advance(coordinator.groups.shards.settings.offsets_retention_ms)
-    assert coordinator.groups.expire() == 1
-    assert list(coordinator.groups.shards.groups()) == []
-    for tombstone in coordinator.log.records:
-        log.add(LogBatch([tombstone]))
-    assert offsets(log.end(T, commits=True).load()) == {}
-
-
-def test_the_expiry_of_an_open_offset_spares_what_was_committed_since():
-    coordinator = Loader().within(T, 0, 5).load()
-    coordinator.timers.advance(coordinator.groups.shards.settings.offsets_retention_ms - 1)
-    then = Once()
-    coordinator.groups.commit(
-        Commit(
-            "g", "", -1, None, {("orders", 0): CommittedOffset(9, commit_timestamp_ms=coordinator.timers.wall_ms())}
-        ),
-        then,
-    )
-    assert then.answer is ErrorCode.NONE
-    coordinator.timers.advance(1)
     assert coordinator.groups.expire() == 0
-    assert offsets(coordinator) == {0: 9}
+    assert {group.group_id for group in coordinator.groups.shards.groups()} == {"g", "other"}

@@ -15,15 +15,21 @@ from hypothesis import strategies as st
 from odradek._ext.net.forward_frames import FrameCutter
 from odradek.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
 from odradek.net.forward_frames import (
+    AskedPartition,
     ForwardContext,
     ForwardReply,
     Kind,
     MalformedFrame,
+    Question,
     Status,
     decode_auto_created,
+    decode_codes,
     decode_names,
+    decode_questions,
     encode_auto_created,
+    encode_codes,
     encode_names,
+    encode_questions,
 )
 from odradek.net.forward_server import ForwardServer
 from tests.net.frames import ForwardRequest, decode_reply, decode_request, encode_reply, encode_request
@@ -661,3 +667,44 @@ def test_a_stream_of_another_user_is_refused(run, monkeypatch):
         assert seen == []
 
     run(test)
+
+
+PRODUCERS = st.tuples(st.text(max_size=20), st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.booleans())
+ASKED = st.builds(
+    AskedPartition,
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.text(max_size=20),
+    st.integers(-1, 2**31 - 1),
+)
+QUESTIONS = st.builds(lambda head, asked: Question(*head, asked), PRODUCERS, st.lists(ASKED, max_size=4))
+
+
+@given(st.lists(QUESTIONS, max_size=4), st.lists(st.integers(-1, 2**15 - 1), max_size=20))
+def test_questions_of_transactions_survive_the_round_trip(questions, codes):
+    assert decode_questions(encode_questions(questions)) == questions
+    assert decode_codes(encode_codes(codes), len(codes)) == tuple(codes)
+
+
+def test_questions_cut_anywhere_or_longer_are_refused():
+    asked = [AskedPartition(3, 9, "topic", 1), AskedPartition(4, 10, "tópico", 2)]
+    payload = encode_questions([Question("id", 7, 0, False, asked), Question("tränsaktion", 8, 1, True, asked)])
+    for size in range(len(payload)):
+        with pytest.raises(MalformedFrame):
+            decode_questions(payload[:size])
+    for longer in (b"\0", payload):
+        with pytest.raises(MalformedFrame):
+            decode_questions(payload + longer)
+    for count in (0, 1, 3):
+        with pytest.raises(MalformedFrame):
+            decode_codes(encode_codes([0, 0]), count)
+    with pytest.raises(MalformedFrame):
+        decode_codes(b"\0\0\0", 1)
+
+
+def test_questions_with_wrong_values_are_refused():
+    payload = encode_questions([Question("id", 7, 0, False, [AskedPartition(3, 9, "topic", 1)])])
+    flags_at, count_at, name_at = 2 + 2 + 2 + 8 + 2, 2 + 2 + 2 + 8 + 2 + 1, 2
+    for at, wrong in ((flags_at, b"\x02"), (count_at, b"\xff\xff\xff\xff"), (name_at, b"\xff\xff"), (0, b"\xff\xff")):
+        with pytest.raises(MalformedFrame):
+            decode_questions(payload[:at] + wrong + payload[at + len(wrong) :])

@@ -14,7 +14,7 @@ from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.offsets import CommittedOffset
-from odradek.processes import group_service, offsets_log
+from odradek.processes import coordinator_log, group_service
 from odradek.processes.coordinator import Coordinator
 from odradek.processes.group_service import GroupService
 from odradek.protocol.errors import ErrorCode
@@ -49,7 +49,7 @@ def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_
     slot = broker.create(CONSUMER_OFFSETS)
     append_built, begun = slots.append_built, []
 
-    class Log(offsets_log.OffsetsLog):
+    class Log(coordinator_log.CoordinatorLog):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             begun.append(self)
@@ -58,8 +58,8 @@ def test_appends_after_a_failed_append_fail_too_and_the_groups_are_loaded_again_
         monkeypatch.setattr(slots, "append_built", append_built)
         raise slots.SlotChanged("i/o error", AppendResult.APPEND_IO_ERROR)
 
-    monkeypatch.setattr(group_service, "OffsetsLog", Log)
-    monkeypatch.setattr(offsets_log, "MAX_RECORDS", 12)  # two first heartbeats, not three
+    monkeypatch.setattr(group_service, "CoordinatorLog", Log)
+    monkeypatch.setattr(coordinator_log, "MAX_RECORDS", 12)  # two first heartbeats, not three
 
     async def run():
         office = new_office(broker)

@@ -24,6 +24,8 @@ _THROTTLED_FROM = {  # API key: first version in which the throttle time precede
     14: 1,  # SyncGroup
     16: 1,  # ListGroups
     22: 0,  # InitProducerId
+    25: 0,  # AddOffsetsToTxn
+    26: 0,  # EndTxn
     47: None,  # OffsetDelete: the error code comes first
     68: 0,  # ConsumerGroupHeartbeat
 }

@@ -1,9 +1,12 @@
-"""ApiVersions (18): the APIs and versions that this broker serves, from the table of APIs. Executed by workers."""
+"""ApiVersions (18): the APIs and versions that this broker serves, from the table of APIs, and the levels of the cluster's
+features. Executed by workers."""
 
 from typing import Any
 
 from odradek.api.call import Call
 from odradek.api.table import APIS, PRIVATE_APIS, in_cluster
+from odradek.config import features
+from odradek.config.broker_config import BrokerConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions
 
@@ -11,16 +14,25 @@ NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 
 
 OWN_SOFTWARE = "odradek"
+WITH_FEATURES = 3
+FIRST_WITH_LOWEST_LEVEL_0 = 4
 
 
-def supported(error: ErrorCode = ErrorCode.NONE, own: bool = False, clustered: bool = False) -> Any:
+def supported(
+    error: ErrorCode = ErrorCode.NONE,
+    own: bool = False,
+    clustered: bool = False,
+    config: BrokerConfig | None = None,
+    version: int = 0,
+) -> Any:
     """The response that lists every API with its versions.
 
     :param own: whether the client belongs to this project; then the private APIs are listed, too.
     :param clustered: whether the broker is in a cluster; then the APIs between brokers are listed, too.
+    :param config: the configuration, which has the levels of features; None: the response has no features.
     """
     row_of = api_versions.Response.ApiVersion
-    return api_versions.Response(
+    response = api_versions.Response(
         error_code=error,
         api_keys=[
             row_of(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
@@ -28,6 +40,23 @@ def supported(error: ErrorCode = ErrorCode.NONE, own: bool = False, clustered: b
             if row.served(clustered)
         ],
     )
+    if config is not None and version >= WITH_FEATURES:
+        _add_features(response, config, version)
+    return response
+
+
+def _add_features(response: Any, config: BrokerConfig, version: int) -> None:
+    make = api_versions.Response
+    response.supported_features = [
+        make.SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in features.SUPPORTED.items()
+        if version >= FIRST_WITH_LOWEST_LEVEL_0 or levels.lowest > 0
+    ]
+    response.finalized_features_epoch = features.epoch(config)
+    response.finalized_features = [
+        make.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in features.finalized(config).items()
+    ]
 
 
 def handle(request: Any, call: Call) -> Any:
@@ -38,5 +67,6 @@ def handle(request: Any, call: Call) -> Any:
             if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
                 return supported(ErrorCode.INVALID_REQUEST, clustered=clustered)
         call.connection.runs(request.client_software_name, request.client_software_version)
-        return supported(own=request.client_software_name == OWN_SOFTWARE, clustered=clustered)
+        own = request.client_software_name == OWN_SOFTWARE
+        return supported(own=own, clustered=clustered, config=call.view.config, version=call.version)
     return supported(clustered=clustered)

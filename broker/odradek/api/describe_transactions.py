@@ -1,22 +1,33 @@
-"""DescribeTransactions (65): returns transactions by transactional id. Executed by workers. No transactions exist yet."""
+"""DescribeTransactions (65): returns transactions by transactional id. Executed by the coordinator, in its loop."""
 
 from typing import Any
 
-from odradek.api.call import Call
-from odradek.protocol.errors import ErrorCode
+from odradek.api.transaction_call import Answer, TransactionCall
 from odradek.protocol.schemas import describe_transactions
 
 Response = describe_transactions.Response
 
 
-def handle(request: Any, call: Call) -> Any:
-    """Refuse each id: no transactional id is known."""
-    return Response(
-        transaction_states=[
-            Response.TransactionState(
-                transactional_id=name,
-                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST,
-            )
-            for name in request.transactional_ids
-        ]
+def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
+    """Describe each id, or say why it cannot be described."""
+    answer(Response(transaction_states=[_described(name, call) for name in request.transactional_ids]))
+
+
+def _described(name: str, call: TransactionCall) -> Any:
+    code, known = call.view.coordinator.describe(name)
+    if known is None:
+        return Response.TransactionState(transactional_id=name, error_code=code)
+    partitions: dict[str, list[int]] = {}
+    for topic, partition in known.places:
+        partitions.setdefault(topic, []).append(partition)
+    return Response.TransactionState(
+        transactional_id=name,
+        transaction_state=known.state,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.start_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[
+            Response.TopicData(topic=topic, partitions=sorted(numbers)) for topic, numbers in sorted(partitions.items())
+        ],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from odradek._ext.shm.topics import Topic, TopicDirectory
@@ -13,6 +13,7 @@ from odradek.api.stepwise import Pace
 from odradek.config.broker_config import BrokerConfig
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.coordinator import GroupCoordinator
+from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.groups")
 
@@ -43,6 +44,41 @@ class Pause:
             yield element
 
 
+class TransactionsOfGroups(Protocol):
+    """The transaction coordinators, as far as commits of offsets need them."""
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_partition: int,
+        verify_only: bool,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Add a partition of `__consumer_offsets` to the transaction, or check that it was added.
+
+        :param verify_only: only check. :param then: called once, with the error of the transaction's coordinator for the
+            producer (PRODUCER_FENCED, TRANSACTION_ABORTABLE ...). With NONE, the partition accepts records of this transaction.
+        """
+
+
+class NoTransactions:
+    """The transaction coordinators while none is known."""
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_partition: int,
+        verify_only: bool,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """See `TransactionsOfGroups`."""
+        then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 @dataclass
 class GroupView:
     """The groups of a coordinator and what requests need besides; used only in its loop.
@@ -51,6 +87,7 @@ class GroupView:
     :param tree: committed offsets in the metadata tree, from clients before Kafka 0.9; its functions run in the controller
         thread.
     :param limits: the largest number of elements in a request, by API key.
+    :param transactions: the transactions in which clients commit offsets.
     """
 
     config: BrokerConfig
@@ -58,6 +95,7 @@ class GroupView:
     topics: TopicDirectory
     tree: OffsetTree
     limits: Mapping[int, int]
+    transactions: TransactionsOfGroups = field(default_factory=NoTransactions)
 
     @property
     def without_consumer_protocol(self) -> str | None:

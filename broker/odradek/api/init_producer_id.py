@@ -1,43 +1,68 @@
-"""InitProducerId (22): assigns a producer id. Executed by the coordinator, in its controller thread.
+"""InitProducerId (22): assigns a producer id and an epoch. Executed by the coordinator, in its loop.
 
-An idempotent producer gets a new id with epoch 0; its former id and epoch are ignored.
-
-Transactions are not supported yet, so a transactional id is refused. FindCoordinator refuses it before; a client that sends
-InitProducerId nevertheless gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because no client library retries after this error:
-librdkafka retries after UNSUPPORTED_VERSION and INVALID_REQUEST.
+An idempotent producer gets a new id with epoch 0; its former id and epoch are ignored. A transactional producer gets the id
+of its transactional id with a new epoch, which fences its predecessors.
 """
 
 import logging
 from typing import Any
 
-from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
 from odradek.controller.producer_ids import ProducerIdsExhausted
-from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id
 
 log = logging.getLogger("odradek.requests")
 
 NO_PRODUCER = -1
+FIRST_WITH_FENCED = 4
+FIRST_WITH_TWO_PHASES = 6
+Response = init_producer_id.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Assign an id that no producer had before, or return an error."""
-    if request.transactional_id is not None:
-        empty = request.transactional_id == ""
-        return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_PRODUCER):
-        return _refused(ErrorCode.INVALID_REQUEST)
-    try:
-        producer_id = call.view.producer_ids.next()
-    except StoreError as error:
-        log.warning("cannot assign a producer id to %s; the client will retry: %s", call.client, error)
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    except ProducerIdsExhausted as error:
+def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
+    """Answer when an id is in hand, and for a transactional id when its log has the new epoch."""
+    if request.transactional_id == "" or (request.producer_id == NO_PRODUCER) != (
+        request.producer_epoch == NO_PRODUCER
+    ):
+        answer(_refused(ErrorCode.INVALID_REQUEST))
+    elif request.transactional_id is None:
+        call.view.producer_ids.when_ready(lambda error: answer(_idempotent(error, call)))
+    else:
+        # If the metadata store fails, only ids that need a new producer id are refused.
+        call.view.producer_ids.when_ready(lambda error: _transactional(request, call, answer))
+
+
+def _idempotent(error: Exception | None, call: TransactionCall) -> Any:
+    producer_id = None if error is not None else call.view.producer_ids.next()
+    if isinstance(error, ProducerIdsExhausted):
         log.error("cannot assign a producer id to %s: %s", call.client, error)
         return _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return init_producer_id.Response(producer_id=producer_id, producer_epoch=0)
+    if producer_id is None:
+        log.warning("cannot assign a producer id to %s; the client will retry: %s", call.client, error)
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return Response(producer_id=producer_id, producer_epoch=0)
+
+
+def _transactional(request: Any, call: TransactionCall, answer: Answer) -> None:
+    two_phases = call.version >= FIRST_WITH_TWO_PHASES
+
+    def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
+        if code is not ErrorCode.NONE:
+            answer(_refused(fenced_before(FIRST_WITH_FENCED, code, call.version)))
+        else:
+            answer(Response(producer_id=producer_id, producer_epoch=epoch))
+
+    call.view.coordinator.init_producer_id(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        two_phases and bool(request.enable2_pc),
+        two_phases and bool(request.keep_prepared_txn),
+        done,
+    )
 
 
 def _refused(code: ErrorCode) -> Any:
-    return init_producer_id.Response(error_code=code, producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER)
+    return Response(error_code=code, producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER)

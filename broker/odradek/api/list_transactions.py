@@ -1,38 +1,47 @@
-"""ListTransactions (66): lists transactions by state, producer, age and pattern. Executed by workers. No transactions exist
-yet."""
+"""ListTransactions (66): lists transactions by state, producer, age and pattern. Executed by the coordinator, in its loop."""
 
-import re
 from typing import Any
 
-from odradek.api.call import Call
+from odradek.api.transaction_call import Answer, TransactionCall
+from odradek.groups.patterns import compiled
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_transactions
+from odradek.transactions.environment import ListFilter
 
-STATES = frozenset(
-    (
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "PrepareEpochFence",
-        "Dead",
-    )
-)
+WITH_DURATION = 1
 WITH_PATTERN = 2
 LONGEST_PATTERN = 1000
 """The limit in characters, because the cost of compiling a pattern grows with its length."""
 Response = list_transactions.Response
 
 
-def handle(request: Any, call: Call) -> Any:
-    """Return no transactions, and the state filters that name unknown states."""
-    if call.version >= WITH_PATTERN and request.transactional_id_pattern:
-        if len(request.transactional_id_pattern) > LONGEST_PATTERN:
-            return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
+    """Return the ids that pass all filters, and the state filters that name unknown states."""
+    pattern = request.transactional_id_pattern if call.version >= WITH_PATTERN else None
+    matches = None
+    if pattern:
         try:
-            re.compile(request.transactional_id_pattern)
-        except re.error:
-            return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    return Response(unknown_state_filters=[state for state in request.state_filters if state not in STATES])
+            if len(pattern) > LONGEST_PATTERN:
+                raise ValueError(f"a pattern of {len(pattern)} characters")
+            matches = compiled(pattern).fullmatch
+        except ValueError:
+            answer(Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+            return
+    which = ListFilter(
+        list(request.state_filters),
+        list(request.producer_id_filters),
+        request.duration_filter if call.version >= WITH_DURATION else -1,
+        matches,
+    )
+    code, unknown_states, listed = call.view.coordinator.list(which)
+    make = Response.TransactionState
+    answer(
+        Response(
+            error_code=code,
+            unknown_state_filters=unknown_states,
+            transaction_states=[
+                make(transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state)
+                for one in listed
+            ],
+        )
+    )

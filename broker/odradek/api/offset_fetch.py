@@ -1,10 +1,11 @@
 """OffsetFetch (9): returns the committed offsets of groups. Executed by the coordinator, in its loop.
 
-Version 0 reads the metadata tree; versions 1 and later return the offsets in `__consumer_offsets`.
+Version 0 reads the metadata tree; versions 1 and later return the offsets in `__consumer_offsets`. Offsets of open transactions
+are never returned; a client that requires stable offsets (from version 7 on) receives an error for their partitions.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause
@@ -33,10 +34,14 @@ async def handle(request: Any, call: GroupCall) -> Any:
         groups: dict[str, Any] = {}
         for group in request.groups:
             groups.setdefault(group.group_id, group)
-        return Response(groups=[await _group(group, call, pause) async for group in pause.between(groups.values())])
+        stable = request.require_stable
+        return Response(
+            groups=[await _group(group, stable, call, pause) async for group in pause.between(groups.values())]
+        )
     if call.version == 0:
         return Response(topics=await _from_tree(request, call, pause))
     error, offsets = call.view.groups.fetch(request.group_id)
+    unstable = _unstable(request.group_id, request.require_stable, call)
     requested = _requested(request.topics, offsets)
     # Before version 2, the response has no error code of its own: each partition contains it.
     partition_error = error if call.version < FIRST_WITH_ERROR else ErrorCode.NONE
@@ -45,12 +50,28 @@ async def handle(request: Any, call: GroupCall) -> Any:
     response = Response()
     make = Response.OffsetFetchResponsePartition
     for name, partitions in requested:
-        rows = [_partition(make, p, offsets.get(name, p), partition_error) async for p in pause.between(partitions)]
+        rows = [
+            _partition(make, p, offsets.get(name, p), partition_error, (name, p) in unstable)
+            async for p in pause.between(partitions)
+        ]
         response.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=rows))
     return response
 
 
-def _partition(make: Any, partition: int, committed: CommittedOffset | None, error: ErrorCode = ErrorCode.NONE) -> Any:
+def _unstable(group_id: str, required: bool, call: GroupCall) -> Collection[Place]:
+    """The places whose offsets open transactions may change, if the client requires stable offsets."""
+    return call.view.groups.unstable_places(group_id) if required else ()
+
+
+def _partition(
+    make: Any,
+    partition: int,
+    committed: CommittedOffset | None,
+    error: ErrorCode = ErrorCode.NONE,
+    unstable: bool = False,
+) -> Any:
+    if unstable and not error:
+        committed, error = None, ErrorCode.UNSTABLE_OFFSET_COMMIT
     offset = committed or NOTHING
     return make(
         partition_index=partition,
@@ -71,11 +92,12 @@ def _requested(topics: Any, offsets: Iterable[tuple[str, int, CommittedOffset]])
     return list(everything.items())
 
 
-async def _group(group: Any, call: GroupCall, pause: Pause) -> Any:
+async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause) -> Any:
     make = Response.OffsetFetchResponseGroup
     error, offsets = call.view.groups.fetch(group.group_id, group.member_id, group.member_epoch)
     if error is not ErrorCode.NONE:
         return make(group_id=group.group_id, error_code=error)
+    unstable = _unstable(group.group_id, require_stable, call)
     response = make(group_id=group.group_id)
     partition = Response.OffsetFetchResponsePartitions
     if call.version < FIRST_BY_ID or group.topics is None:
@@ -88,7 +110,8 @@ async def _group(group: Any, call: GroupCall, pause: Pause) -> Any:
                     name=name,
                     topic_id=topic.topic_id if topic is not None else bytes(16),
                     partitions=[
-                        _partition(partition, p, offsets.get(name, p)) async for p in pause.between(partitions)
+                        _partition(partition, p, offsets.get(name, p), unstable=(name, p) in unstable)
+                        async for p in pause.between(partitions)
                     ],
                 )
             )
@@ -100,7 +123,8 @@ async def _group(group: Any, call: GroupCall, pause: Pause) -> Any:
             if topic is None:
                 rows.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                rows.append(_partition(partition, p, offsets.get(topic.name, p)))
+                place = topic.name, p
+                rows.append(_partition(partition, p, offsets.get(*place), unstable=place in unstable))
         response.topics.append(Response.OffsetFetchResponseTopics(topic_id=requested.topic_id, partitions=rows))
     return response
 

@@ -16,7 +16,7 @@ def follows(key: int, version: int) -> bool:
     return key == OFFSET_COMMIT and version > 0
 
 
-FORWARDED = (Where.COORDINATOR, Where.CONTROLLER, Where.REPLICAS, Where.GROUPS)
+FORWARDED = (Where.COORDINATOR, Where.CONTROLLER, Where.REPLICAS, Where.GROUPS, Where.TRANSACTIONS)
 
 
 def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:

@@ -23,12 +23,14 @@ class Where(Enum):
     )
     REPLICAS = "coordinator, replicas"  # in its replicas thread, in the order of arrival
     GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its controller thread
+    TRANSACTIONS = "coordinator, transactions"  # in its loop, without a task
 
 
 class ApiRow(NamedTuple):
     """A served API.
 
-    :param handler: "module:function", called with (request, call).
+    :param handler: "module:function", called with (request, call); for TRANSACTIONS with (request, call, answer), where
+        `answer` is called once with the response, now or later.
     :param at_once: only for GROUPS: "module:function" that serves the encoded request without a task if it can; see
         `offset_commit`.
     :param off_loop: whether the handler may read from the disk for long. Then it is a generator, whose steps a thread of the
@@ -61,7 +63,7 @@ class ApiRow(NamedTuple):
 
 
 NATIVE, WORKER, COORDINATOR, GROUPS = Where.NATIVE, Where.WORKER, Where.COORDINATOR, Where.GROUPS
-REPLICAS, CONTROLLER = Where.REPLICAS, Where.CONTROLLER
+REPLICAS, CONTROLLER, TRANSACTIONS = Where.REPLICAS, Where.CONTROLLER, Where.TRANSACTIONS
 
 REBALANCE_S = 3600.0
 MAX_REQUEST_BYTES = 16 << 20
@@ -102,9 +104,19 @@ APIS = (
         elements=30000),
     ApiRow(20, "DeleteTopics", 0, 6, CONTROLLER, "odradek.api.delete_topics:handle", "DELETE on topic"),
     ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "odradek.api.delete_records:handle", "DELETE on topic", per_partition=2),
-    ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "odradek.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
+    ApiRow(22, "InitProducerId", 0, 5, TRANSACTIONS, "odradek.api.init_producer_id:handle",
+        "WRITE on transactional id, or IDEMPOTENT_WRITE on cluster"),
     ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "odradek.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
         off_loop=True, per_partition=2),
+    ApiRow(24, "AddPartitionsToTxn", 0, 5, TRANSACTIONS, "odradek.api.add_partitions_to_txn:handle",
+        "WRITE on transactional id and topic; from version 4 on CLUSTER_ACTION on cluster", per_partition=2),
+    ApiRow(25, "AddOffsetsToTxn", 0, 4, TRANSACTIONS, "odradek.api.add_offsets_to_txn:handle",
+        "WRITE on transactional id, READ on group"),
+    ApiRow(26, "EndTxn", 0, 5, TRANSACTIONS, "odradek.api.end_txn:handle", "WRITE on transactional id"),
+    ApiRow(27, "WriteTxnMarkers", 0, 2, TRANSACTIONS, "odradek.api.write_txn_markers:handle",
+        "ALTER or CLUSTER_ACTION on cluster", per_partition=2),
+    ApiRow(28, "TxnOffsetCommit", 0, 5, GROUPS, "odradek.api.txn_offset_commit:handle",
+        "WRITE on transactional id, READ on group and topic", per_partition=2),
     ApiRow(29, "DescribeAcls", 0, 3, WORKER, "odradek.api.acls:describe", "DESCRIBE on cluster"),
     ApiRow(30, "CreateAcls", 0, 3, WORKER, "odradek.api.acls:create", "ALTER on cluster"),
     ApiRow(31, "DeleteAcls", 0, 3, WORKER, "odradek.api.acls:delete", "ALTER on cluster"),
@@ -136,9 +148,9 @@ APIS = (
     ApiRow(60, "DescribeCluster", 0, 2, WORKER, "odradek.api.describe_cluster:handle", "DESCRIBE on cluster"),
     ApiRow(61, "DescribeProducers", 0, 0, WORKER, "odradek.api.describe_producers:handle", "READ on topic",
         off_loop=True, per_partition=2),
-    ApiRow(65, "DescribeTransactions", 0, 0, WORKER, "odradek.api.describe_transactions:handle",
+    ApiRow(65, "DescribeTransactions", 0, 0, TRANSACTIONS, "odradek.api.describe_transactions:handle",
         "DESCRIBE on transactional id"),
-    ApiRow(66, "ListTransactions", 0, 2, WORKER, "odradek.api.list_transactions:handle", "DESCRIBE on transactional id"),
+    ApiRow(66, "ListTransactions", 0, 2, TRANSACTIONS, "odradek.api.list_transactions:handle", "DESCRIBE on transactional id"),
     ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, "odradek.api.allocate_producer_ids:handle", "CLUSTER_ACTION on cluster",
         only_in_cluster=True),
     ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "odradek.api.consumer_group_heartbeat:handle", "READ on group",

@@ -73,15 +73,17 @@ def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
 
     The number of replicas is at most the number of brokers, so that a single broker can serve groups.
     """
-    prefix = "offsets.topic" if name == topic_names.CONSUMER_OFFSETS else "transaction.state.log"
+    transactions = name == topic_names.TRANSACTION_STATE
+    prefix = "transaction.state.log" if transactions else "offsets.topic"
     factor = min(config.integer(f"{prefix}.replication.factor"), max(brokers, 1))
     settings = [
         ("cleanup.policy", "compact"),
-        ("compression.type", "producer"),
+        ("compression.type", "uncompressed" if transactions else "producer"),
         ("segment.bytes", str(config.integer(f"{prefix}.segment.bytes"))),
     ]
-    if name == topic_names.TRANSACTION_STATE:
+    if transactions:
         settings.append(("min.insync.replicas", str(min(config.integer(f"{prefix}.min.isr"), factor))))
+        settings.append(("unclean.leader.election.enable", "false"))
     return NewTopic(name, config.integer(f"{prefix}.num.partitions"), factor, configs=settings)
 
 

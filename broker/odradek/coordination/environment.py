@@ -15,7 +15,7 @@ NO_PRODUCER = -1
 
 
 class LogBatch(NamedTuple):
-    """A batch of `__consumer_offsets` during a load: records of one transaction or of none, or the end marker of a transaction.
+    """A batch of an internal topic during a load: records of one transaction or of none, or the end marker of a transaction.
 
     :param producer_id: of the transaction; NO_PRODUCER for records outside of transactions.
     :param offsets: of the records, if they belong to a transaction.
@@ -28,8 +28,24 @@ class LogBatch(NamedTuple):
     commits: bool | None = None
 
 
+class EndMarker(NamedTuple):
+    """The end marker of a transaction, to be appended.
+
+    :param commits: whether it commits the transaction.
+    :param transaction_version: the level of the feature `transaction.version` with which the transaction runs: 0, 1 or 2.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commits: bool
+    transaction_version: int
+
+
 AppendCallback = Callable[[ErrorCode], None]
 LateCallback = Callable[[], None] | None
+OffsetCallback = Callable[[ErrorCode, int], None]
+"""Receives the error and the offset in the log."""
 
 
 class Timer(Protocol):
@@ -60,7 +76,7 @@ class Records(Protocol):
 
 
 class GroupLog(Protocol):
-    """One partition of `__consumer_offsets` that this broker leads."""
+    """One partition of an internal topic that this broker leads."""
 
     def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
         """Append the records atomically, as one batch or together with others.
@@ -71,6 +87,32 @@ class GroupLog(Protocol):
 
         :param late: called at most once, before `then`, if the replicas take longer than `offsets.commit.timeout.ms`: the
             client then gets the timeout error, whatever the outcome of the append.
+        """
+
+
+class OffsetsLog(GroupLog, Protocol):
+    """A log that also contains records of transactions, and their end markers. All verbs write in the order of their calls."""
+
+    def append_transactional(
+        self,
+        records: Records,
+        producer_id: int,
+        producer_epoch: int,
+        then: OffsetCallback,
+        late: LateCallback = None,
+    ) -> None:
+        """Append records of a producer's transaction, like `append`.
+
+        `then` also receives the offset of the first record, even with an error if the records are in the log: replicas may be
+        too few to acknowledge them. -1: they never will be in the log.
+        """
+
+    def append_marker(self, marker: EndMarker, then: OffsetCallback) -> None:
+        """Append the end marker of a transaction.
+
+        `then` is called like that of `append_transactional`. The errors INVALID_PRODUCER_EPOCH and
+        TRANSACTION_COORDINATOR_FENCED refuse a marker finally. NONE with the offset -1: the marker is not written, because an
+        earlier one ended the transaction.
         """
 
 

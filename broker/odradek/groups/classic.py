@@ -360,6 +360,18 @@ class ClassicGroup:
         self._extend_idle_session(self.roster.members[member_id])
         return NONE
 
+    def transactional_commit_error(self, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+        """The error of a TxnOffsetCommit, or NONE. Neither the state of the group counts, nor do clients have to name a member:
+        those of versions before 3 cannot."""
+        if self.rebalance.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and (self.rebalance.state is EMPTY or (not member_id and instance_id is None)):
+            return NONE
+        error = self.roster.member_error(member_id, instance_id)
+        if error is not None:
+            return error
+        return NONE if generation_id == self.rebalance.generation_id else ErrorCode.ILLEGAL_GENERATION
+
     def _extend_idle_session(self, member: Member) -> None:
         """Extend the session of a member, unless a pending request suspends it."""
         if member.joining is None and member.syncing is None:

@@ -3,7 +3,8 @@
 Used in the coordinator's loop only.
 
 A commit changes a group's offsets when its records are acknowledged, not when they are appended: until then a fetch of
-offsets returns the previous ones, and the group remembers the commit in `under_way`.
+offsets returns the previous ones, and the group remembers the commit in `under_way`. Offsets of a transaction are then pending
+(`transactions.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.groups.group import Group
+    from odradek.groups.transactions import OpenTransactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +68,44 @@ class UnacknowledgedCommit:
 
     def appended(self, error: ErrorCode) -> None:
         """Commit the offsets if the append succeeded, and answer the client."""
-        group, answer, self._answer = self._group, self._answer, None
-        del group.under_way[self]
+        del self._group.under_way[self]
         if error is ErrorCode.NONE:
-            group.offsets.put_all(self._commit)
-        if answer is not None:
-            answer(error)
+            self._group.put(self._commit)
+        self._answer_once(error)
 
     def late(self) -> None:
         """Answer the client now, because the append takes too long; its outcome then matters only to the group."""
+        self._answer_once(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _answer_once(self, error: ErrorCode) -> None:
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            answer(error)
+
+
+class UnacknowledgedTransactionalCommit(UnacknowledgedCommit):
+    """A commit in a transaction whose append has begun."""
+
+    __slots__ = ("_producer_id", "_transactions")
+
+    def __init__(
+        self,
+        transactions: OpenTransactions,
+        producer_id: int,
+        group: Group,
+        commit: CommitRequest,
+        answer: Callable[[ErrorCode], None],
+    ) -> None:
+        super().__init__(group, commit, answer)
+        self._transactions = transactions
+        self._producer_id = producer_id
+        group.transactional_under_way[self] = commit
+
+    def appended_at(self, error: ErrorCode, base_offset: int) -> None:
+        """Make the offsets pending if their records are in the log, also if that is an error for the client; answer it."""
+        group = self._group
+        del group.under_way[self], group.transactional_under_way[self]
+        if base_offset >= 0:
+            for record_offset, (place, committed) in enumerate(self._commit.items(), base_offset):
+                self._transactions.put(self._producer_id, group, place, record_offset, committed)
+        self._answer_once(error)

@@ -509,6 +509,24 @@ class ConsumerGroup:
             self.extend_session(member)
         return error
 
+    def transactional_commit_error(
+        self,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        places: Callable[[], Iterable[tuple[str, int]]],
+    ) -> ErrorCode:
+        """The error of a TxnOffsetCommit, or NONE; clients do not have to name a member. :param places: see `commit_error`."""
+        if self.dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if member_epoch < 0 and (self.empty or (member_epoch == -1 and not member_id and instance_id is None)):
+            return ErrorCode.NONE
+        error = self.epoch_error(member_id, member_epoch)
+        member = self.members.get(member_id)
+        if member is None or error is ErrorCode.NONE or member.may_commit(member_epoch, self._ids(places())):
+            return error if member is None else ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION
+
     def _ids(self, places: Iterable[tuple[str, int]]) -> Iterator[Place | None]:
         for topic, partition in places:
             known = self._topics.find(topic)

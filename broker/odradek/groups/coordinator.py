@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
-from odradek.coordination.environment import AppendCallback, LateCallback, Record, Timers, Waiter
+from odradek.coordination.environment import AppendCallback, EndMarker, LateCallback, Record, Timers, Waiter
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.commits import UnacknowledgedCommit
+from odradek.groups.commits import UnacknowledgedCommit, UnacknowledgedTransactionalCommit
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.environment import Topics
 from odradek.groups.group import Group
@@ -30,6 +30,12 @@ from odradek.protocol.errors import ErrorCode
 log = logging.getLogger("odradek.groups")
 
 RETRY_MS = 1000
+COORDINATOR_ERRORS = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""The errors of appends that a transaction coordinator does not know."""
 MAX_RECORDS_AT_ONCE = 1000
 """Largest number of tombstones in one append, which keeps batches small."""
 
@@ -93,6 +99,103 @@ class GroupCoordinator:
         pending = UnacknowledgedCommit(group, commit, then)
         shard.log.append(commit, pending.appended, pending.late)
 
+    def commit_in_transaction(
+        self,
+        commit: CommitRequest,
+        producer_id: int,
+        producer_epoch: int,
+        confirm: Callable[[AppendCallback], None],
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Store offsets as part of a producer's transaction; see `commit`.
+
+        :param confirm: called with a callback: asks the transaction coordinator whether the partition of the group belongs to
+            the transaction, and returns its error for the client.
+        """
+        error, shard = self.shards.shard_of(commit.group_id)
+        if shard is None:
+            then(error)
+            return
+        guard = shard.transactions.guard(producer_id, producer_epoch)
+
+        def confirmed(error: ErrorCode) -> None:
+            unbroken = shard.transactions.release(producer_id, guard)
+            now = self.shards.shard_of(commit.group_id)
+            if error is not NONE:
+                then(error)
+            elif now[1] is not shard:  # loaded again, or by another broker: it does not know the guard
+                then(now[0] if now[0] is not NONE else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            elif not unbroken:
+                then(ErrorCode.INVALID_TXN_STATE)
+            else:
+                self._commit_confirmed(shard, commit, producer_id, producer_epoch, then)
+
+        confirm(confirmed)
+
+    def _commit_confirmed(
+        self,
+        shard: Shard,
+        commit: CommitRequest,
+        producer_id: int,
+        producer_epoch: int,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Check the group, and append a commit to whose transaction its partition belongs."""
+        group = shard.groups.get(commit.group_id)
+        if group is None:
+            if commit.generation_id >= 0:
+                then(ErrorCode.ILLEGAL_GENERATION)
+                return
+            group = self.shards.new_group(commit.group_id)
+        protocol = group.protocol
+        identity = commit.member_id, commit.generation_id, commit.instance_id
+        if isinstance(protocol, ClassicGroup):
+            error = protocol.transactional_commit_error(*identity)
+        else:
+            error = protocol.transactional_commit_error(*identity, partial(_places_of, commit))
+        if error is not NONE or not len(commit):
+            then(error)
+            return
+        if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
+            then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as in `commit`
+            return
+        shard.groups[commit.group_id] = group
+        pending = UnacknowledgedTransactionalCommit(shard.transactions, producer_id, group, commit, then)
+        shard.log.append_transactional(commit, producer_id, producer_epoch, pending.appended_at, pending.late)
+
+    def end_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commits: bool,
+        transaction_version: int,
+        then: AppendCallback,
+    ) -> None:
+        """Write the end marker of a transaction to a partition of `__consumer_offsets`, and apply it to the groups.
+
+        `then` receives the error for the transaction coordinator, which tries again after NOT_LEADER_OR_FOLLOWER.
+        """
+        shard = self.shards.by_partition.get(partition)
+        if shard is None or shard.loading:
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+
+        def appended(error: ErrorCode, offset: int) -> None:
+            if error is NONE or offset >= 0:  # the marker, or an earlier one of this transaction, is in the log
+                shard.transactions.end(producer_id, commits)
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER if error in COORDINATOR_ERRORS else error)
+
+        marker = EndMarker(producer_id, producer_epoch, coordinator_epoch, commits, transaction_version)
+        shard.transactions.ending(marker)
+        shard.log.append_marker(marker, appended)
+
+    def unstable_places(self, group_id: str) -> Collection[Place]:
+        """The places of a group whose offset an open transaction may change."""
+        group = self.shards.find(group_id)[1]
+        return group.unstable_places() if group is not None else ()
+
     def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
         """The committed offsets of a group; none for a group that does not exist.
 
@@ -134,12 +237,12 @@ class GroupCoordinator:
         self._remove(shard, group, deletable, removed)
 
     def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback) -> None:
-        """Delete the offsets that are committed, or whose commits are pending, at these places."""
-        pending = group.places_under_way()
+        """Delete the offsets at these places: committed ones, those of open transactions, and those of commits under way."""
+        under_way = group.places_under_way()
         present = [
             place
             for place in places
-            if place in pending or group.offsets.get(*place) is not None or group.pending.get(*place) is not None
+            if place in under_way or group.offsets.get(*place) is not None or place in group.pending
         ]
         waiter = Waiter(then)
         self._delete_offsets(shard, group, present, waiter, waiter.late)
@@ -211,7 +314,8 @@ class GroupCoordinator:
             else:
                 then(error if error is not NONE else ErrorCode.NON_EMPTY_GROUP)
 
-        places = dict.fromkeys((topic, partition) for topic, partition, _ in chain(group.offsets, group.pending))
+        committed = ((topic, partition) for topic, partition, _ in group.offsets)
+        places = dict.fromkeys(chain(committed, group.pending.places()))
         self._remove(shard, group, list(places), emptied)
 
     def _delete_group(self, shard: Shard, group: Group, then: AppendCallback) -> None:
@@ -238,7 +342,7 @@ class GroupCoordinator:
             loaded_topics = {
                 topic
                 for group in shard.groups.values()
-                for topic, _ in chain(group.offsets.topics(), group.pending.topics())
+                for topic, _ in chain(group.offsets.topics(), group.pending.places())
             }
             shard.deleted_topics |= loaded_topics - shard.topics
             shard.topics = None

@@ -16,6 +16,7 @@ from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_metadata import CONSUMER, topics_of
 from odradek.groups.offsets import CommitRequest, Offsets, Place
+from odradek.groups.transactions import PendingOffsets
 from odradek.protocol.schemas.group_records import GROUP_METADATA, record
 
 
@@ -23,17 +24,19 @@ class Group:
     """A group. :param protocol: the state machine of its members; an upgrade or downgrade replaces it.
 
     :ivar downgrade_refused_at: the epoch at which the consumer group was too large for a downgrade; None if it was not.
-    :ivar pending: offsets of transactions that were open at the end of the loaded log: they are not returned to clients.
+    :ivar pending: offsets of open transactions: they are not returned to clients.
     :ivar under_way: commits that are appended and not acknowledged, keyed by an opaque handle.
+    :ivar transactional_under_way: those of them that belong to transactions.
     """
 
     def __init__(self, group_id: str, protocol: ClassicGroup | ConsumerGroup) -> None:
         self.group_id = group_id
         self.protocol = protocol
         self.offsets = Offsets()
-        self.pending = Offsets()
+        self.pending = PendingOffsets()
         self.downgrade_refused_at: int | None = None
         self.under_way: dict[object, CommitRequest] = {}
+        self.transactional_under_way: dict[object, CommitRequest] = {}
 
     @property
     def classic(self) -> ClassicGroup | None:
@@ -52,36 +55,46 @@ class Group:
 
     @property
     def disposable(self) -> bool:
-        """Whether the group has no members, no offsets and no pending commits."""
+        """Whether the group has no members, no offsets, no offsets of open transactions, and no commits under way."""
         return self.empty and not self.offsets and not self.pending and not self.under_way
 
     def places_under_way(self) -> set[Place]:
-        """The places of pending commits."""
+        """The places of commits under way, also of those in transactions."""
         return {place for commit in self.under_way.values() for place, _ in commit.items()}
 
+    def unstable_places(self) -> Collection[Place]:
+        """The places with an offset that an open transaction may change, also of commits under way."""
+        if not self.transactional_under_way:
+            return frozenset(self.pending.places())
+        under_way = self.transactional_under_way.values()
+        return {place for commit in under_way for place, _ in commit.items()}.union(self.pending.places())
+
     def places_in(self, topics: Collection[str]) -> list[Place]:
-        """All places in these topics with committed offsets or pending commits."""
+        """All places in these topics with committed offsets, offsets of open transactions, or commits under way."""
         places = self.offsets.of_topics(topics)
         if self.under_way or self.pending:
-            uncommitted = self.places_under_way().union(self.pending.of_topics(topics)).difference(places)
+            uncommitted = self.places_under_way().union(self.pending.places()).difference(places)
             places += sorted(place for place in uncommitted if place[0] in topics)
         return places
 
+    def put(self, commit: CommitRequest) -> None:
+        """Store the offsets of a commit outside of transactions, whose records are newer than all that are stored."""
+        self.offsets.put_all(commit)
+        if self.pending:
+            for place in self.pending.places() & {place for place, _ in commit.items()}:
+                self.pending.overtake(place)
+
     def forget(self, topic: str, partition: int) -> None:
-        """Remove an offset whose tombstone is in the log."""
+        """Remove an offset whose tombstone is in the log, also from all open transactions."""
         self.offsets.remove(topic, partition)
-        self.pending.remove(topic, partition)
+        self.pending.drop((topic, partition))
 
     def expired(self, now_ms: int, retention_ms: int) -> list[Place]:
-        """Places with expired offsets, see `Offsets.expired`; without places of pending commits."""
-        needed, empty_since_ms = self.needed, self.empty_since_ms
-        places = self.offsets.expired(now_ms, retention_ms, needed, empty_since_ms)
-        if self.pending:
-            old = self.pending.expired(now_ms, retention_ms, needed, empty_since_ms)
-            places += [place for place in old if self.offsets.get(*place) is None]
-        if places and self.under_way:
-            pending = self.places_under_way()
-            places = [place for place in places if place not in pending]
+        """Places with expired offsets, see `Offsets.expired`; without those of open transactions and of commits under way."""
+        places = self.offsets.expired(now_ms, retention_ms, self.needed, self.empty_since_ms)
+        if places and (self.pending or self.under_way):
+            kept = self.places_under_way().union(self.pending.places())
+            places = [place for place in places if place not in kept]
         return places
 
     @property

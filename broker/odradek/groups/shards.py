@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
-from odradek.coordination.environment import NO_PRODUCER, AppendCallback, GroupLog, LogBatch, Record, Timers, Waiter
+from odradek.coordination.environment import NO_PRODUCER, AppendCallback, LogBatch, OffsetsLog, Record, Timers, Waiter
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.consumer_group import ConsumerGroup
@@ -20,7 +20,7 @@ from odradek.groups.group import Group, classic_record, restore_classic
 from odradek.groups.offsets import committed_of
 from odradek.groups.patterns import Slices, TopicPatterns
 from odradek.groups.settings import GroupSettings, SettingsSource
-from odradek.groups.transactions import PendingOffsets
+from odradek.groups.transactions import OpenTransactions
 from odradek.protocol import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas.group_records import (
@@ -44,17 +44,17 @@ class Shard:
         topics with these names exist now. None: the topics are not known.
     :ivar loading: the log is being read; requests get COORDINATOR_LOAD_IN_PROGRESS.
     :ivar deleted_topics: topics whose offsets are being deleted; commits to them are refused until the log has the tombstones.
-    :ivar pending: offsets of transactions whose end marker is not read yet.
+    :ivar transactions: the transactions with pending offsets in these groups.
     """
 
-    def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str] | None) -> None:
+    def __init__(self, partition: int, group_log: OffsetsLog, topics: frozenset[str] | None) -> None:
         self.partition = partition
         self.log = group_log
         self.loading = True
         self.groups: dict[str, Group] = {}
         self.topics = topics
         self.deleted_topics: set[str] = set()
-        self.pending = PendingOffsets()
+        self.transactions = OpenTransactions()
 
 
 class Shards:
@@ -92,7 +92,7 @@ class Shards:
 
     # -- leadership ------------------------------------------------------------------------------------------------------
 
-    def begin(self, partition: int, group_log: GroupLog) -> None:
+    def begin(self, partition: int, group_log: OffsetsLog) -> None:
         """Begin to load a partition, which this broker now leads; requests for its groups must wait until `loaded`.
 
         Also begins a repeated load. Then the pending deletions of topics stay valid, because commits to them were refused.
@@ -120,8 +120,7 @@ class Shards:
         shard = self.by_partition[partition]
         for batch in batches:
             if batch.commits is not None:
-                for group_id, place, committed in shard.pending.end(batch.producer_id, batch.commits):
-                    self._group_of(shard, group_id).offsets.put(*place, committed)
+                shard.transactions.end(batch.producer_id, batch.commits)
             else:
                 self.replay(partition, batch.records, batch.producer_id, batch.offsets)
 
@@ -177,52 +176,36 @@ class Shards:
 
     def _replay_offset(self, shard: Shard, key: Any, value: Any, at: tuple[int, int] | None) -> None:
         """Apply an offset record. :param at: producer id and record offset; None outside of transactions."""
-        group_id, topic, partition = key.group, key.topic, key.partition
-        group = shard.groups.get(group_id)
-        if value is not None and at is not None:
-            self._group_of(shard, group_id)
-            shard.pending.put(at[0], group_id, (topic, partition), at[1], committed_of(value))
-            return
-        if shard.pending:
-            shard.pending.overtake(group_id, (topic, partition))
+        place = key.topic, key.partition
+        group = shard.groups.get(key.group)
         if value is None:
             if group is not None:
-                group.offsets.remove(topic, partition)
+                group.forget(*place)
             return
         if group is None:
-            group = shard.groups[group_id] = self.new_group(group_id)
-        group.offsets.put(topic, partition, committed_of(value))
+            group = shard.groups[key.group] = self.new_group(key.group)
+        if at is not None:
+            shard.transactions.put(at[0], group, place, at[1], committed_of(value))
+            return
+        group.offsets.put(*place, committed_of(value))
+        group.pending.overtake(place)
 
-    def _group_of(self, shard: Shard, group_id: str) -> Group:
-        group = shard.groups.get(group_id)
-        if group is None:
-            group = shard.groups[group_id] = self.new_group(group_id)
-        return group
-
-    def _set_aside_open_transactions(self, shard: Shard) -> None:
-        """Move offsets of transactions that are open at the end of the log to `Group.pending`: they are not served.
-
-        This broker cannot end these transactions. The records stay in the log, for a broker that runs transactions, until they
-        expire like other offsets.
-        """
-        count, groups = 0, set()
-        for group_id, place, committed in shard.pending:
-            self._group_of(shard, group_id).pending.put(*place, committed)
-            groups.add(group_id)
-            count += 1
-        shard.pending = PendingOffsets()
-        if count:
+    def _log_open_transactions(self, shard: Shard) -> None:
+        """Log the transactions that were open at the end of a loaded log."""
+        groups = {group.group_id: group for group in shard.groups.values() if group.pending}
+        if groups:
             names = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
-            log.warning(
-                "__consumer_offsets-%d: ignoring %d offset(s) of group(s) %s that open transactions committed; "
-                "consumers continue from the offsets committed before them",
-                shard.partition, count, names,
+            count = sum(1 for group in groups.values() for _ in group.pending)
+            producers = list(shard.transactions)
+            log.info(
+                "__consumer_offsets-%d: %d offset(s) of group(s) %s wait for the end of their transactions (producer id %s)",
+                shard.partition, count, names, ", ".join(map(str, producers[:10])) + (", ..." if len(producers) > 10 else ""),
             )  # fmt: skip
 
     def loaded(self, partition: int) -> None:
         """Serve a partition whose records are all applied. Groups without members, offsets and protocol are dropped."""
         shard = self.by_partition[partition]
-        self._set_aside_open_transactions(shard)
+        self._log_open_transactions(shard)
         for group in list(shard.groups.values()):
             if group.consumer is not None:
                 group.consumer.loaded()
@@ -242,9 +225,13 @@ class Shards:
 
     # -- look-ups -------------------------------------------------------------------------------------------------------
 
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` to which a group belongs."""
+        return partition_for(group_id, self._partitions)
+
     def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
         """The shard that serves a group, or the error if none does."""
-        shard = self.by_partition.get(partition_for(group_id, self._partitions))
+        shard = self.by_partition.get(self.partition_of(group_id))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR, None
         if shard.loading:

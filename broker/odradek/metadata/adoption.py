@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.config.broker_config import BrokerConfig
+from odradek.config.features import LEVEL_KEY, NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION
 from odradek.config.errors import ConfigError
 from odradek.metadata import znodes
 from odradek.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot, new_uuid
@@ -24,7 +25,7 @@ from odradek.metadata.sqlite import FILE_NAME, SqliteStore
 from odradek.metadata.znodes import NO_LEADER, PartitionState, ProducerIdBlock, TopicAssignment
 from odradek.storage.atomic_file import fsync_directory
 from odradek.storage.checkpoints import write_gap_limit
-from odradek.storage.file_names import CLEANER_CHECKPOINT, TXN_INDEX, partition_directory_name
+from odradek.storage.file_names import CLEANER_CHECKPOINT, partition_directory_name
 from odradek.storage.log_directory import MetaProperties, encode_uuid, read_meta_properties, read_partition_metadata
 from odradek.storage.verify import ALWAYS_COMPACTED, CLUSTER_METADATA, DirectoryFiles, DirectoryReport, Partition
 
@@ -90,6 +91,7 @@ class Adoption:
     left: list[str] = field(default_factory=list)
     next_producer_id: int = 0
     metadata_version: int | None = None
+    transaction_version: int | None = None
     again: bool = False
     gap_limits: dict[Path, int] = field(default_factory=dict)
 
@@ -138,11 +140,6 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
                 f"{files.path} was not shut down cleanly: the first start of this broker recovers its logs"
             )
         adoption.left += [f"{files.path}/{name}" for name in files.unknown_files if not name.startswith("odradek")]
-    _warn_of_aborted(adoption)
-    if "__transaction_state" in adoption.topics:
-        adoption.warnings.append(
-            "__transaction_state is kept unchanged: transactions that are open now stay open until Kafka runs again"
-        )
     return adoption
 
 
@@ -202,6 +199,7 @@ def _directories_of_partitions(adoption: Adoption) -> dict[Partition, int]:
 def _from_kraft(adoption: Adoption, cluster: KraftCluster, where: Mapping[Partition, int]) -> None:
     adoption.next_producer_id = cluster.next_producer_id
     adoption.metadata_version = cluster.features.get("metadata.version")
+    adoption.transaction_version = cluster.features.get(TRANSACTION_VERSION, 0)
     others = sorted(cluster.brokers - {adoption.node_id})
     if others:
         adoption.warnings.append(
@@ -353,22 +351,6 @@ def judge(adoption: Adoption, reports: Sequence[DirectoryReport]) -> None:
                 partition.state = partition.state._replace(leader_epoch=epoch)
 
 
-def _warn_of_aborted(adoption: Adoption) -> None:
-    """Warn of logs with aborted transactions: Fetch responses of this broker do not list aborted transactions."""
-    names = sorted(
-        {
-            topic
-            for files in adoption.directories
-            for (topic, _), log in files.logs.items()
-            if topic in adoption.topics and any(name.endswith(TXN_INDEX) and size for name, size in log.names.items())
-        }
-    )
-    if names:
-        adoption.warnings.append(
-            f"consumers with isolation.level=read_committed will read records of aborted transactions in {', '.join(names)}"
-        )
-
-
 def first_producer_id(adoption: Adoption) -> int:
     """The first producer id to allocate: above all ids of Kafka and of earlier adoptions."""
     return PRODUCER_IDS_FROM + -(-max(adoption.next_producer_id, 0) // BLOCK_SIZE) * BLOCK_SIZE
@@ -433,6 +415,9 @@ def _nodes(adoption: Adoption) -> list[tuple[str, bytes, int]]:
     nodes.append((znodes.CLUSTER_ID, znodes.encode_cluster_id(adoption.cluster_id), 0))
     if _written_since_boot(adoption):
         nodes.append((znodes.MACHINE_BOOT, machine_boot(), 0))
+    if adoption.transaction_version is not None:
+        level = min(adoption.transaction_version, NEWEST_TRANSACTION_VERSION)
+        nodes.append((znodes.broker_config_path(None), znodes.encode_config({LEVEL_KEY: str(level)}), 0))
     for topic in adoption.topics.values():
         assignment = TopicAssignment(
             topic.topic_id, {index: partition.replicas for index, partition in topic.partitions.items()}

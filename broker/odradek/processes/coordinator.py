@@ -27,6 +27,7 @@ import uvloop
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.append_files import sweep_append_files
+from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
@@ -41,11 +42,14 @@ from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
 from odradek.processes.cluster_service import ClusterService
 from odradek.processes.context import ProcessContext
+from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
+from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
+from odradek.processes.transaction_service import TransactionService
 from odradek.processes.turns import Turns
 from odradek.shm.removed_files import RemovedFiles
 
@@ -68,8 +72,17 @@ class Coordinator:
         self._store_service = StoreService(context, membership)
         # In a cluster, the slots are complete only after the controller's first request, so no topic counts as deleted.
         stored = self._store_service.topic_names if self._cluster is None else lambda: None
-        self._groups = GroupService(context.config, context.shm, context.log_dirs, self._offset_tree(), stored)
-        self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
+        self._turn = AppendTurn(self._loop)
+        self._flusher = Flusher()
+        self._groups = GroupService(
+            context.config, context.log_dirs, self._offset_tree(), stored, self._turn, self._flusher
+        )
+        self._producer_ids = ProducerIdStock(self._loop, self._fetch_producer_ids)
+        self._transactions = TransactionService(
+            context.config, context.log_dirs, self._groups, self._producer_ids, self._turn, self._flusher
+        )
+        self._groups.transactions = self._transactions
+        self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
         self._deletions = DelayedDeletions()
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
@@ -91,6 +104,7 @@ class Coordinator:
         else:
             await self._cluster.start()
         self._groups.start()  # before the first request, so that it sees the topics before a request creates one
+        self._transactions.start()
         await self._server.start(self._context.forward_listener)
         self._tick()
         if self._cluster is not None:
@@ -98,11 +112,15 @@ class Coordinator:
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._groups.import_handlers()
+        self._transactions.import_handlers()
         await self._in_store_thread(self._store_service.import_handlers)
         await self._stopped.wait()
         if self._joining is not None and not self._joining.cancel():
             self._joining.result()
         self._shm.set_state(ProcessState.STOPPING)
+        self._turn.run()
+        self._flusher.close()
+        self._transactions.close()
         self._groups.close()
         if self._ticker is not None:
             self._ticker.cancel()
@@ -189,6 +207,26 @@ class Coordinator:
             count_errors_of_response(uncounted, request.context)
         return reply
 
+    def _at_once(self, request: Arrival) -> bool:
+        """Serve a request without a task, if its API supports that; returns whether it was served. What the requests of one
+        read append is written at the end of the read."""
+        if not self._turn.held:  # the first request of this read
+            self._groups.refresh()
+            self._turn.held = True
+        return self._transactions.at_once(request) or self._groups.at_once(request)
+
+    def _end_of_read(self) -> None:
+        """All requests of one read were handed over: write their appends."""
+        if self._turn.held:
+            self._turn.run()
+
+    def _follow(self) -> None:
+        self._groups.follow()
+        self._transactions.follow()
+
+    async def _fetch_producer_ids(self, number: int) -> list[int]:
+        return await self._loop.run_in_executor(self._thread, self._store_service.producer_ids, number)
+
     def _on_wake(self) -> None:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
         self._shm.drain_event()
@@ -204,9 +242,11 @@ class Coordinator:
         if self._cluster is not None or self._store_service.is_open:
             if process_died or version != self._followed_version:
                 self._followed_version = version
-                self._groups.follow()
+                self._follow()
             else:
-                self._groups.look(frozenset(changed_slots))
+                moved = frozenset(changed_slots)
+                self._groups.look(moved)
+                self._transactions.look(moved)
         self._shm.confirm_version(version)
 
     def _tick(self) -> None:
@@ -223,7 +263,7 @@ class Coordinator:
 
     def _upkeep(self) -> None:
         self._removed_files.look()
-        self._groups.follow()
+        self._follow()
         logs.report_failures()
         if self._tick_due:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))

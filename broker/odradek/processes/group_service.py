@@ -15,27 +15,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import odradek._ext.partition.slot_facts as slot_facts
-from odradek import clock
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
-from odradek._ext.shm.layout import Role, SlotState
-from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall, GroupView, OffsetTree, host_of
+from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetTree, TransactionsOfGroups, host_of
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
-from odradek.coordination.environment import Timer
+from odradek.coordination.environment import EndMarker, LogBatch
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
+from odradek.processes.coordinated_topic import CoordinatedTopic, Place
+from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.group_report import encode_report
+from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.metering import count_errors_of_response, uncounted_errors
-from odradek.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from odradek.processes.slices import LoopSlices
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
@@ -45,7 +43,6 @@ from odradek.protocol.schemas.header import decode_request_header
 log = logging.getLogger("odradek.groups")
 
 MINUTE_MS = 60_000
-LOAD_RETRY_S = 1.0
 KAFKA = int(Kind.KAFKA)
 NO_TOPIC_ID = bytes(16)
 OF_LOG = ("offsets.topic.compression.codec", "message.max.bytes", "offsets.commit.timeout.ms")
@@ -54,25 +51,6 @@ OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
 StoredTopics = Callable[[], frozenset[str] | None]
-
-
-class LoopTimers:
-    """The clock of an event loop, for groups."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def now_ms(self) -> int:
-        """Monotonic time in ms, rounded so that a timer that fired finds its time reached."""
-        return round(self._loop.time() * 1000)
-
-    def wall_ms(self) -> int:
-        """Wall-clock time in ms since 1970."""
-        return clock.now_ms()
-
-    def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
-        """See `Timers`."""
-        return self._loop.call_at(when_ms / 1000, action)
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
@@ -168,34 +146,66 @@ class KnownTopics:
         return None if topic is None else topic.name
 
 
+class LoadedGroups:
+    """The groups as the state of `__consumer_offsets`."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def begin(self, partition: int, log: CoordinatorLog) -> None:
+        """See `Shards`. A repeated load takes over the deleted topics whose offsets the replaced shard has not deleted yet."""
+        self._groups.shards.begin(partition, log)
+
+    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+        """See `Shards`."""
+        self._groups.shards.replay_batches(partition, batches)
+
+    def loaded(self, partition: int) -> None:
+        """See `Shards`."""
+        self._groups.loaded(partition)
+
+    def resign(self, partition: int) -> None:
+        """See `Shards`."""
+        self._groups.shards.resign(partition)
+
+
 class GroupService:
     """The groups of a coordinator process.
 
     :param tree: the offsets in the metadata tree, which requests of version 0 use.
     :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots
         is not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
+    :param turn, flusher: of all logs of the coordinator.
+    :ivar transactions: the transactions in which clients commit offsets; set before `start`.
     """
 
     def __init__(
-        self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], tree: OffsetTree, stored: StoredTopics
+        self,
+        config: BrokerConfig,
+        log_dirs: Sequence[Path],
+        tree: OffsetTree,
+        stored: StoredTopics,
+        turn: AppendTurn,
+        flusher: Flusher,
     ) -> None:
         self._limits = limits_of(config)
         self._config = config
-        self._shm = shm
-        self._log_dirs = log_dirs
         self._loop = asyncio.get_running_loop()
-        self._topics = TopicDirectory()
+        self.topics = TopicDirectory()
         self._timers = LoopTimers(self._loop)
         self._reader = ThreadPoolExecutor(1, "group-load")
-        self._led: dict[int, tuple[OffsetsLog, asyncio.Task[None]]] = {}
-        self._flusher = Flusher()
+        self._flusher = flusher
         self._known: dict[str, bytes] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self.groups: GroupCoordinator | None = None
         self._view: GroupView | None = None
+        self.transactions: TransactionsOfGroups = NoTransactions()
         self._tree = tree
         self._stored = stored
-        self._turn = AppendTurn(self._loop)
+        self._turn = turn
+        self._offsets = CoordinatedTopic(
+            CONSUMER_OFFSETS, log, "groups", log_dirs, self._reader, self._make_log, not config.clustered
+        )
         self._handlers = handlers_of(Where.GROUPS)
         self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
 
@@ -210,45 +220,30 @@ class GroupService:
         self._at_once.import_all()
 
     def close(self) -> None:
-        """Stop serving. Queued appends are written first, and with flush.messages also synced and acknowledged."""
+        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
         if self._expiry is not None:
             self._expiry.cancel()
-        self._turn.run()
-        self._flusher.close()
-        for partition, (group_log, _) in list(self._led.items()):
-            group_log.look()
-            self._resign(partition)
+        self._offsets.close()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     # -- which partitions -----------------------------------------------------------------------------------------
 
     def follow(self) -> None:
         """Compare with the topics and the slots of `__consumer_offsets`: begin and resign partitions, handle deleted topics."""
-        self._refresh()
-        topic = self._topics.get(CONSUMER_OFFSETS)
-        led: dict[int, tuple[int, int, int]] = {}
-        for partition, slot in topic.partitions() if topic is not None else ():
-            state = slot_facts.describe(slot)
-            if state.state == SlotState.SLOT_ONLINE and state.role == Role.ROLE_LEADER:
-                led[partition] = slot, state.incarnation, state.leader_epoch
-        if led and topic is not None:
+        self.refresh()
+        topic = self.topics.get(CONSUMER_OFFSETS)
+        if self.groups is None and topic is not None and self._offsets.led(self.topics):
             self._create_groups(topic.published_count() if self._config.clustered else topic.count)
-        if self.groups is None:
-            return
-        for partition, (group_log, _) in list(self._led.items()):
-            if led.get(partition) != group_log.place:
-                self._resign(partition)
-        for partition, place in led.items():
-            if partition not in self._led:
-                self._begin(partition, place)
-        for group_log, _ in self._led.values():
-            group_log.look()
+        self._offsets.follow(self.topics)
+
+    @property
+    def loading(self) -> bool:
+        """Whether any partition of `__consumer_offsets` is still being read."""
+        return self.groups is not None and self.groups.shards.loading
 
     def look(self, moved: Collection[int]) -> None:
         """Acknowledge appends to those partitions of `__consumer_offsets` whose slots are in `moved`."""
-        for group_log, _ in list(self._led.values()):
-            if group_log.place[0] in moved:
-                group_log.look()
+        self._offsets.look(moved)
 
     def _create_groups(self, partitions: int) -> None:
         """Create the group coordinator once the topic exists and all its partitions are known. Their number must not change,
@@ -258,13 +253,14 @@ class GroupService:
         """
         if self.groups is None and partitions:
             self.groups = self._make(partitions)
-            self._view = GroupView(self._config, self.groups, self._topics, self._tree, self._limits)
+            self._view = GroupView(self._config, self.groups, self.topics, self._tree, self._limits, self.transactions)
+            self._offsets.serve(LoadedGroups(self.groups))
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Take over changes of topics: the offsets of a deleted topic must not be used for a new topic of that name."""
-        if not self._topics.refresh():
+        if not self.topics.refresh():
             return
-        known = {topic.name: bytes(topic.topic_id) for topic in self._topics.by_name.values()}
+        known = {topic.name: bytes(topic.topic_id) for topic in self.topics.by_name.values()}
         deleted = [
             name for name, topic_id in self._known.items() if known.get(name) != topic_id and topic_id != NO_TOPIC_ID
         ]
@@ -272,73 +268,17 @@ class GroupService:
         if deleted and self.groups is not None:
             self.groups.topics_deleted(deleted)
 
-    def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
-        assert self.groups is not None
+    def _make_log(self, place: Place) -> CoordinatorLog:
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         acks = self._config.integer(REQUIRED_ACKS)
-        group_log = OffsetsLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
-        self.groups.shards.begin(partition, group_log)
-        task = self._loop.create_task(self._load(partition, group_log))
-        task.add_done_callback(lambda task: self._load_ended(partition, task))
-        self._led[partition] = group_log, task
+        return CoordinatorLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
 
-    def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
-        """Log a load that failed with an internal error, and retry it: its groups must not wait forever."""
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        log.error(
-            "cannot load %s-%d: internal error; retrying in %g s",
-            CONSUMER_OFFSETS, partition, LOAD_RETRY_S, exc_info=error,
-        )  # fmt: skip
-        self._loop.call_later(LOAD_RETRY_S, self._load_again, partition, task)
-
-    def _load_again(self, partition: int, failed: asyncio.Task[None]) -> None:
-        if partition in self._led and self._led[partition][1] is failed:
-            self._reload(partition, self._led[partition][0])
-
-    def _resign(self, partition: int) -> None:
-        assert self.groups is not None
-        group_log, task = self._led.pop(partition)
-        task.cancel()
-        group_log.close()
-        self.groups.shards.resign(partition)
-
-    async def _load(self, partition: int, group_log: OffsetsLog) -> None:
-        """Read the partition's log and replay it; restart from the log start if the log's files changed while they were read.
-
-        With the embedded metadata store, the groups are served once the high watermark has reached the end of what was read.
-        Records that a predecessor appended but did not acknowledge may not be on the device yet, and members must not see
-        anything that a loss of power could undo. In a cluster they are served at once, as in Kafka: the high watermark of a new
-        leader waits for its followers, and does not move while too few replicas are in sync.
-        """
-        assert self.groups is not None
-        began, records = self._timers.now_ms(), 0
-        while True:
-            try:
-                end = slot_facts.describe(group_log.place[0]).log_end_offset
-                pieces = read_records(group_log.place[0], self._log_dirs)
-                records = 0
-                while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
-                    self.groups.shards.replay_batches(partition, piece)
-                    records += sum(len(batch.records) for batch in piece)
-                break
-            except LogMoved as error:
-                log.info("reading %s-%d again from its start: %s", CONSUMER_OFFSETS, partition, error)
-            except OSError as error:
-                log.error("cannot read %s-%d: %s; retrying in %g s", CONSUMER_OFFSETS, partition, error, LOAD_RETRY_S)
-                await asyncio.sleep(LOAD_RETRY_S)
-            self.groups.shards.begin(partition, group_log)
-        if not self._config.clustered:
-            committed: asyncio.Future[ErrorCode] = self._loop.create_future()
-            group_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
-            if await committed is not ErrorCode.NONE:
-                return  # the log was closed: this process no longer coordinates the partition
-        if group_log.closed:
-            return
-        self.groups.loaded(partition)
-        if records:
-            took = self._timers.now_ms() - began
-            log.info("loaded %d records of %s-%d in %d ms", records, CONSUMER_OFFSETS, partition, took)
+    def end_transaction(self, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """Write the end marker of a transaction to a partition of `__consumer_offsets`; see `GroupCoordinator`."""
+        if self.groups is None:
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self.groups.end_transaction(partition, *marker, then)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -347,21 +287,13 @@ class GroupService:
         return request.api_key in self._handlers
 
     def at_once(self, request: Arrival) -> bool:
-        """Serve a request without a task, if its API supports that; returns whether it was served. Its appends wait for
-        `end_of_read`."""
+        """Serve a request without a task, if its API supports that; returns whether it was served. Its appends wait for the end
+        of the turn."""
         serve = self._at_once.get(request.api_key)
         if serve is None or self._view is None or request.kind != KAFKA:
             return False
-        if not self._turn.held:  # the first request of this read
-            self._refresh()
-            self._turn.held = True
         done: bool = serve(request, self._view)
         return done
-
-    def end_of_read(self) -> None:
-        """All requests of one read were handed over: write their appends."""
-        if self._turn.held:
-            self._turn.run()
 
     async def execute(self, request: Arrival) -> ForwardReply:
         """Execute one request and return the encoded response. Raises what the handler raises."""
@@ -375,7 +307,7 @@ class GroupService:
         except ProtocolError as error:
             log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
-        self._refresh()
+        self.refresh()
         # Popped, so that only the handler refers to it: a handler that waits for other members releases it.
         response = await self._handlers[row.key](message.pop(), self._call(version, request))
         errors = Stepwise(uncounted_errors(row.key, response))
@@ -407,41 +339,18 @@ class GroupService:
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are
         served."""
-        return GroupView(self._config, self._make(1), self._topics, self._tree, self._limits)
+        return GroupView(self._config, self._make(1), self.topics, self._tree, self._limits, self.transactions)
 
     def _make(self, partitions: int) -> GroupCoordinator:
         return GroupCoordinator(
             self._timers,
             settings_of(self._config),
             partitions,
-            KnownTopics(self._topics, self._stored),
+            KnownTopics(self.topics, self._stored),
             LiveConsumerSettings(self._config),
-            self._diverged,
+            self._offsets.diverged,
             LoopSlices(self._loop),
         )
-
-    def _diverged(self, partition: int) -> None:
-        """Discard the partition's groups after a failed append and load them from the log again; once, even if several appends
-        failed."""
-        if partition not in self._led:
-            return
-        group_log, _ = self._led[partition]
-        if group_log.closed:  # `close` below fails the waiting appends, and their callbacks call this method again
-            return
-        log.warning("an append to %s-%d failed; loading its groups from the log again", CONSUMER_OFFSETS, partition)
-        group_log.look()
-        group_log.close()  # no append that depends on the failed one may follow it
-        self._loop.call_soon(self._reload, partition, group_log)
-
-    def _reload(self, partition: int, group_log: OffsetsLog) -> None:
-        """Load the partition again, unless it is led with another log by now, or not led any more."""
-        self.follow()
-        if partition in self._led and self._led[partition][0] is group_log:
-            _, task = self._led[partition]
-            task.cancel()
-            group_log.close()
-            # The new load takes over the deleted topics whose offsets the replaced shard has not deleted yet.
-            self._begin(partition, group_log.place)
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,11 @@ thread), and the errors of the forwarded requests that it answers."""
 
 import time
 from collections.abc import Generator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import odradek._ext.shm.meter_reading as meter_reading
 from odradek._ext.shm.metering import count, count_failed_request, count_request_errors
-from odradek.api.answer_errors import errors_in_steps, leads_with_error
+from odradek.api.answer_errors import errors_in_steps, errors_of, leads_with_error
 from odradek.net.forward_frames import ForwardContext
 
 
@@ -39,6 +39,19 @@ def count_errors_of_response(uncounted: UncountedErrors | None, context: Forward
     count_request_errors(uncounted.api_key, uncounted.codes)
     if uncounted.of_request:
         count_failed_request(context, uncounted.api_key)
+
+
+def count_errors_at_once(api_key: int, response: Any, context: ForwardContext) -> None:
+    """Count the errors of a small response, attributed to the client; must run in the loop's thread. The worker counts the code
+    at the beginning of the response, if there is one."""
+    codes = errors_of(api_key, response)
+    if not codes:
+        return
+    if leads_with_error(api_key):
+        count_request_errors(api_key, codes[1:])
+    else:
+        count_request_errors(api_key, codes)
+        count_failed_request(context, api_key)
 
 
 class BusyTime:

@@ -22,7 +22,7 @@ from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
 from odradek.metadata.group_offsets import Place
 from odradek.metadata.offset_sweep import OffsetSweep
-from odradek.metadata.store import Store, StoreError
+from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_names, encode_auto_created
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import Forwarded, decode_forwarded
@@ -177,6 +177,16 @@ class StoreService:
         """The names of the topics in the store, including those without a slot; None before `open`. May be called from any
         thread, because it only copies the keys of a dict."""
         return None if self._view is None else frozenset(self._view.controller.image.topics)
+
+    def producer_ids(self, number: int) -> list[int]:
+        """Allocate producer ids that no producer had before. Raises StoreError, ProducerIdsExhausted."""
+        if self._view is None:
+            raise StoreUnavailable("the metadata store is not open yet")
+        try:
+            return [self._view.producer_ids.next() for _ in range(number)]
+        except StoreError as error:
+            self._membership.note_error(error)
+            raise
 
     def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
         """Read offsets of a group from the metadata tree (OffsetFetch version 0), in steps."""

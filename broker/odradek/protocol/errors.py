@@ -197,6 +197,11 @@ def known_error(code: int) -> ErrorCode | None:
     return _BY_NUMBER.get(code)
 
 
+def error_of(code: int) -> ErrorCode:
+    """The error with this number; UNKNOWN_SERVER_ERROR for a number without a name."""
+    return _BY_NUMBER.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 def error_text(code: int) -> str:
     """The name of an error, for log messages; "error N" if it has none here."""
     error = known_error(code)

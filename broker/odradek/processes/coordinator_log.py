@@ -1,48 +1,50 @@
-"""Writes and reads one partition of `__consumer_offsets` for the coordinator.
+"""Writes one partition of an internal topic for its coordinator: `__consumer_offsets` or `__transaction_state`.
 
 The appends of one turn of the loop, or of one read of requests, are written as one batch, in the leader epoch in which the
-partition was taken over: the append of a deposed coordinator is refused. An append is acknowledged when the high watermark has
-passed it, unless this broker ceased to be the leader meanwhile; with flush.messages, this is when it is on the device. As with
-acks=all, appends are refused while fewer than min.insync.replicas replicas are in sync. Used in the coordinator's loop;
-`read_records` in a thread.
+partition was taken over: the append of a deposed coordinator is refused. Records of a transaction are a batch of their own, and
+end markers that follow one another are written together; everything is written in the order in which it was queued. An append
+is acknowledged when the high watermark has passed it, unless this broker ceased to be the leader meanwhile; with
+flush.messages, this is when it is on the device. As with acks=all, appends are refused while fewer than min.insync.replicas
+replicas are in sync. Used in the coordinator's loop; `log_replay.py` reads the log.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import takewhile
+from typing import Protocol
 
-import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek.clock import now_ms
-from odradek.coordination.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
-from odradek.protocol.errors import ErrorCode
+from odradek.coordination.environment import (
+    AppendCallback,
+    EndMarker,
+    LateCallback,
+    OffsetCallback,
+    Records,
+)
+from odradek.protocol.errors import ErrorCode, error_of
 from odradek.shm.partition_names import partition_name
 from odradek.storage import compression
-from odradek.storage.batch import ABORT, COMMIT, END_TXN_KEY, read_batch
-from odradek.storage.file_names import partition_directory_name
-from odradek.storage.old_messages import MAGIC_AT, is_old, read_message
 
-log = logging.getLogger("odradek.groups")
+log = logging.getLogger("odradek.coordination")
 
 ACKS_ALL = -1
 MAX_RECORDS = 5000
 MAX_BYTES = 1 << 19
+MAX_MARKERS = 1000
 LOCK_RETRY_S = 0.0005
+ROUNDS = 8
+"""How often a turn writes what callbacks of the same turn have appended; the rest is written in the next turn."""
 NONE = ErrorCode.NONE
-PIECE_BYTES = 1 << 20
-LENGTH_BYTES = 12
-HEAD_BYTES = MAGIC_AT + 1
-"""The bytes of a batch or an old message that contain base offset, length, and format version."""
 
 ERROR_OF_REFUSAL = {
     AppendResult.APPEND_STALE: ErrorCode.NOT_COORDINATOR,
@@ -54,32 +56,44 @@ ERROR_OF_REFUSAL = {
 """The error that clients receive if the slot refuses an append."""
 
 ERROR_OF_BATCH = {
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    int(ErrorCode.MESSAGE_TOO_LARGE): ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    int(ErrorCode.INVALID_PRODUCER_EPOCH): ErrorCode.INVALID_PRODUCER_EPOCH,
+    int(ErrorCode.INVALID_TXN_STATE): ErrorCode.INVALID_TXN_STATE,
 }
 """The error that clients receive if the batch is refused with this error; COORDINATOR_NOT_AVAILABLE for all others."""
 
 
-BY_NUMBER = {int(code): code for code in ErrorCode}
+class Writer(Protocol):
+    """Has something to write in this turn. :ivar name: for log lines."""
 
+    @property
+    def name(self) -> str: ...
 
-class LogMoved(Exception):
-    """The log's files changed while they were read."""
+    def write(self) -> None:
+        """Write it."""
 
 
 class AppendTurn:
-    """Lets the logs of a coordinator write their queued appends: in the loop's next turn, or earlier, when `run` is called."""
+    """Lets the logs of a coordinator write their queued appends: in the loop's next turn, or earlier, when `run` is called.
+
+    What callbacks append while the logs write is written in the same turn, up to ROUNDS times.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._logs: list[OffsetsLog] = []
+        self._logs: list[Writer] = []
         self._handle: asyncio.Handle | None = None
+        self._running = False
         self.held = False  # while set, nothing is scheduled: the code that set it calls `run`
 
-    def add(self, log: OffsetsLog) -> None:
+    def add(self, log: Writer) -> None:
         """Schedule a log that has something to write."""
         self._logs.append(log)
-        if self._handle is None and not self.held:
+        if not self.held and not self._running:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._handle is None:
             self._handle = self._loop.call_soon(self.run)
 
     def run(self) -> None:
@@ -88,12 +102,68 @@ class AppendTurn:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+        self._running = True
+        try:
+            for _ in range(ROUNDS):
+                if not self._logs:
+                    break
+                self._write_once()
+        finally:
+            self._running = False
+        if self._logs:
+            self._schedule()
+
+    def _write_once(self) -> None:
         logs, self._logs = self._logs, []
-        for group_log in logs:
+        for coordinator_log in logs:
             try:
-                group_log.write()
+                coordinator_log.write()
             except Exception:
-                log.exception("cannot append to a partition of __consumer_offsets: internal error")
+                log.exception("cannot append to %s: internal error", coordinator_log.name)
+
+
+class TransactionalAppend:
+    """Records of a transaction that are queued: a batch of their own.
+
+    :ivar base_offset: of the batch; -1 until it is written.
+    """
+
+    __slots__ = ("_then", "base_offset", "producer_epoch", "producer_id")
+
+    def __init__(self, producer_id: int, producer_epoch: int, then: OffsetCallback) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_offset = -1
+        self._then = then
+
+    def appended(self, error: ErrorCode) -> None:
+        """Report the outcome."""
+        self._then(error, self.base_offset)
+
+
+class MarkerAppend:
+    """An end marker that is queued.
+
+    :ivar error: the error of this marker, which does not affect the markers that are written together with it.
+    :ivar offset: of the marker; -1 if it is not in the log, or an earlier marker ended the transaction.
+    """
+
+    __slots__ = ("_then", "error", "marker", "offset")
+
+    def __init__(self, marker: EndMarker, then: OffsetCallback) -> None:
+        self.marker = marker
+        self.error = NONE
+        self.offset = -1
+        self._then = then
+
+    def appended(self, error: ErrorCode) -> None:
+        """Report the outcome."""
+        self._then(self.error if error is NONE else error, self.offset)
+
+
+Special = TransactionalAppend | MarkerAppend | None
+"""What distinguishes an append from a plain one."""
+Queued = tuple[Records, AppendCallback, LateCallback, Special]
 
 
 @dataclass(slots=True)
@@ -110,8 +180,8 @@ class Unacknowledged:
     deadline: float | None = None
 
 
-class OffsetsLog:
-    """The log of one partition that this coordinator leads.
+class CoordinatorLog:
+    """The log of one partition that this coordinator leads; implements `GroupLog`.
 
     :param place: slot, incarnation and leader epoch in which the partition is led.
     :param max_bytes: the size of the largest batch that the partition accepts.
@@ -141,7 +211,9 @@ class OffsetsLog:
         # Largest size of the appends in one batch, which leaves room for the batch's overhead.
         self._joined_bytes = min(MAX_BYTES, max_bytes // 2)
         self._timeout_s = timeout_ms / 1000
-        self._queue: list[tuple[Records, AppendCallback, LateCallback]] = []
+        self._queue: list[Queued] = []
+        self._special = 0  # the number of appends in the queue that are not plain
+        self._front = 0  # the number of appends, from the front of the queue, that are being written
         self._due = False
         self._busy_since: float | None = None
         self._unacknowledged: deque[Unacknowledged] = deque()
@@ -156,7 +228,35 @@ class OffsetsLog:
         if not records and not self._queue:
             self._after_the_last(then, late)
             return
-        self._queue.append((records, then, late))
+        self._enqueue((records, then, late, None))
+
+    def append_transactional(
+        self,
+        records: Records,
+        producer_id: int,
+        producer_epoch: int,
+        then: OffsetCallback,
+        late: LateCallback = None,
+    ) -> None:
+        """See `OffsetsLog`."""
+        if self._closed:
+            self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR, -1)
+            return
+        append = TransactionalAppend(producer_id, producer_epoch, then)
+        self._special += 1
+        self._enqueue((records, append.appended, late, append))
+
+    def append_marker(self, marker: EndMarker, then: OffsetCallback) -> None:
+        """See `OffsetsLog`."""
+        if self._closed:
+            self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR, -1)
+            return
+        append = MarkerAppend(marker, then)
+        self._special += 1
+        self._enqueue(((), append.appended, None, append))
+
+    def _enqueue(self, append: Queued) -> None:
+        self._queue.append(append)
         if not self._due:
             self._due = True
             self._turn.add(self)
@@ -171,6 +271,11 @@ class OffsetsLog:
         self._watch()
 
     @property
+    def name(self) -> str:
+        """Topic and partition, for log lines."""
+        return partition_name(self.place[0])
+
+    @property
     def closed(self) -> bool:
         """Whether the log refuses further appends."""
         return self._closed
@@ -179,13 +284,19 @@ class OffsetsLog:
         """Fail all waiting and further appends with NOT_COORDINATOR."""
         self._closed = True
         waiting = [then for batch in self._unacknowledged for then in batch.callbacks]
-        waiting += [then for _, then, _ in self._queue]
-        self._queue.clear()
+        waiting += self._drop_queue()
         self._unacknowledged.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         call_all(waiting, ErrorCode.NOT_COORDINATOR)
+
+    def _drop_queue(self) -> list[AppendCallback]:
+        """Empty the queue; return its callbacks."""
+        waiting = [then for _, then, _, _ in self._queue]
+        self._queue.clear()
+        self._special = 0
+        return waiting
 
     def look(self) -> None:
         """Acknowledge the appends that the high watermark has passed.
@@ -221,47 +332,92 @@ class OffsetsLog:
 
     def write(self) -> None:
         """Write the queued appends."""
-        slot, incarnation, leader_epoch = self.place
         self._due = False
         while self._queue:
-            count = 1  # the number of appends, from the front of the queue, that this batch contains
+            self._front = 1
+            end = 0
             try:
-                builder = BatchBuilder()
-                count = join(self._queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
-                error, end = 0, self._unacknowledged[-1].end if self._unacknowledged else 0
-                if builder.count and self._waits and not slots.has_min_in_sync(slot):
-                    error = ErrorCode.NOT_ENOUGH_REPLICAS
-                elif builder.count:  # else the appends have no records and wait for those written before
-                    error, base_offset = slots.append_built(
-                        slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
-                    )
-                    end = base_offset + builder.count
-                outcome = ERROR_OF_BATCH.get(BY_NUMBER[error], ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else NONE
+                outcome, end = self._write_front()
             except slots.SlotChanged as refusal:
                 if refusal.result == AppendResult.APPEND_BUSY:
                     self._wait_for_lock()
                     break  # the batches written before are acknowledged and watched below
-                log.warning("an append to %s was refused: %s", partition_name(slot), refusal)
+                log.warning("an append to %s was refused: %s", self.name, refusal)
                 outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 if refusal.result is not None:
                     outcome = ERROR_OF_REFUSAL.get(refusal.result, outcome)
             except Exception:  # an internal error: the appends after these must not wait forever
-                log.exception("cannot append to %s: internal error", partition_name(slot))
+                log.exception("cannot append to %s: internal error", self.name)
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR
-            done = self._queue[:count]
-            del self._queue[:count]
+            done = self._queue[: self._front]
+            del self._queue[: self._front]
+            if done[0][3] is not None:
+                self._special -= len(done)
             self._busy_since = None
-            callbacks = [then for _, then, _ in done]
+            callbacks = [then for _, then, _, _ in done]
             if outcome is NONE and not self._waits:
                 call_all(callbacks, NONE)
             elif outcome is NONE:
-                late_callbacks = [late for _, _, late in done if late is not None]
+                late_callbacks = [late for _, _, late, _ in done if late is not None]
                 self._unacknowledged.append(Unacknowledged(end, callbacks, late_callbacks))
             else:
                 call_all(callbacks, outcome)
         self.look()
         if self._unacknowledged:
             self._watch()
+
+    def _write_front(self) -> tuple[ErrorCode, int]:
+        """Write appends from the front of the queue that can be written together, and set `_front` to their number.
+
+        :returns: the outcome, and the high watermark that acknowledges them.
+        :raises SlotChanged: the slot refuses the append.
+        """
+        special = self._queue[0][3]
+        if isinstance(special, MarkerAppend):
+            return self._write_markers()
+        slot, incarnation, leader_epoch = self.place
+        queue = self._queue
+        if special is not None:
+            queue = queue[:1]
+        elif self._special:
+            queue = list(takewhile(_is_plain, queue))
+        builder = BatchBuilder()
+        self._front = join(queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
+        if not builder.count:  # the appends have no records and wait for those written before
+            return NONE, self._last_end()
+        if self._waits and not slots.has_min_in_sync(slot):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, 0
+        place = slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
+        if special is None:
+            error, base_offset = slots.append_built(*place)
+        else:
+            error, base_offset = slots.append_built(*place, special.producer_id, special.producer_epoch, True)
+            special.base_offset = base_offset if not error else -1
+        if error:
+            return ERROR_OF_BATCH.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE), 0
+        return NONE, base_offset + builder.count
+
+    def _write_markers(self) -> tuple[ErrorCode, int]:
+        """Write the end markers at the front of the queue, see `_write_front`."""
+        slot, incarnation, leader_epoch = self.place
+        appends: list[MarkerAppend] = []
+        for _, _, _, special in self._queue[:MAX_MARKERS]:
+            if not isinstance(special, MarkerAppend):
+                break
+            appends.append(special)
+        self._front = len(appends)
+        if self._waits and not slots.has_min_in_sync(slot):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, 0
+        outcomes = slots.append_markers(slot, incarnation, leader_epoch, [append.marker for append in appends])
+        end = self._last_end()  # a repeated marker is not written again, and waits for the first one
+        for append, (error, offset) in zip(appends, outcomes, strict=True):
+            append.error, append.offset = error_of(error), offset
+            end = max(end, offset + 1)
+        return NONE, end
+
+    def _last_end(self) -> int:
+        """The high watermark that acknowledges everything written so far; 0 if everything is acknowledged."""
+        return self._unacknowledged[-1].end if self._unacknowledged else 0
 
     def _wait_for_lock(self) -> None:
         """Another process holds the partition's lock: retry, and refuse the queued appends after `timeout_ms`."""
@@ -274,12 +430,10 @@ class OffsetsLog:
             return
         log.warning(
             "refusing %d appends to %s: the partition's lock was not free for %g s",
-            len(self._queue), partition_name(self.place[0]), self._timeout_s,
+            len(self._queue), self.name, self._timeout_s,
         )  # fmt: skip
         self._busy_since = None
-        waiting = [then for _, then, _ in self._queue]
-        self._queue.clear()
-        call_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        call_all(self._drop_queue(), ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _watch(self) -> None:
         """Set the deadline of batches that have none, and the timer for the first deadline."""
@@ -304,7 +458,11 @@ class OffsetsLog:
                 try:
                     report_late()
                 except Exception:
-                    log.exception("the callback of an append to __consumer_offsets failed while the append waits")
+                    log.exception("a callback of an append to %s failed while the append waits", self.name)
+
+
+def _is_plain(append: Queued) -> bool:
+    return append[3] is None
 
 
 def call_all(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
@@ -313,87 +471,4 @@ def call_all(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
         try:
             then(code)
         except Exception:
-            log.exception("the callback of an append to __consumer_offsets failed")
-
-
-def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]]:
-    """The records of the log, from the oldest one to the present log end, in pieces; offsets ascend.
-
-    It reads to the log end and not to the high watermark: a new leader learns the high watermark late, and the former leader
-    may have acknowledged records above it.
-
-    :raises LogMoved: a file vanished, or the log's files changed, while the log was read: the result may have gaps.
-    :raises OSError: the log cannot be read, contains a corrupt batch, or ends before the log end: groups built from it would
-        lose committed offsets.
-    """
-    state = slot_facts.describe(slot)
-    end = state.log_end_offset
-    directory = log_dirs[state.log_dir] / partition_directory_name(state.topic, state.partition)
-    generation = state.generation
-    reached = state.log_start_offset
-    try:
-        for path in sorted(directory.glob("*.log")):
-            reached = max(reached, int(path.stem))  # compaction may have taken the last records of the segment before
-            if reached >= end:
-                break
-            for upto, piece in _read_file(path, state.log_start_offset, end):
-                reached = upto
-                yield piece
-    except FileNotFoundError as error:
-        raise LogMoved(f"{error.filename} was removed") from error
-    if slot_facts.describe(slot).generation != generation:
-        raise LogMoved("its segments changed")
-    if reached < end:
-        raise OSError(errno.EIO, f"the log ends at offset {reached}, expected {end}", str(directory))
-
-
-def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[LogBatch]]]:
-    """The records of one segment in pieces, each with the offset after its last record."""
-    piece: list[LogBatch] = []
-    reached = size = 0
-    with path.open("rb") as file:
-        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
-            if int.from_bytes(head[:8], "big") >= end:
-                break
-            length = int.from_bytes(head[8:LENGTH_BYTES], "big", signed=True)
-            if length < HEAD_BYTES - LENGTH_BYTES:  # `read` would take a negative number as the rest of the file
-                raise OSError(errno.EIO, f"corrupt batch (its length field is {length})", str(path))
-            data = head + file.read(length - (HEAD_BYTES - LENGTH_BYTES))
-            try:
-                last, batch = _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
-            except ValueError as error:  # the batch is corrupt or cannot be decompressed
-                raise OSError(errno.EIO, f"corrupt batch ({error})", str(path)) from error
-            reached = last + 1
-            size += len(data)
-            if piece and piece[-1].producer_id == batch.producer_id == NO_PRODUCER:
-                piece[-1].records.extend(batch.records)
-            else:
-                piece.append(batch)
-            if size >= PIECE_BYTES:
-                yield reached, piece
-                piece, size = [], 0
-    if reached:
-        yield reached, piece
-
-
-def _read_batch(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:
-    """The last offset of a batch, and its records within [start, end). Raises ValueError."""
-    batch, _ = read_batch(data)
-    selected = [record for record in batch.records() if start <= record.offset < end]
-    if batch.is_control:
-        kind = selected[0].key if selected else None
-        if kind is None or len(kind) < END_TXN_KEY.size or END_TXN_KEY.unpack_from(kind)[1] not in (ABORT, COMMIT):
-            return batch.last_offset, LogBatch([])
-        commits = END_TXN_KEY.unpack_from(kind)[1] == COMMIT
-        return batch.last_offset, LogBatch([], batch.producer_id, commits=commits)
-    records = [(record.key or b"", record.value) for record in selected]
-    if batch.is_transactional:
-        return batch.last_offset, LogBatch(records, batch.producer_id, [record.offset for record in selected])
-    return batch.last_offset, LogBatch(records)
-
-
-def _read_old(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:
-    """Like `_read_batch`, for a message of format v0 or v1, from logs of Kafka before 0.11."""
-    message, _ = read_message(data)
-    selected = [inner for inner in message.opened() if start <= inner.offset < end]
-    return message.offset, LogBatch([(inner.key or b"", inner.value) for inner in selected])
+            log.exception("a callback of an append to an internal topic failed")

@@ -1,4 +1,4 @@
-"""Writing a partition of `__consumer_offsets`: the failure of one append does not affect the others."""
+"""Writing a partition of an internal topic: the failure of one append does not affect the others."""
 
 import asyncio
 
@@ -8,9 +8,10 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
-from odradek.coordination.environment import LogBatch
-from odradek.processes import offsets_log
-from odradek.processes.offsets_log import AppendTurn, OffsetsLog, read_records
+from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.processes import coordinator_log
+from odradek.processes.coordinator_log import ROUNDS, AppendTurn, CoordinatorLog
+from odradek.processes.log_replay import read_records
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from tests.groups.by_hand import HandTimers
@@ -40,10 +41,13 @@ class Bench:
         slot = self.broker.create(topic, alone=alone)
         state = slot_facts.describe(slot)
         place = slot, state.incarnation if incarnation is None else incarnation, state.leader_epoch
-        return OffsetsLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher)
+        return CoordinatorLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher)
 
     def then(self, name):
         return lambda code: self.told.append((name, code))
+
+    def at(self, name):
+        return lambda code, offset: self.told.append((name, code, offset))
 
     def late(self, name):
         return lambda: self.told.append((name, "late"))
@@ -181,7 +185,7 @@ def test_a_log_that_cannot_be_written_does_not_affect_other_logs(bench, monkeypa
     assert bench.told == [("good", NONE)]
 
 
-def test_an_append_from_a_callback_is_written_in_a_later_turn(bench):
+def test_an_append_from_a_callback_is_written_in_the_same_turn(bench):
     log = bench.log()
 
     def then(code):
@@ -191,9 +195,136 @@ def test_an_append_from_a_callback_is_written_in_a_later_turn(bench):
 
     log.append([(b"outer", b"1")], then)
     bench.turn.run()
-    bench.turn.run()
     assert [name for name, _ in bench.told] == ["outer", "inner", "inner too"]
     assert [value for _, value in bench.stored(log)] == [b"1", b"2", b"3"]
+
+
+def test_appends_without_end_are_written_in_later_turns(stepped):
+    log = stepped.log()
+
+    def then(code):
+        stepped.told.append(code)
+        if len(stepped.told) < 2 * ROUNDS + 1:
+            log.append([(b"k", None)], then)
+
+    log.append([(b"k", None)], then)
+    stepped.turn.run()
+    assert stepped.told == [NONE] * ROUNDS
+    stepped.loop.advance(1)
+    assert stepped.told == [NONE] * (2 * ROUNDS + 1)
+
+
+def marker(producer_id, commits=True):
+    return EndMarker(producer_id, 3, 5, commits, 2)
+
+
+@pytest.fixture
+def native(monkeypatch):
+    """Records the native appends, which succeed. `outcomes`: what `append_markers` returns, if not success."""
+
+    class Native:
+        def __init__(self):
+            self.calls, self.outcomes, self.end = [], None, 100
+
+        def append_built(self, slot, builder, incarnation, epoch, codec, compress, most, *producer):
+            self.calls.append((builder.count, *producer))
+            self.end += builder.count
+            return 0, self.end - builder.count
+
+        def append_markers(self, slot, incarnation, epoch, markers):
+            self.calls.append([marker[0] for marker in markers])
+            self.end += len(markers)
+            return self.outcomes or [(0, self.end - len(markers) + number) for number in range(len(markers))]
+
+        def high_watermark(self, slot):
+            return self.end if self.outcomes is None else 0
+
+    made = Native()
+    for name in ("append_built", "append_markers", "high_watermark"):
+        monkeypatch.setattr(slots, name, getattr(made, name), raising=False)
+    return made
+
+
+def test_plain_appends_records_of_transactions_and_markers_are_written_in_the_order_of_their_calls(bench, native):
+    log = bench.log()
+    log.append([(b"a", b"1"), (b"b", b"2")], bench.then("plain"))
+    log.append([(b"c", b"3")], bench.then("joined"))
+    log.append_transactional([(b"d", b"4"), (b"e", b"5")], 7, 3, bench.at("seven"))
+    log.append_transactional([(b"f", b"6")], 8, 0, bench.at("eight"))
+    log.append_marker(marker(7), bench.at("end of seven"))
+    log.append_marker(marker(8, commits=False), bench.at("end of eight"))
+    log.append((), bench.then("nothing"))
+    log.append([(b"g", b"7")], bench.then("last"))
+    log.append_marker(marker(9), bench.at("end of nine"))
+    bench.turn.run()
+    assert native.calls == [(3,), (2, 7, 3, True), (1, 8, 0, True), [7, 8], (1,), [9]]
+    assert bench.told == [
+        ("plain", NONE), ("joined", NONE), ("seven", NONE, 103), ("eight", NONE, 105),
+        ("end of seven", NONE, 106), ("end of eight", NONE, 107), ("nothing", NONE), ("last", NONE),
+        ("end of nine", NONE, 109),
+    ]  # fmt: skip
+
+
+def test_a_marker_that_is_refused_does_not_affect_the_others(bench, native):
+    log = bench.log()
+    fenced = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    for producer_id in (7, 8, 9):
+        log.append_marker(marker(producer_id), bench.at(producer_id))
+    native.outcomes = [(0, -1), (int(fenced), -1), (0, -1)]
+    bench.turn.run()
+    assert bench.told == [(7, NONE, -1), (8, fenced, -1), (9, NONE, -1)]
+
+
+def test_a_repeated_marker_waits_for_the_one_that_is_in_the_log(bench, native, monkeypatch):
+    log = bench.log(alone=False)
+    native.outcomes = [(0, 100)]
+    log.append_marker(marker(7), bench.at("first"))
+    bench.turn.run()
+    native.outcomes = [(0, -1)]
+    log.append_marker(marker(7), bench.at("again"))
+    bench.turn.run()
+    assert bench.told == []
+    monkeypatch.setattr(slots, "high_watermark", lambda slot: 101)
+    log.look()
+    assert bench.told == [("first", NONE, 100), ("again", NONE, -1)]
+
+
+def test_an_error_tells_whether_the_records_of_a_transaction_are_in_the_log(bench, native, monkeypatch):
+    log = bench.log()
+    monkeypatch.setattr(slots, "has_min_in_sync", lambda slot, maximal=False: not maximal)
+    log.append_transactional([(b"a", b"1")], 7, 3, bench.at("records"))
+    log.append_marker(marker(7), bench.at("marker"))
+    bench.turn.run()
+    few = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.told == [("records", few, 100), ("marker", few, 101)]
+    monkeypatch.setattr(slots, "has_min_in_sync", lambda slot, maximal=False: False)
+    log.append_transactional([(b"a", b"1")], 7, 3, bench.at("records"))
+    log.append_marker(marker(7), bench.at("marker"))
+    bench.turn.run()
+    assert bench.told[2:] == [("records", few, -1), ("marker", few, -1)]
+    log.close()
+    log.append_transactional([(b"a", b"1")], 7, 3, bench.at("closed"))
+    log.append_marker(marker(7), bench.at("closed"))
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    assert bench.told[4:] == [("closed", ErrorCode.NOT_COORDINATOR, -1)] * 2
+
+
+def test_a_lock_that_is_not_free_delays_markers_and_what_follows_them(stepped, native, monkeypatch):
+    log = stepped.log()
+    append_markers = native.append_markers
+
+    def busy(*arguments):
+        raise slots.SlotChanged("busy", AppendResult.APPEND_BUSY)
+
+    monkeypatch.setattr(slots, "append_markers", busy)
+    log.append_marker(marker(7), stepped.at("marker"))
+    log.append([(b"a", b"1")], stepped.then("behind"))
+    stepped.turn.run()
+    stepped.loop.advance(100)
+    assert stepped.told == []
+    monkeypatch.setattr(slots, "append_markers", append_markers)
+    stepped.loop.advance(1)
+    assert stepped.told == [("marker", NONE, 100), ("behind", NONE)]
 
 
 def test_an_append_that_waits_too_long_is_reported_late_and_acknowledged_later(stepped):
@@ -269,7 +400,7 @@ def test_batches_written_before_the_lock_was_taken_are_acknowledged_and_watched(
         return append_built(slot, *arguments)
 
     monkeypatch.setattr(slots, "append_built", once_each)
-    monkeypatch.setattr(offsets_log, "MAX_RECORDS", 1)
+    monkeypatch.setattr(coordinator_log, "MAX_RECORDS", 1)
     for log, name in ((alone, "alone"), (other, "other")):
         log.append([(b"a", b"1")], stepped.then(f"{name} 1"), stepped.late(f"{name} 1"))
         log.append([(b"b", b"2")], stepped.then(f"{name} 2"))
@@ -306,7 +437,7 @@ def test_an_empty_append_waits_for_the_appends_before_it(stepped):
 
 
 def test_an_empty_append_alone_in_a_batch_is_acknowledged_with_the_appends_before_it(stepped, monkeypatch):
-    monkeypatch.setattr(offsets_log, "MAX_RECORDS", 1)
+    monkeypatch.setattr(coordinator_log, "MAX_RECORDS", 1)
     log, alone = stepped.log(alone=False), stepped.log("alone")
     for one, name in ((log, "log"), (alone, "alone")):
         one.append([(b"a", b"1")], stepped.then(f"{name} 1"))

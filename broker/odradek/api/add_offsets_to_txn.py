@@ -1,0 +1,35 @@
+"""AddOffsetsToTxn (25): adds the offsets of a group to a transaction. Executed by the coordinator, in its loop.
+
+The partition of `__consumer_offsets` that has the group's offsets becomes a partition of the transaction.
+"""
+
+from typing import Any
+
+from odradek._ext.api.offset_commits import partition_for
+from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.controller.topic_names import CONSUMER_OFFSETS
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import add_offsets_to_txn
+
+FIRST_WITH_FENCED = 2
+Response = add_offsets_to_txn.Response
+
+
+def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
+    """Answer when the log of the transactional id has the partition."""
+    partitions = call.view.offsets_partitions()
+    if not partitions:  # FindCoordinator of the group creates the topic
+        answer(Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
+
+    def added(code: ErrorCode, allowed: Any) -> None:
+        answer(Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version)))
+
+    call.view.coordinator.add_partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [(CONSUMER_OFFSETS, partition_for(request.group_id, partitions))],
+        0,
+        added,
+    )

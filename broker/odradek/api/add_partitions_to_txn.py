@@ -1,0 +1,122 @@
+"""AddPartitionsToTxn (24): adds partitions to a transaction, or verifies that they were added. Executed by the coordinator, in
+its loop.
+
+Versions 0 to 3 come from producers, for one transaction. Versions 4 and 5 come from brokers, for several transactions: the
+leader of a partition asks before the first append (KIP-890). If a partition of a producer's request does not exist, no
+partition is added, and the others get OPERATION_NOT_ATTEMPTED.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import add_partitions_to_txn
+from odradek.transactions.environment import Place
+
+FIRST_OF_BROKERS = 4
+FIRST_WITH_FENCED = 2
+FIRST_WITH_ABORTABLE = 5
+ADDED_BY_BROKERS = 2
+"""The transaction version of producers whose partitions are added by brokers."""
+Response = add_partitions_to_txn.Response
+Results = Mapping[Place, ErrorCode]
+
+
+def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
+    """Answer when the log of the transactional id has the partitions."""
+    if call.version >= FIRST_OF_BROKERS:
+        _of_brokers(request, call, answer)
+        return
+    topics = request.v3_and_below_topics
+    places = [(topic.name, partition) for topic in topics for partition in topic.partitions]
+    missing = [place for place in places if not call.has_partition(*place)]
+
+    def done(results: Results) -> None:
+        answer(Response(results_by_topic_v3_and_below=_topics(topics, results)))
+
+    if missing or not places:
+        refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        done(refused | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return
+
+    def added(code: ErrorCode, allowed: Any) -> None:
+        # A mark that could not be set is asked for with the first batch of the partition.
+        done(dict.fromkeys(places, fenced_before(FIRST_WITH_FENCED, code, call.version)))
+
+    call.view.coordinator.add_partitions(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        places,
+        0,
+        added,
+    )
+
+
+def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
+    results: list[Results | None] = [None] * len(request.transactions)
+    waiting = len(request.transactions)
+
+    def done(number: int, outcome: Results) -> None:
+        nonlocal waiting
+        results[number] = outcome
+        waiting -= 1
+        if waiting == 0:
+            answer(_response(request, results, call.version))
+
+    if not request.transactions:
+        answer(Response())
+    for number, transaction in enumerate(request.transactions):
+        _one(transaction, call, lambda outcome, number=number: done(number, outcome))
+
+
+def _one(transaction: Any, call: TransactionCall, then: Any) -> None:
+    places = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
+    missing = [place for place in places if not call.has_partition(*place)]
+    if missing or not places:
+        refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        then(refused | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return
+    producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
+    if transaction.verify_only:
+        call.view.coordinator.verify(*producer, places, then)
+        return
+
+    def added(code: ErrorCode, allowed: Any) -> None:
+        then(dict.fromkeys(places, code))
+
+    call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added)
+
+
+def _response(request: Any, results: list[Results | None], version: int) -> Any:
+    rows = []
+    for transaction, outcome in zip(request.transactions, results, strict=True):
+        codes = {place: _known(code, version) for place, code in (outcome or {}).items()}
+        rows.append(
+            Response.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_topics(transaction.topics, codes)
+            )
+        )
+    return Response(results_by_transaction=rows)
+
+
+def _known(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _topics(topics: Any, results: Results) -> list[Any]:
+    return [
+        Response.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                Response.AddPartitionsToTxnPartitionResult(
+                    partition_index=partition, partition_error_code=results[topic.name, partition]
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

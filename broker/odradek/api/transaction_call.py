@@ -1,0 +1,107 @@
+"""The context of a request about transactions: the client, and the transactional ids. Used in the coordinator's loop.
+
+The handlers of these APIs are functions of (request, call, answer): they call `answer` once with the response, possibly
+before they return. Without a task for each request, the requests of one read are executed and answered together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from odradek._ext.shm.topics import TopicDirectory
+from odradek.config.broker_config import BrokerConfig
+from odradek.coordination.environment import EndMarker
+from odradek.protocol.errors import ErrorCode
+from odradek.transactions.coordinator import TransactionCoordinator
+
+Answer = Callable[[Any], None]
+
+
+class ProducerIdSource(Protocol):
+    """Producer ids that are in hand."""
+
+    def next(self) -> int | None:
+        """An id that nobody had before; None if none is in hand."""
+
+    def when_ready(self, then: Callable[[Exception | None], None]) -> None:
+        """Call `then` once: with None when an id is in hand, or with the error of the metadata store."""
+
+
+class Markers(Protocol):
+    """Writes end markers to partitions that this broker leads."""
+
+    def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """Write a marker. `then` is called once, with NONE when all in-sync replicas have it, or with the error."""
+
+
+class NewestConnections:
+    """By transactional id: the newest connection on which an EndTxn passed the checks of producer id and epoch.
+
+    A producer sends its EndTxn requests on one connection after the other. So an EndTxn that arrives on an older connection
+    is one that the client has given up; it must not end the next transaction (docs/decisions/0031-transactions.md). Ids of
+    connections ascend while the broker runs.
+
+    :param most: how many ids are remembered; the oldest are forgotten.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._newest: dict[str, int] = {}
+
+    def is_older(self, transactional_id: str, connection_id: int) -> bool:
+        """Whether a newer connection than this one is known."""
+        return connection_id < self._newest.get(transactional_id, -1)
+
+    def note(self, transactional_id: str, connection_id: int) -> None:
+        """A request on this connection passed the checks."""
+        self._newest.pop(transactional_id, None)
+        self._newest[transactional_id] = connection_id
+        if len(self._newest) > self._most:
+            del self._newest[next(iter(self._newest))]
+
+
+@dataclass
+class TransactionView:
+    """The transactional ids of a coordinator and what requests need besides; used only in its loop.
+
+    :param coordinator: the ids of the partitions of `__transaction_state` that this broker leads.
+    :param offsets_partitions: returns the number of partitions of `__consumer_offsets`; 0: it does not exist.
+    """
+
+    config: BrokerConfig
+    coordinator: TransactionCoordinator
+    topics: TopicDirectory
+    producer_ids: ProducerIdSource
+    markers: Markers
+    offsets_partitions: Callable[[], int]
+    newest: NewestConnections
+
+
+@dataclass
+class TransactionCall:
+    """The context of one request.
+
+    :param connection_id: of the client's connection; larger for a newer connection.
+    :param close: closes the client's connection instead of an answer, with a reason for the log.
+    """
+
+    version: int
+    client: str
+    connection_id: int
+    principal: str
+    view: TransactionView
+    close: Callable[[str], None]
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether a partition exists."""
+        known = self.view.topics.get(topic)
+        return known is not None and 0 <= partition < known.count
+
+
+def fenced_before(first: int, code: ErrorCode, version: int) -> ErrorCode:
+    """The code in a version of a request: PRODUCER_FENCED was INVALID_PRODUCER_EPOCH before the version `first` (KIP-588)."""
+    if code is ErrorCode.PRODUCER_FENCED and version < first:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

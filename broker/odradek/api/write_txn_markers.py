@@ -1,0 +1,76 @@
+"""WriteTxnMarkers (27): writes the end markers of transactions to partitions that this broker leads. Executed by the
+coordinator, in its loop.
+
+Other brokers send it for the transactions that they coordinate, and kafka-transactions.sh for a transaction that nobody ends.
+"""
+
+from typing import Any
+
+from odradek.api.transaction_call import Answer, TransactionCall
+from odradek.coordination.environment import EndMarker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import write_txn_markers
+
+FIRST_WITH_VERSION = 2
+Response = write_txn_markers.Response
+
+
+def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
+    """Answer when all in-sync replicas have the markers, or refused them."""
+    codes: dict[tuple[int, str, int], ErrorCode] = {}
+    wanted = [
+        (number, topic.name, partition)
+        for number, marker in enumerate(request.markers)
+        for topic in marker.topics
+        for partition in topic.partition_indexes
+    ]
+    waiting = len(wanted)
+
+    def written(place: tuple[int, str, int], code: ErrorCode) -> None:
+        nonlocal waiting
+        codes[place] = code
+        waiting -= 1
+        if waiting == 0:
+            answer(_response(request, codes))
+
+    if not wanted:
+        answer(_response(request, codes))
+    for number, topic, partition in wanted:
+        marker = request.markers[number]
+        version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
+        end = EndMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            bool(marker.transaction_result),
+            version,
+        )
+        call.view.markers.put(
+            topic,
+            partition,
+            end,
+            lambda code, place=(number, topic, partition): written(place, code),  # type: ignore[misc]
+        )
+
+
+def _response(request: Any, codes: dict[tuple[int, str, int], ErrorCode]) -> Any:
+    return Response(
+        markers=[
+            Response.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    Response.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            Response.WritableTxnMarkerPartitionResult(
+                                partition_index=partition, error_code=codes[number, topic.name, partition]
+                            )
+                            for partition in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for number, marker in enumerate(request.markers)
+        ]
+    )

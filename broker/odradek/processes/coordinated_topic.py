@@ -1,0 +1,222 @@
+"""The partitions of one internal topic that this broker coordinates: those that it leads, loaded from their logs.
+
+`__consumer_offsets` and `__transaction_state` are coordinated alike: the slots say which partitions this broker leads, and in
+which epoch. A change is noticed with the metadata version or a wake-up, at the latest when an append is refused. Used only in
+the coordinator's event loop, except for reading logs when they are loaded: a separate thread does this and hands over the
+records in pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.shm.layout import Role, SlotState
+from odradek._ext.shm.topics import TopicDirectory
+from odradek.coordination.environment import LogBatch
+from odradek.processes.coordinator_log import CoordinatorLog
+from odradek.processes.log_replay import LogMoved, read_records
+from odradek.protocol.errors import ErrorCode
+
+LOAD_RETRY_S = 1.0
+
+
+class Place(NamedTuple):
+    """Where this broker leads a partition."""
+
+    slot: int
+    incarnation: int
+    leader_epoch: int
+
+
+class Shards(Protocol):
+    """The state that is kept in the partitions of the topic."""
+
+    def begin(self, partition: int, log: CoordinatorLog) -> None:
+        """Begin to load a partition, again or for the first time: requests for it must wait until `loaded`."""
+
+    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+        """Apply batches of the log, in order."""
+
+    def loaded(self, partition: int) -> None:
+        """Serve a partition whose records are all applied."""
+
+    def resign(self, partition: int) -> None:
+        """Drop a partition that this broker does not lead any more."""
+
+
+class CoordinatedTopic:
+    """See the module.
+
+    :param name: of the topic. :param log: the logger of its messages. :param state: what they call the loaded state ("groups").
+    :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
+    :param waits_for_commit: whether a loaded partition is served only once the high watermark has reached the end of what was
+        read. True with the embedded metadata store: records that a predecessor appended but did not acknowledge may not be on
+        the device yet, and clients must not see anything that a loss of power could undo. In a cluster partitions are served
+        at once, as in Kafka: the high watermark of a new leader waits for its followers, and does not move while too few
+        replicas are in sync.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: logging.Logger,
+        state: str,
+        log_dirs: Sequence[Path],
+        reader: Executor,
+        make_log: Callable[[Place], CoordinatorLog],
+        waits_for_commit: bool,
+    ) -> None:
+        self.name = name
+        self._log = log
+        self._state = state
+        self._log_dirs = log_dirs
+        self._reader = reader
+        self._make_log = make_log
+        self._waits_for_commit = waits_for_commit
+        self._loop = asyncio.get_running_loop()
+        self._led: dict[int, tuple[CoordinatorLog, asyncio.Task[None]]] = {}
+        self._shards: Shards | None = None
+        self._topics: TopicDirectory | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether `serve` was called."""
+        return self._shards is not None
+
+    def serve(self, shards: Shards) -> None:
+        """Begin to keep the state of led partitions in `shards`."""
+        self._shards = shards
+
+    def log_of(self, partition: int) -> CoordinatorLog | None:
+        """The log of a led partition, loaded or not."""
+        entry = self._led.get(partition)
+        return None if entry is None else entry[0]
+
+    def led(self, topics: TopicDirectory) -> dict[int, Place]:
+        """The partitions that this broker leads now."""
+        topic = topics.get(self.name)
+        places: dict[int, Place] = {}
+        for partition, slot in topic.partitions() if topic is not None else ():
+            state = slot_facts.describe(slot)
+            if state.state == SlotState.SLOT_ONLINE and state.role == Role.ROLE_LEADER:
+                places[partition] = Place(slot, state.incarnation, state.leader_epoch)
+        return places
+
+    def follow(self, topics: TopicDirectory) -> None:
+        """Compare with the topics and the slots: begin and resign partitions, and acknowledge appends."""
+        self._topics = topics
+        if self._shards is None:
+            return
+        places = self.led(topics)
+        for partition, (partition_log, _) in list(self._led.items()):
+            if places.get(partition) != partition_log.place:
+                self._resign(partition)
+        for partition, place in places.items():
+            if partition not in self._led:
+                self._begin(partition, place)
+        for partition_log, _ in list(self._led.values()):
+            partition_log.look()
+
+    def look(self, moved: Collection[int]) -> None:
+        """Acknowledge appends to those partitions whose slots are in `moved`."""
+        for partition_log, _ in list(self._led.values()):
+            if partition_log.place[0] in moved:
+                partition_log.look()
+
+    def close(self) -> None:
+        """Stop: acknowledge what can be acknowledged now, and resign all partitions."""
+        for partition, (partition_log, _) in list(self._led.items()):
+            partition_log.look()
+            self._resign(partition)
+
+    def diverged(self, partition: int) -> None:
+        """Discard the partition's state after a failed append, and load it from the log again; once, even if several appends
+        failed."""
+        if partition not in self._led:
+            return
+        partition_log, _ = self._led[partition]
+        if partition_log.closed:  # `close` below fails the waiting appends, and their callbacks call this method again
+            return
+        self._log.warning(
+            "an append to %s-%d failed; loading its %s from the log again", self.name, partition, self._state
+        )
+        partition_log.look()
+        partition_log.close()  # no append that depends on the failed one may follow it
+        self._loop.call_soon(self._reload, partition, partition_log)
+
+    # -- one partition --------------------------------------------------------------------------------------------
+
+    def _begin(self, partition: int, place: Place) -> None:
+        assert self._shards is not None
+        partition_log = self._make_log(place)
+        self._shards.begin(partition, partition_log)
+        task = self._loop.create_task(self._load(partition, partition_log))
+        task.add_done_callback(lambda task: self._load_ended(partition, task))
+        self._led[partition] = partition_log, task
+
+    def _resign(self, partition: int) -> None:
+        assert self._shards is not None
+        partition_log, task = self._led.pop(partition)
+        task.cancel()
+        partition_log.close()
+        self._shards.resign(partition)
+
+    def _reload(self, partition: int, partition_log: CoordinatorLog) -> None:
+        """Load the partition again, unless it is led with another log by now, or not led any more."""
+        if self._topics is not None:
+            self.follow(self._topics)
+        if partition in self._led and self._led[partition][0] is partition_log:
+            _, task = self._led[partition]
+            task.cancel()
+            partition_log.close()
+            self._begin(partition, Place(*partition_log.place))
+
+    def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
+        """Log a load that failed with an internal error, and retry it: its clients must not wait forever."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._log.error(
+            "cannot load %s-%d: internal error; retrying in %g s", self.name, partition, LOAD_RETRY_S, exc_info=error
+        )
+        self._loop.call_later(LOAD_RETRY_S, self._load_again, partition, task)
+
+    def _load_again(self, partition: int, failed: asyncio.Task[None]) -> None:
+        if partition in self._led and self._led[partition][1] is failed:
+            self._reload(partition, self._led[partition][0])
+
+    async def _load(self, partition: int, partition_log: CoordinatorLog) -> None:
+        """Read the partition's log and replay it; again from the log start if the log's files changed while they were read."""
+        assert self._shards is not None
+        began, records = self._loop.time(), 0
+        while True:
+            try:
+                end = slot_facts.describe(partition_log.place[0]).log_end_offset
+                pieces = read_records(partition_log.place[0], self._log_dirs)
+                records = 0
+                while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
+                    self._shards.replay(partition, piece)
+                    records += sum(len(batch.records) for batch in piece)
+                break
+            except LogMoved as error:
+                self._log.info("reading %s-%d again from its start: %s", self.name, partition, error)
+            except OSError as error:
+                self._log.error("cannot read %s-%d: %s; retrying in %g s", self.name, partition, error, LOAD_RETRY_S)
+                await asyncio.sleep(LOAD_RETRY_S)
+            self._shards.begin(partition, partition_log)
+        if self._waits_for_commit:
+            committed: asyncio.Future[ErrorCode] = self._loop.create_future()
+            partition_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
+            if await committed is not ErrorCode.NONE:
+                return  # the log was closed: this process no longer coordinates the partition
+        if partition_log.closed:
+            return
+        self._shards.loaded(partition)
+        if records:
+            took_ms = round((self._loop.time() - began) * 1000)
+            self._log.info("loaded %d records of %s-%d in %d ms", records, self.name, partition, took_ms)

@@ -1,0 +1,137 @@
+"""Ends, after a start, the transactions in the logs of this broker that no transactional id has open.
+
+Such a transaction is left if `__transaction_state` lost its end, for example after a loss of power, or if the directory was
+adopted without it. Nobody would ever end it, and consumers that read committed records would wait for it for ever. A broker
+in a cluster does not do this: the id of the transaction may belong to another broker. Used in the coordinator's event loop,
+in steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import odradek._ext.partition.slots as slots
+from odradek.coordination.environment import EndMarker
+from odradek.protocol.errors import ErrorCode
+from odradek.transactions.coordinator import TransactionCoordinator
+from odradek.transactions.environment import Owner, Place
+
+log = logging.getLogger("odradek.transactions")
+
+SLOTS_IN_A_STEP = 100
+FINAL = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+"""Results after which a marker is not sent again: the transaction is ended, or its producer has gone on."""
+RETRY_S = 1.0
+
+
+class Markers(Protocol):
+    """Writes end markers to partitions that this broker leads."""
+
+    def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """See `odradek.api.transaction_call.Markers`."""
+
+
+class Orphan(NamedTuple):
+    """A transaction that no transactional id has open."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    first_offset: int
+
+
+def open_transactions() -> Iterator[list[Orphan]]:
+    """The open transactions of all partitions, in steps."""
+    found: list[Orphan] = []
+    for number, (topic, partition, slot) in enumerate(slots.in_use()):
+        if number % SLOTS_IN_A_STEP == SLOTS_IN_A_STEP - 1:
+            yield found
+            found = []
+        if slots.leadership(slot) is None:
+            continue
+        for transaction in slots.transactions_of(slot):
+            found.append(
+                Orphan(
+                    topic,
+                    partition,
+                    transaction["producer_id"],
+                    transaction["epoch"],
+                    max(transaction["coordinator_epoch"], 0),
+                    transaction["first_offset"],
+                )
+            )
+    yield found
+
+
+def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan]:
+    """Those transactions that no transactional id has open, or has to mark."""
+
+    def places_of(producer_id: int) -> tuple[Place, ...]:
+        owner = owners.get(producer_id)
+        return () if owner is None else owner.places
+
+    return [one for one in transactions if (one.topic, one.partition) not in places_of(one.producer_id)]
+
+
+class OrphanedTransactions:
+    """See the module.
+
+    :param call_later: (seconds, function): calls a function later. :param slices: calls a function in later turns of the loop
+        until it returns False.
+    """
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        markers: Markers,
+        slices: Callable[[Callable[[], bool]], None],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._coordinator = coordinator
+        self._markers = markers
+        self._slices = slices
+        self._call_later = call_later
+        self._steps = open_transactions()
+        self._found: list[Orphan] = []
+
+    def begin(self) -> None:
+        """Look at all partitions, then end what nobody else ends. All transactional ids must be loaded."""
+        self._slices(self._step)
+
+    def _step(self) -> bool:
+        piece = next(self._steps, None)
+        if piece is not None:
+            self._found += piece
+            return True
+        if self._found:
+            # The ids are read after the logs: a transaction that begins meanwhile is known to its id before its first record.
+            for orphan in orphans(self._found, self._coordinator.open_transactions()):
+                log.warning(
+                    "%s-%d: aborting the transaction of producer %d that is open since offset %d: no transactional id has it",
+                    orphan.topic, orphan.partition, orphan.producer_id, orphan.first_offset,
+                )  # fmt: skip
+                self._end(orphan)
+        return False
+
+    def _end(self, orphan: Orphan) -> None:
+        marker = EndMarker(orphan.producer_id, orphan.producer_epoch, orphan.coordinator_epoch, False, 0)
+
+        def written(code: ErrorCode) -> None:
+            if code not in FINAL:
+                log.info(
+                    "%s-%d: cannot write the abort marker: %s; retrying", orphan.topic, orphan.partition, code.name
+                )
+                self._call_later(RETRY_S, lambda: self._end(orphan))
+
+        self._markers.put(orphan.topic, orphan.partition, marker, written)

@@ -1,0 +1,489 @@
+"""Connects the transaction coordinator to the process: the loop's clock, the partitions of `__transaction_state`, the
+markers, and requests.
+
+Used only in the coordinator's event loop. On a broker alone a transaction is decided, marked and completed within one turn of
+the loop: the decision is appended and acknowledged at once, the markers of all partitions follow in the next round of the
+same turn, then the completion, then the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import odradek._ext.partition.slots as slots
+import odradek._ext.shm.views as views
+from odradek._ext.api.offset_commits import partition_for
+from odradek._ext.net.arrivals import Arrival
+from odradek._ext.partition.flusher import Flusher
+from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.shm.topics import TopicDirectory
+from odradek.api.dispatch import frame_response
+from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
+from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.config import features
+from odradek.config.broker_config import BrokerConfig
+from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
+from odradek.processes.coordinated_topic import CoordinatedTopic
+from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
+from odradek.processes.forwarded import decode_forwarded
+from odradek.processes.group_service import GroupService
+from odradek.processes.loop_timers import LoopTimers
+from odradek.processes.marker_logs import MarkerLogs
+from odradek.processes.metering import count_errors_at_once
+from odradek.processes.orphaned_transactions import OrphanedTransactions
+from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
+from odradek.processes.partition_verification import PartitionVerification, Question
+from odradek.processes.producer_id_stock import ProducerIdStock
+from odradek.processes.slices import LoopSlices
+from odradek.protocol.errors import ErrorCode, error_of
+from odradek.transactions.coordinator import TransactionCoordinator
+from odradek.transactions.environment import Environment, Marker, Settings
+from odradek.transactions.environment import Place as TopicPartition
+
+log = logging.getLogger("odradek.transactions")
+
+NONE = ErrorCode.NONE
+APPEND_TIMEOUT_MS = 30_000
+"""The time in ms after which a client that waits for an append receives an error. The append goes on."""
+MARK_TRIES = 3
+NO_LEADER = -1
+
+
+def settings_of(config: BrokerConfig) -> Settings:
+    """The settings of the transaction coordinator, from the configuration."""
+    return Settings(
+        max_timeout_ms=config.integer("transaction.max.timeout.ms"),
+        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        two_phase_commit=bool(config["transaction.two.phase.commit.enable"]),
+        transaction_version=features.transaction_version(config),
+    )
+
+
+class LoadedTransactions:
+    """The transactional ids as the state of `__transaction_state`."""
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def begin(self, partition: int, log: CoordinatorLog) -> None:
+        """See `Shards`."""
+        self._coordinator.begin(partition, log, log.place[2])
+
+    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+        """See `Shards`."""
+        self._coordinator.replay_batches(partition, batches)
+
+    def loaded(self, partition: int) -> None:
+        """See `Shards`."""
+        self._coordinator.loaded(partition)
+
+    def resign(self, partition: int) -> None:
+        """See `Shards`."""
+        self._coordinator.resign(partition)
+
+
+class LocalMarkers:
+    """Writes end markers to partitions that this broker leads. The groups follow those of `__consumer_offsets`.
+
+    :param note: called with topic, partition and marker before a marker is written.
+    """
+
+    def __init__(self, groups: GroupService, logs: MarkerLogs, note: Callable[[str, int, EndMarker], None]) -> None:
+        self._groups = groups
+        self._logs = logs
+        self._note = note
+
+    def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """See `Markers`."""
+        self._note(topic, partition, marker)
+        if topic == CONSUMER_OFFSETS:
+            self._groups.end_transaction(partition, marker, then)
+        else:
+            self._logs.put(topic, partition, marker, then)
+
+
+class MarkerDelivery:
+    """Delivers the markers of the coordinator's transactions; see `MarkerSender`.
+
+    :param leader_of: returns the broker that leads a partition; None: it is not known.
+    :param others: sends markers to other brokers; None for a broker alone.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        leader_of: Callable[[str, int], int | None],
+        markers: LocalMarkers,
+        others: RemoteMarkers | None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._leader_of = leader_of
+        self._markers = markers
+        self._others = others
+
+    def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """See `MarkerSender`."""
+        codes = [NONE] * len(batch)
+        waiting = len(batch)
+
+        def written(number: int, code: ErrorCode) -> None:
+            nonlocal waiting
+            codes[number] = code
+            waiting -= 1
+            if waiting == 0:
+                then(codes)
+
+        if not batch:
+            then(codes)
+        for number, marker in enumerate(batch):
+            self._send_one(marker, partial(written, number))
+
+    def _send_one(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
+        if self._others is not None:
+            leader_id = self._leader_of(marker.topic, marker.partition)
+            if leader_id is None:
+                then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return
+            if leader_id != self._broker_id:
+                self._others.put(leader_id, marker, then)
+                return
+        end = EndMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.commits,
+            marker.transaction_version,
+        )
+        self._markers.put(marker.topic, marker.partition, end, then)
+
+
+class SlotMarks:
+    """Sets marks in the slots of partitions that this broker leads; see `Marks`."""
+
+    def __init__(self, logs: MarkerLogs) -> None:
+        self._logs = logs
+
+    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+        """See `Marks`. A partition whose lock is taken, or without a leader, counts as one without room: the first batch of the
+        transaction asks again."""
+        if topic == CONSUMER_OFFSETS:
+            return NONE  # only the coordinator appends to it
+        slot = self._logs.slot_of(topic, partition)
+        if slot < 0:
+            return NONE
+        for _ in range(MARK_TRIES):
+            leadership = slots.leadership(slot)
+            if leadership is None:
+                return NONE
+            try:
+                return error_of(slots.allow_transaction(slot, *leadership, producer_id, epoch, transaction_version))
+            except slots.SlotChanged as refusal:
+                if refusal.result != AppendResult.APPEND_BUSY:
+                    return NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class FlushAtEnd:
+    """Sends what was queued for other brokers at the end of a round of the turn; one object for each call.
+
+    :param queue: what is flushed.
+    """
+
+    name = "the queue of requests to other brokers"
+
+    def __init__(self, queue: RemoteMarkers | RemoteTransactions | None) -> None:
+        self._queue = queue
+
+    def write(self) -> None:
+        """Send the requests."""
+        if self._queue is not None:
+            self._queue.flush()
+
+
+class KnownPartitions:
+    """The existing partitions; see `Topics`."""
+
+    def __init__(self, directory: TopicDirectory) -> None:
+        self._directory = directory
+
+    def exists(self, topic: str, partition: int) -> bool:
+        """See `Topics`."""
+        known = self._directory.get(topic)
+        return known is not None and 0 <= partition < known.count
+
+
+class TransactionService:
+    """The transactional ids of a coordinator process.
+
+    :param groups: of the same process: its mirror of the topics, and the offsets of transactions.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log_dirs: Sequence[Path],
+        groups: GroupService,
+        producer_ids: ProducerIdStock,
+        turn: AppendTurn,
+        flusher: Flusher,
+    ) -> None:
+        self._config = config
+        self._groups = groups
+        self._topics = groups.topics
+        self._loop = asyncio.get_running_loop()
+        self._turn = turn
+        self._flusher = flusher
+        self._producer_ids = producer_ids
+        self._timers = LoopTimers(self._loop)
+        self._limits = limits_of(config)
+        self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.where is Where.TRANSACTIONS}
+        self._handlers = handlers_of(Where.TRANSACTIONS)
+        self._reader = ThreadPoolExecutor(1, "transaction-load")
+        self._state = CoordinatedTopic(
+            TRANSACTION_STATE, log, "transactions", log_dirs, self._reader, self._make_log, not config.clustered
+        )
+        self._marker_logs = MarkerLogs(self._topics, self._make_log)
+        self._marks = SlotMarks(self._marker_logs)
+        self._peers = BrokerPeers(self._loop, config) if config.clustered else None
+        self._remote_markers: RemoteMarkers | None = None
+        remote_transactions: RemoteTransactions | None = None
+        if self._peers is not None:
+            self._remote_markers = RemoteMarkers(self._peers, lambda: self._turn.add(FlushAtEnd(self._remote_markers)))
+            remote_transactions = RemoteTransactions(
+                self._peers, lambda: self._turn.add(FlushAtEnd(remote_transactions))
+            )
+        self.verification = PartitionVerification(
+            self._timers,
+            lambda: self.coordinator,
+            self._marks,
+            self._coordinator_of,
+            remote_transactions,
+            lambda: config.integer("add.partitions.to.txn.retry.backoff.ms"),
+            lambda: config.integer("add.partitions.to.txn.retry.backoff.max.ms"),
+        )
+        self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
+        self._settings = settings_of(config)
+        self._newest = NewestConnections()
+        self._orphans_ended = False
+        self._timer_handles: list[asyncio.TimerHandle] = []
+        self.coordinator = self._make(1)
+        self._view = self._make_view()
+
+    def _make(self, partitions: int) -> TransactionCoordinator:
+        environment = Environment(
+            MarkerDelivery(self._config.node_id, self._leader_of, self._markers, self._remote_markers),
+            self._producer_ids,
+            self._marks,
+            KnownPartitions(self._topics),
+            self._state.diverged,
+        )
+        return TransactionCoordinator(self._timers, self._settings, partitions, environment)
+
+    def _make_view(self) -> TransactionView:
+        return TransactionView(
+            self._config,
+            self.coordinator,
+            self._topics,
+            self._producer_ids,
+            self._markers,
+            self._offsets_partitions,
+            self._newest,
+        )
+
+    def _offsets_partitions(self) -> int:
+        topic = self._topics.get(CONSUMER_OFFSETS)
+        return 0 if topic is None else int(topic.published_count() if self._config.clustered else topic.count)
+
+    def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
+        max_bytes = self._config.integer("message.max.bytes")
+        return CoordinatorLog(self._loop, self._turn, place, 0, max_bytes, APPEND_TIMEOUT_MS, self._flusher)
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition; this broker, if the partition does not exist."""
+        slot = self._marker_logs.slot_of(topic, partition)
+        if slot < 0 or slots.leadership(slot) is not None:
+            return self._config.node_id
+        leader_id = views.view_of(slot).leader_id
+        return None if leader_id in (NO_LEADER, self._config.node_id) else int(leader_id)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        """The broker that coordinates a transactional id; None if it is not known."""
+        topic = self._topics.get(TRANSACTION_STATE)
+        count = 0 if topic is None else topic.published_count()
+        if not count:
+            return None
+        return self._leader_of(TRANSACTION_STATE, partition_for(transactional_id, count))
+
+    # -- the process ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start with the partitions that this broker leads now."""
+        self.follow()
+        self._every("transaction.abort.timed.out.transaction.cleanup.interval.ms", self._abort_timed_out)
+        self._every("transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
+
+    def _every(self, key: str, work: Callable[[], None]) -> None:
+        interval_s = self._config.integer(key) / 1000
+        number = len(self._timer_handles)
+
+        def due() -> None:
+            try:
+                work()
+            except Exception:
+                log.exception("periodic work of the transaction coordinator failed; retrying in %g s", interval_s)
+            self._timer_handles[number] = self._loop.call_later(interval_s, due)
+
+        self._timer_handles.append(self._loop.call_later(interval_s, due))
+
+    def _abort_timed_out(self) -> None:
+        count = self.coordinator.abort_timed_out()
+        if count:
+            log.info("aborting %d transactions that exceeded their timeout", count)
+
+    def _expire(self) -> None:
+        count = self.coordinator.expire()
+        if count:
+            log.info("removing %d expired transactional ids", count)
+
+    def import_handlers(self) -> None:
+        """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
+        self._handlers.import_all()
+
+    def close(self) -> None:
+        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
+        for handle in self._timer_handles:
+            handle.cancel()
+        self._producer_ids.close()
+        self._state.close()
+        self._marker_logs.close()
+        if self._peers is not None:
+            self._peers.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def follow(self) -> None:
+        """Compare with the topics and the slots of `__transaction_state`: begin and resign partitions. The groups have taken
+        over changes of topics."""
+        topic = self._topics.get(TRANSACTION_STATE)
+        if not self._state.started and topic is not None and self._state.led(self._topics):
+            count = topic.published_count() if self._config.clustered else topic.count
+            if count:  # its number of partitions must not change, because it determines the partition of each id
+                self.coordinator = self._make(count)
+                self._view = self._make_view()
+                self._state.serve(LoadedTransactions(self.coordinator))
+        self._settings.transaction_version = features.transaction_version(self._config)
+        self._state.follow(self._topics)
+        self._marker_logs.look_at_all()
+        self._end_orphans_once()
+
+    def look(self, moved: Collection[int]) -> None:
+        """Acknowledge appends and markers in those partitions whose slots are in `moved`."""
+        self._state.look(moved)
+        self._marker_logs.look(moved)
+
+    def _end_orphans_once(self) -> None:
+        """Once all transactional ids and all groups are loaded, end the transactions that none of them has open."""
+        if (
+            self._orphans_ended
+            or self._config.clustered
+            or not self._config["odradek.transactions.after.unclean.start"]
+        ):
+            return
+        topic = self._topics.get(TRANSACTION_STATE)
+        all_led = topic is None or len(self._state.led(self._topics)) == topic.count
+        if all_led and not self.coordinator.loading and not self._groups.loading:
+            self._orphans_ended = True
+            OrphanedTransactions(self.coordinator, self._markers, LoopSlices(self._loop), self._loop.call_later).begin()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def at_once(self, request: Arrival) -> bool:
+        """Serve a request without a task; returns whether this service executes its API."""
+        if request.kind == Kind.ADD_PARTITIONS:
+            self._answer_questions(request)
+            return True
+        row = self._rows.get(request.api_key)
+        if row is None or request.kind != Kind.KAFKA:
+            return False
+        decoded = decode_forwarded(request, self._rows, self._limits, log)
+        if isinstance(decoded, ForwardReply):
+            request.answer(b"", 0, int(decoded.status))
+            return True
+        context = request.context
+        version, correlation_id = decoded.version, decoded.correlation_id
+
+        def answer(response: Any) -> None:
+            count_errors_at_once(row.key, response, context)
+            request.answer(frame_response(row, version, correlation_id, response))
+
+        def close(reason: str) -> None:
+            log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
+            request.answer(b"", 0, int(Status.FAILED))
+
+        call = TransactionCall(version, context.client, context.connection_id, context.principal, self._view, close)
+        self._handlers[row.key](decoded.message, call, answer)
+        return True
+
+    def _answer_questions(self, request: Arrival) -> None:
+        """Answer the questions of a worker, whose appends wait for them."""
+        try:
+            questions = decode_questions(request.payload)
+        except MalformedFrame as error:
+            log.error("cannot decode the questions of a worker about transactions: %s", error)
+            request.answer(b"", 0, int(Status.MALFORMED))
+            return
+        answers: list[Mapping[TopicPartition, ErrorCode]] = [{}] * len(questions)
+        waiting = len(questions)
+
+        def answered(number: int, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            nonlocal waiting
+            answers[number] = codes
+            waiting -= 1
+            if waiting == 0:
+                request.answer(
+                    encode_codes(
+                        [
+                            int(codes[partition.topic, partition.partition])
+                            for question, codes in zip(questions, answers, strict=True)
+                            for partition in question.partitions
+                        ]
+                    )
+                )
+
+        if not questions:
+            request.answer(encode_codes([]))
+        for number, question in enumerate(questions):
+            places = tuple((partition.topic, partition.partition) for partition in question.partitions)
+            self.verification.ask(
+                Question(
+                    question.transactional_id,
+                    question.producer_id,
+                    question.producer_epoch,
+                    question.verify_only,
+                    places,
+                ),
+                partial(answered, number),
+            )
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_partition: int,
+        verify_only: bool,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """See `TransactionsOfGroups`."""
+        place = CONSUMER_OFFSETS, group_partition
+        question = Question(transactional_id, producer_id, producer_epoch, verify_only, (place,))
+        self.verification.ask(question, lambda codes: then(codes[place]))

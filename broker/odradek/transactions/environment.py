@@ -1,0 +1,203 @@
+"""What the transaction coordinator needs from its process: markers, producer ids, marks of partitions, topics, settings.
+
+The coordinator process passes real ones, tests pass simulated ones. The clock and the log are those of
+`odradek.coordination.environment`. Used in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from odradek.coordination.environment import GroupLog
+from odradek.protocol.errors import ErrorCode
+
+TransactionLog = GroupLog
+"""One partition of `__transaction_state` that this broker leads.
+
+An append that fails with an error of `NOT_WRITTEN` is certainly not in the log. After any other error the coordinator
+loads the partition again, because the records may be in the log or may not.
+"""
+
+NOT_WRITTEN = frozenset(
+    (
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    )
+)
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+class Marker(NamedTuple):
+    """The end marker of a transaction for one partition.
+
+    :param producer_epoch: the epoch of the marker; with transaction.version 2 it is one above the epoch of the data.
+    :param coordinator_epoch: the leader epoch of the partition of `__transaction_state` of this transactional id.
+    :param transaction_version: 0, 1 or 2: the protocol by which the transaction was ended.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commits: bool
+    transaction_version: int
+    topic: str
+    partition: int
+
+
+class MarkerSender(Protocol):
+    """Writes end markers: those of partitions that this broker leads itself, the others with WriteTxnMarkers."""
+
+    def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """Write the markers of one transaction.
+
+        The implementation looks up the leader of each partition in each call. It may collect the batches of one turn of the
+        loop and write the markers of one partition, or of one broker, together.
+
+        :param then: called exactly once, possibly before `send` returns, with one error for each marker, in order. NONE: all
+            in-sync replicas have the marker, or it is not needed. UNKNOWN_TOPIC_OR_PARTITION: the metadata does not have
+            the partition; the coordinator then asks `Topics.exists`. A leader that cannot be reached: NOT_LEADER_OR_FOLLOWER or
+            REQUEST_TIMED_OUT.
+        """
+
+
+class ProducerIds(Protocol):
+    """Producer ids that no producer has yet."""
+
+    def next(self) -> int | None:
+        """Return a new producer id; None: none is in hand, and more have been requested. The client then receives
+        COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, and retries."""
+
+
+class Marks(Protocol):
+    """Which producers may open a transaction in a partition: verified by the partition's leader before the first append."""
+
+    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+        """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
+
+        :returns: NONE: it may, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition knows a newer
+            epoch. NOT_ENOUGH_REPLICAS: there is no room now; the client may retry.
+        """
+
+
+class Topics(Protocol):
+    """The existing topics."""
+
+    def exists(self, topic: str, partition: int) -> bool:
+        """Return whether the partition exists; True if that is not known. Asked only after UNKNOWN_TOPIC_OR_PARTITION: if the
+        partition does not exist, its marker is dropped."""
+
+
+class Environment(NamedTuple):
+    """What the process provides.
+
+    :param diverged: called with a partition of `__transaction_state` after an append whose outcome is not known, or whose
+        leader has changed. Its ids answer COORDINATOR_LOAD_IN_PROGRESS from then on. The process must close the partition's log
+        and then call `begin` again, or `resign` if this broker no longer leads it. It is not called again before that.
+    """
+
+    markers: MarkerSender
+    producer_ids: ProducerIds
+    marks: Marks
+    topics: Topics
+    diverged: Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Settings:
+    """The configuration of the coordinator. The process may change any attribute at any time; times in ms.
+
+    :param transaction_version: the finalized level of the feature `transaction.version`: 0, 1 or 2.
+    :param end_wait_ms: how long the response to EndTxn may wait, after the decision is durable, for the markers and the
+        completion, so that the client's next transaction need not wait for them.
+    :param marker_backoff_ms: the wait before the first retry of a marker; it doubles up to `marker_backoff_max_ms`.
+    :param fenced_backoff_ms: the wait before the retry of markers that a partition refused because it knows a newer
+        coordinator or a newer epoch.
+    :param tombstones_at_once: the largest number of tombstones in one append, with at most `tombstone_bytes`.
+    """
+
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    two_phase_commit: bool = False
+    transaction_version: int = 2
+    end_wait_ms: int = 20
+    marker_backoff_ms: int = 20
+    marker_backoff_max_ms: int = 1000
+    fenced_backoff_ms: int = 30_000
+    tombstones_at_once: int = 1000
+    tombstone_bytes: int = 1 << 17
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the coordinator has done since its start.
+
+    :ivar committed, aborted: completed transactions, by outcome. :ivar completion_ms: the sum of the times from the durable
+        decision to the completion, of all completed transactions.
+    :ivar timed_out, fenced: aborts because of the timeout, or because a new producer took the transactional id over.
+    :ivar markers, marker_failures: markers sent, also repeatedly, and those that must be sent again.
+    :ivar expired: removed transactional ids.
+    """
+
+    committed: int = 0
+    aborted: int = 0
+    completion_ms: int = 0
+    timed_out: int = 0
+    fenced: int = 0
+    markers: int = 0
+    marker_failures: int = 0
+    expired: int = 0
+
+
+class Description(NamedTuple):
+    """A transactional id, for DescribeTransactions. :param state: Kafka's name. :param start_ms: wall clock; -1: none."""
+
+    state: str
+    timeout_ms: int
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    places: tuple[Place, ...]
+
+
+class Listed(NamedTuple):
+    """A transactional id, for ListTransactions."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class ListFilter(NamedTuple):
+    """The filters of ListTransactions. Empty collections, -1 and None do not filter.
+
+    :param states: names of states. :param longer_than_ms: transactions that began more than this time ago.
+    :param matches: returns whether a transactional id matches the pattern of the request.
+    """
+
+    states: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+    longer_than_ms: int = -1
+    matches: Callable[[str], object] | None = None
+
+
+EVERYTHING = ListFilter()
+
+
+class Owner(NamedTuple):
+    """The transactional id to which a producer id belongs now.
+
+    :param places: the partitions of its transaction that is ongoing, or whose markers are not all written.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    places: tuple[Place, ...]

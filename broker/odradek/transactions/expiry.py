@@ -1,0 +1,98 @@
+"""Removes transactional ids that are not used any more: tombstones first, then memory.
+
+Runs in the coordinator process's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from odradek.coordination.environment import Timers
+from odradek.protocol.errors import ErrorCode
+from odradek.transactions.environment import NOT_WRITTEN, Counts, Settings
+from odradek.transactions.records import is_idle, key_of, times_of
+from odradek.transactions.shards import NONE, Shard, Shards
+from odradek.transactions.states import DEAD
+from odradek.transactions.transaction import expired
+
+log = logging.getLogger("odradek.transactions")
+
+
+class Expiry:
+    """Writes the tombstones of expired ids, in each shard one append after the other."""
+
+    def __init__(self, timers: Timers, settings: Settings, shards: Shards, counts: Counts) -> None:
+        self._timers = timers
+        self._settings = settings
+        self._shards = shards
+        self._counts = counts
+
+    def run(self) -> int:
+        """Begin to remove all expired ids; return their number. Shards whose last tombstones are not durable are left out."""
+        count = 0
+        now_ms = self._timers.wall_ms()
+        for shard in self._shards.loaded_shards():
+            if not shard.expiring:
+                names = deque(name for name in (*shard.idle, *shard.active) if self._expired(shard, name, now_ms))
+                count += len(names)
+                self._write(shard, names)
+        return count
+
+    def _expired(self, shard: Shard, name: str, now_ms: int) -> bool:
+        value = shard.idle.get(name)
+        if value is not None:
+            return is_idle(value) and times_of(value)[0] <= now_ms - self._settings.id_expiration_ms
+        transaction = shard.active.get(name)
+        return (
+            transaction is not None
+            and transaction.pending is None
+            and expired(transaction.facts, now_ms, self._settings.id_expiration_ms)
+        )
+
+    def _write(self, shard: Shard, names: deque[str]) -> None:
+        """Append the tombstones of some of these ids, and the others after that. Ids that were used meanwhile stay."""
+        if shard.closed:
+            return
+        batch: dict[str, bytes] = {}
+        size, now_ms = 0, self._timers.wall_ms()
+        while names and len(batch) < self._settings.tombstones_at_once and size < self._settings.tombstone_bytes:
+            name = names.popleft()
+            if self._expired(shard, name, now_ms):
+                batch[name] = key_of(name)
+                size += len(batch[name])
+        if not batch:
+            return
+        shard.expiring = frozenset(batch)
+        for name in batch:
+            transaction = shard.active.get(name)
+            if transaction is not None:
+                transaction.pending = DEAD
+
+        def appended(error: ErrorCode) -> None:
+            if not shard.closed:
+                self._appended(shard, names, error)
+
+        shard.log.append([(key, None) for key in batch.values()], appended)
+
+    def _appended(self, shard: Shard, names: deque[str], error: ErrorCode) -> None:
+        batch, shard.expiring = shard.expiring, frozenset()
+        if error is not NONE:
+            log.warning(
+                "__transaction_state-%d: cannot write the tombstones of %d expired transactional ids: %s; retrying at the "
+                "next expiration",
+                shard.partition, len(batch) + len(names), error.name,
+            )  # fmt: skip
+            if error not in NOT_WRITTEN:
+                self._shards.diverge(shard)
+                return
+        for name in batch:
+            transaction = shard.active.get(name)
+            if error is NONE:
+                shard.idle.pop(name, None)
+                shard.active.pop(name, None)
+            if transaction is not None:
+                transaction.settle()
+        if error is NONE:
+            self._counts.expired += len(batch)
+            self._write(shard, names)

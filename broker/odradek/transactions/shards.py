@@ -1,0 +1,338 @@
+"""Holds the transactional ids of the partitions of `__transaction_state` that this broker leads; loads and writes them.
+
+Each id belongs to one partition; the leader of that partition coordinates it. Memory changes only when an append is
+acknowledged, so it is at any time a replay of the log. After an append whose outcome is not known, the partition is loaded
+again. Runs in the coordinator process's loop, which is its only protection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from odradek._ext.api.offset_commits import partition_for
+from odradek.coordination.environment import LogBatch, Record, Timer, Timers
+from odradek.protocol import ProtocolError
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.group_records import UnknownRecord
+from odradek.transactions.environment import NOT_WRITTEN, Environment, Place, Settings, TransactionLog
+from odradek.transactions.records import check, facts_of, id_of, is_busy, key_of, pack, value_of
+from odradek.transactions.states import COMPLETE_OF, DEAD, IDLE, State
+from odradek.transactions.transaction import NO_EPOCH, Facts, fresh
+
+log = logging.getLogger("odradek.transactions")
+
+NONE = ErrorCode.NONE
+ErrorCallback = Callable[[ErrorCode], None]
+
+ERROR_OF_APPEND = {
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""The error that clients receive if an append fails with this error; all others are passed on."""
+
+
+class Transaction:
+    """A transactional id that has a transaction, or was used lately.
+
+    :ivar pending: the state that an append in progress leads to; every verb but `verify` waits for its outcome. None: none.
+    :ivar places_left: the partitions whose markers are not written, while the state is PREPARE_*; otherwise None.
+    :ivar parked: verbs that wait until nothing is pending.
+    :ivar used: whether a verb looked the id up since the last `Shards.put_idle_away`.
+    """
+
+    __slots__ = ("facts", "parked", "pending", "places_left", "transactional_id", "used")
+
+    def __init__(self, transactional_id: str, facts: Facts) -> None:
+        self.transactional_id = transactional_id
+        self.facts = facts
+        self.pending: State | None = None
+        self.places_left: tuple[Place, ...] | None = None
+        self.parked: list[Parked] | None = None
+        self.used = True
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The partitions of the transaction, without those that have their marker."""
+        return self.facts.places if self.places_left is None else self.places_left
+
+    def settle(self) -> None:
+        """Nothing is pending any more: execute the parked verbs."""
+        self.pending = None
+        self.release()
+
+    def release(self) -> None:
+        """Execute the parked verbs again."""
+        parked, self.parked = self.parked, None
+        for verb in parked or ():
+            verb.run()
+
+
+class Parked:
+    """A verb that is executed when nothing is pending, or after a time; once."""
+
+    __slots__ = ("_action", "_timer")
+
+    def __init__(self, timers: Timers, until_ms: int, action: Callable[[], None]) -> None:
+        self._action: Callable[[], None] | None = action
+        self._timer: Timer = timers.call_at(until_ms, self.run)
+
+    def run(self) -> None:
+        """Execute the verb, if it has not been executed."""
+        action, self._action = self._action, None
+        if action is not None:
+            self._timer.cancel()
+            action()
+
+
+class Shard:
+    """The ids of one partition of `__transaction_state`.
+
+    :ivar coordinator_epoch: the partition's leader epoch when this broker began to lead it.
+    :ivar loading: the log is being read, or must be read again; requests get COORDINATOR_LOAD_IN_PROGRESS.
+    :ivar closed: its appends and markers in progress no longer change it: it is to be loaded again, or was resigned.
+    :ivar idle: ids without a transaction, as `records.pack` makes them; while `loading`, the values of all ids.
+    :ivar active: the other ids. An id is in one of the two.
+    :ivar expiring: ids whose tombstones are being written.
+    """
+
+    __slots__ = ("active", "closed", "coordinator_epoch", "expiring", "idle", "loading", "log", "partition")
+
+    def __init__(self, partition: int, transaction_log: TransactionLog, coordinator_epoch: int) -> None:
+        self.partition = partition
+        self.log = transaction_log
+        self.coordinator_epoch = coordinator_epoch
+        self.loading = True
+        self.closed = False
+        self.idle: dict[str, bytes] = {}
+        self.active: dict[str, Transaction] = {}
+        self.expiring: frozenset[str] = frozenset()
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """An id, which becomes active; None if it does not exist."""
+        transaction = self.active.get(transactional_id)
+        if transaction is None:
+            value = self.idle.get(transactional_id)
+            if value is None:
+                return None
+            transaction = Transaction(transactional_id, facts_of(value))
+            del self.idle[transactional_id]
+            self.active[transactional_id] = transaction
+            if transactional_id in self.expiring:
+                transaction.pending = DEAD
+        transaction.used = True
+        return transaction
+
+    def facts(self, transactional_id: str) -> Facts | None:
+        """The facts of an id, for descriptions; None if it does not exist."""
+        transaction = self.active.get(transactional_id)
+        if transaction is not None:
+            return transaction.facts._replace(places=transaction.places)
+        value = self.idle.get(transactional_id)
+        return None if value is None else facts_of(value)
+
+    def put_idle_away(self) -> None:
+        """Pack the ids that have no transaction and were not used since the last call."""
+        for transaction in list(self.active.values()):
+            if transaction.used or transaction.pending is not None or transaction.facts.state not in IDLE:
+                transaction.used = False
+            else:
+                del self.active[transaction.transactional_id]
+                self.idle[transaction.transactional_id] = pack(transaction.facts)
+
+
+class Append:
+    """The append of the next facts of an id."""
+
+    __slots__ = ("_facts", "_shard", "_shards", "_then", "_transaction")
+
+    def __init__(
+        self, shards: Shards, shard: Shard, transaction: Transaction, facts: Facts, then: ErrorCallback
+    ) -> None:
+        self._shards = shards
+        self._shard = shard
+        self._transaction = transaction
+        self._facts = facts
+        self._then: ErrorCallback | None = then
+
+    def appended(self, error: ErrorCode) -> None:
+        """Take over the facts if they are durable; otherwise load the partition again."""
+        shard, transaction = self._shard, self._transaction
+        then, self._then = self._then, None
+        if shard.closed:
+            self._answer(then, ErrorCode.NOT_COORDINATOR if error is NONE else error)
+            return
+        if error is not NONE:
+            if error in NOT_WRITTEN:
+                if transaction.facts.epoch == NO_EPOCH:
+                    shard.active.pop(transaction.transactional_id, None)
+                transaction.settle()
+            else:
+                self._shards.diverge(shard)
+            self._answer(then, error)
+            return
+        transaction.facts = self._facts
+        if self._facts.state in COMPLETE_OF:
+            self._shards.decided(shard, transaction, then)
+            return
+        transaction.settle()
+        self._answer(then, NONE)
+
+    def late(self) -> None:
+        """Answer with Kafka's error for a timeout of the append. Memory follows the outcome when it comes."""
+        then, self._then = self._then, None
+        self._answer(then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    @staticmethod
+    def _answer(then: ErrorCallback | None, error: ErrorCode) -> None:
+        if then is not None:
+            then(ERROR_OF_APPEND.get(error, error))
+
+
+class Shards:
+    """The shards of all led partitions: the only owner of transactional ids, and the only writer of their state to the log.
+
+    :param partitions: number of partitions of `__transaction_state`.
+    :param decided: called when a record of PREPARE_* is durable, with the callback of the request, if it still waits: has the
+        markers written and completes the transaction.
+    :ivar by_partition: the shards by partition of `__transaction_state`; only `Shards` changes it.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        settings: Settings,
+        partitions: int,
+        environment: Environment,
+        decided: Callable[[Shard, Transaction, ErrorCallback | None], None],
+    ) -> None:
+        self._timers = timers
+        self._settings = settings
+        self._partitions = partitions
+        self._diverged = environment.diverged
+        self.decided = decided
+        self.by_partition: dict[int, Shard] = {}
+
+    # -- leadership ------------------------------------------------------------------------------------------------------
+
+    def begin(self, partition: int, transaction_log: TransactionLog, coordinator_epoch: int) -> None:
+        """Begin to load a partition, which this broker now leads, or begin a repeated load."""
+        before = self.by_partition.get(partition)
+        self.by_partition[partition] = Shard(partition, transaction_log, coordinator_epoch)
+        if before is not None:
+            self._close(before)
+
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
+        """Apply batches of the log, in order."""
+        for batch in batches:
+            self.replay(partition, batch.records)
+
+    def replay(self, partition: int, records: Iterable[Record]) -> int:
+        """Apply records of the log, in order; return the number of skipped unknown records."""
+        values = self.by_partition[partition].idle
+        unknown = 0
+        for key, value in records:
+            try:
+                transactional_id = id_of(key)
+                if value is None:
+                    values.pop(transactional_id, None)
+                    continue
+                check(value)
+            except (UnknownRecord, ProtocolError) as error:
+                unknown += 1
+                log.warning("__transaction_state-%d: skipped a record that cannot be read: %s", partition, error)
+                continue
+            values[transactional_id] = value
+        return unknown
+
+    def loaded(self, partition: int) -> None:
+        """Serve a partition whose records are all applied; the ends that are decided are executed again."""
+        shard = self.by_partition[partition]
+        for transactional_id in [name for name, value in shard.idle.items() if is_busy(value)]:
+            value = shard.idle.pop(transactional_id)
+            try:
+                shard.active[transactional_id] = Transaction(transactional_id, facts_of(value))
+            except ProtocolError as error:
+                log.error(
+                    "__transaction_state-%d: skipped the record of the transactional id %r, which cannot be read: %s; its "
+                    "transaction stays open in its partitions",
+                    partition, transactional_id, error,
+                )  # fmt: skip
+        shard.loading = False
+        for transaction in list(shard.active.values()):
+            if shard.closed:
+                return
+            if transaction.facts.state in COMPLETE_OF:
+                self.decided(shard, transaction, None)
+
+    def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
+        """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if the partition was taken
+        over with a later one."""
+        shard = self.by_partition.get(partition)
+        if shard is None or (coordinator_epoch is not None and coordinator_epoch < shard.coordinator_epoch):
+            return
+        del self.by_partition[partition]
+        self._close(shard)
+
+    def diverge(self, shard: Shard) -> None:
+        """Stop serving a shard that may differ from its log, until it is loaded again."""
+        if not shard.closed:
+            shard.loading = True
+            self._close(shard)
+            self._diverged(shard.partition)
+
+    @staticmethod
+    def _close(shard: Shard) -> None:
+        shard.closed = True
+        for transaction in list(shard.active.values()):
+            transaction.release()
+
+    # -- look-ups -------------------------------------------------------------------------------------------------------
+
+    def shard_of(self, transactional_id: str) -> tuple[ErrorCode, Shard | None]:
+        """The shard that serves an id, or the error if none does."""
+        shard = self.by_partition.get(partition_for(transactional_id, self._partitions))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR, None
+        if shard.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
+        return NONE, shard
+
+    def loaded_shards(self) -> Iterator[Shard]:
+        """The shards that are served."""
+        for shard in list(self.by_partition.values()):
+            if not shard.loading:
+                yield shard
+
+    @property
+    def loading(self) -> bool:
+        """Whether any partition is loading."""
+        return any(shard.loading for shard in self.by_partition.values())
+
+    # -- writing ---------------------------------------------------------------------------------------------------------
+
+    def create(self, shard: Shard, transactional_id: str, producer_id: int, timeout_ms: int) -> Transaction:
+        """A new id, which exists in memory only while its first record is being appended."""
+        facts = fresh(producer_id, timeout_ms, self._timers.wall_ms())
+        transaction = shard.active[transactional_id] = Transaction(transactional_id, facts)
+        return transaction
+
+    def write(self, shard: Shard, transaction: Transaction, facts: Facts, then: ErrorCallback) -> None:
+        """Append the next facts of an id. :param then: called once, with the error for the client."""
+        transaction.pending = facts.state
+        append = Append(self, shard, transaction, facts, then)
+        record = key_of(transaction.transactional_id), value_of(facts, self._settings.transaction_version)
+        shard.log.append([record], append.appended, append.late)
+
+    def park(self, transaction: Transaction, until_ms: int, action: Callable[[], None]) -> None:
+        """Execute `action` once nothing is pending for this id, at the latest at `until_ms`."""
+        if transaction.parked is None:
+            transaction.parked = []
+        transaction.parked.append(Parked(self._timers, until_ms, action))

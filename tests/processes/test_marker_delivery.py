@@ -1,0 +1,283 @@
+"""Where the coordinator sends what: markers to the leaders of partitions, questions to the coordinators of transactions.
+
+Other brokers are simulated; see `tests/transactions` for the coordinator itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.coordination.environment import EndMarker
+from odradek.net.peers import PeerError
+from odradek.processes.orphaned_transactions import Orphan, orphans
+from odradek.processes.other_brokers import Asked, RemoteMarkers, RemoteTransactions
+from odradek.processes.partition_verification import PartitionVerification, Question
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import add_partitions_to_txn, write_txn_markers
+from odradek.transactions.environment import Marker, Owner
+
+NONE = ErrorCode.NONE
+ORDERS = ("orders", 0)
+
+
+class Brokers:
+    """Other brokers, which answer when the test lets them."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
+
+    def send(self, broker_id: int, api: Any, message: Callable[[int], Any], then: Callable[[Any], None]) -> None:
+        self.sent.append((broker_id, message(api.max_version), then))
+
+    def answer(self, outcome: Any) -> None:
+        _, _, then = self.sent.pop(0)
+        then(outcome)
+
+
+class Clock:
+    """A clock that stands still, with the calls that are due later."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.later: list[tuple[int, Callable[[], None]]] = []
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return self.now
+
+    def call_at(self, when_ms: int, action: Callable[[], None]) -> Any:
+        self.later.append((when_ms, action))
+
+    def advance(self, ms: int) -> None:
+        self.now += ms
+        due = [action for when, action in self.later if when <= self.now]
+        self.later = [(when, action) for when, action in self.later if when > self.now]
+        for action in due:
+            action()
+
+
+class Marks:
+    """Records which producers were allowed."""
+
+    def __init__(self) -> None:
+        self.allowed: list[tuple[Any, ...]] = []
+
+    def allow(self, *mark: Any) -> ErrorCode:
+        self.allowed.append(mark)
+        return NONE
+
+
+class NotHere:
+    """A coordinator that has none of the transactional ids."""
+
+    def error_of(self, transactional_id: str) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR
+
+
+def marker(producer_id: int, partition: int, *, commits: bool = True) -> Marker:
+    return Marker(f"id-{producer_id}", producer_id, 3, 7, commits, 2, "orders", partition)
+
+
+def written(request: Any, code: ErrorCode = NONE) -> Any:
+    """The response of a broker that gives each marker the same code."""
+    make = write_txn_markers.Response
+    return make(
+        markers=[
+            make.WritableTxnMarkerResult(
+                producer_id=row.producer_id,
+                topics=[
+                    make.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            make.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
+                            for partition in topic.partition_indexes
+                        ],
+                    )
+                    for topic in row.topics
+                ],
+            )
+            for row in request.markers
+        ]
+    )
+
+
+def test_the_markers_of_one_turn_for_one_broker_are_one_request():
+    brokers, codes = Brokers(), {}
+    markers = RemoteMarkers(brokers, lambda: None)
+    for producer_id, partition in ((1, 0), (1, 1), (2, 0)):
+        place = (producer_id, partition)
+        markers.put(5, marker(producer_id, partition), lambda code, place=place: codes.update({place: code}))
+    markers.put(6, marker(3, 2), lambda code: codes.update({(3, 2): code}))
+    markers.flush()
+    assert [broker_id for broker_id, _, _ in brokers.sent] == [5, 6]
+    request = brokers.sent[0][1]
+    assert [(row.producer_id, row.producer_epoch, row.coordinator_epoch) for row in request.markers] == [
+        (1, 3, 7),
+        (2, 3, 7),
+    ]
+    assert [topic.partition_indexes for row in request.markers for topic in row.topics] == [[0, 1], [0]]
+    brokers.answer(written(request))
+    brokers.answer(written(brokers.sent[0][1], ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert codes == {(1, 0): NONE, (1, 1): NONE, (2, 0): NONE, (3, 2): ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def test_markers_that_come_during_a_request_go_into_the_next_one():
+    brokers, codes = Brokers(), []
+    markers = RemoteMarkers(brokers, lambda: None)
+    markers.put(5, marker(1, 0), codes.append)
+    markers.flush()
+    for producer_id in (2, 3):
+        markers.put(5, marker(producer_id, 0), codes.append)
+        markers.flush()
+    assert len(brokers.sent) == 1
+    brokers.answer(written(brokers.sent[0][1]))
+    assert [row.producer_id for row in brokers.sent[0][1].markers] == [2, 3]
+
+
+def test_a_broker_that_does_not_answer_is_a_timeout_for_each_marker():
+    brokers, codes = Brokers(), []
+    markers = RemoteMarkers(brokers, lambda: None)
+    markers.put(5, marker(1, 0), codes.append)
+    markers.put(5, marker(1, 1), codes.append)
+    markers.flush()
+    brokers.answer(PeerError("the connection was lost"))
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    markers.put(5, marker(1, 0), codes.append)
+    markers.flush()
+    assert len(brokers.sent) == 1, "a broker that failed is asked again"
+
+
+def test_one_request_names_a_transactional_id_once():
+    brokers, answers = Brokers(), []
+    others = RemoteTransactions(brokers, lambda: None)
+    for partition in (0, 1):
+        others.put(5, Asked("payments", 4, 0, True, (("orders", partition),), answers.append))
+    others.flush()
+    assert [len(request.transactions) for _, request, _ in brokers.sent] == [1]
+    brokers.answer(verified(brokers.sent[0][1], NONE))
+    assert [len(request.transactions) for _, request, _ in brokers.sent] == [1]
+    brokers.answer(verified(brokers.sent[0][1], ErrorCode.TRANSACTION_ABORTABLE))
+    assert answers == [{("orders", 0): NONE}, {("orders", 1): ErrorCode.TRANSACTION_ABORTABLE}]
+
+
+def verified(request: Any, code: ErrorCode) -> Any:
+    """The response of a coordinator that gives each partition the same code."""
+    make = add_partitions_to_txn.Response
+    return make(
+        results_by_transaction=[
+            make.AddPartitionsToTxnResult(
+                transactional_id=row.transactional_id,
+                topic_results=[
+                    make.AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            make.AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
+                            for partition in topic.partitions
+                        ],
+                    )
+                    for topic in row.topics
+                ],
+            )
+            for row in request.transactions
+        ]
+    )
+
+
+class Remote:
+    """A verification that asks broker 5 for every transactional id."""
+
+    def __init__(self) -> None:
+        self.clock, self.marks, self.brokers = Clock(), Marks(), Brokers()
+        self.others = RemoteTransactions(self.brokers, lambda: None)
+        coordinator: Any = NotHere()
+        self.verification = PartitionVerification(
+            self.clock,
+            lambda: coordinator,
+            self.marks,
+            lambda transactional_id: 5,
+            self.others,
+            lambda: 20,
+            lambda: 100,
+        )
+        self.answers: list[Any] = []
+
+    def ask(self, *, verify_only: bool, epoch: int = 3) -> None:
+        question = Question("payments", 4, epoch, verify_only, (ORDERS,))
+        self.verification.ask(question, self.answers.append)
+        self.others.flush()
+
+    def answer(self, code: ErrorCode) -> None:
+        self.brokers.answer(verified(self.brokers.sent[0][1], code))
+        self.others.flush()
+
+
+def test_a_positive_answer_of_another_coordinator_sets_the_mark():
+    remote = Remote()
+    remote.ask(verify_only=False)
+    assert not remote.marks.allowed
+    remote.answer(NONE)
+    assert remote.answers == [{ORDERS: NONE}]
+    assert remote.marks.allowed == [("orders", 0, 4, 3, 2)]
+
+
+def test_a_refusal_of_another_coordinator_sets_no_mark():
+    remote = Remote()
+    remote.ask(verify_only=True)
+    remote.answer(ErrorCode.TRANSACTION_ABORTABLE)
+    assert remote.answers == [{ORDERS: ErrorCode.TRANSACTION_ABORTABLE}]
+    assert not remote.marks.allowed
+
+
+def test_a_marker_that_is_written_meanwhile_invalidates_the_answer():
+    remote = Remote()
+    remote.ask(verify_only=True)
+    remote.verification.note_marker("orders", 0, EndMarker(4, 3, 1, False, 0))
+    remote.answer(NONE)
+    assert remote.answers == [{ORDERS: ErrorCode.INVALID_TXN_STATE}]
+    assert not remote.marks.allowed
+
+
+def test_the_marker_of_the_transaction_before_does_not_invalidate_the_answer():
+    remote = Remote()
+    remote.ask(verify_only=False)
+    remote.verification.note_marker("orders", 0, EndMarker(4, 3, 1, True, 2))  # with version 2 it has the next epoch
+    remote.verification.note_marker("orders", 0, EndMarker(9, 3, 1, True, 0))
+    remote.verification.note_marker("orders", 1, EndMarker(4, 3, 1, True, 0))
+    remote.answer(NONE)
+    assert remote.answers == [{ORDERS: NONE}]
+
+
+def test_an_addition_is_repeated_while_the_transaction_before_is_not_completed():
+    remote = Remote()
+    remote.ask(verify_only=False)
+    remote.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert not remote.answers and not remote.brokers.sent
+    remote.clock.advance(20)
+    remote.others.flush()
+    remote.answer(NONE)
+    assert remote.answers == [{ORDERS: NONE}]
+
+
+def test_an_addition_is_not_repeated_for_ever():
+    remote = Remote()
+    remote.ask(verify_only=False)
+    while not remote.answers:
+        remote.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        remote.clock.advance(20)
+        remote.others.flush()
+    assert remote.answers == [{ORDERS: ErrorCode.CONCURRENT_TRANSACTIONS}]
+    assert remote.clock.now <= 120
+
+
+def test_transactions_that_an_id_has_open_are_no_orphans():
+    def at(partition: int, producer_id: int) -> Orphan:
+        return Orphan("orders", partition, producer_id, 0, 0, 10)
+
+    owners = {
+        1: Owner("open", 1, 0, "Ongoing", (("orders", 0),)),
+        2: Owner("other partition", 2, 0, "Ongoing", (("orders", 9),)),
+    }
+    assert orphans([at(0, 1), at(0, 2), at(0, 3)], owners) == [at(0, 2), at(0, 3)]
