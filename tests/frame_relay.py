@@ -1,9 +1,10 @@
 """A relay that knows Kafka's frames: a test delays, loses, or holds back single requests, or loses their answers.
 
-As `tests.relay.Relay`, it forwards every connection to one port, and decides about each request by a rule. The requests of a
-connection stay in order: those behind a delayed one wait, while other connections go on. So a request can arrive at the server
-after later requests of the same client, which has given it up and sent it again on another connection. A client that closes a
-connection does not take a delayed request back: the server receives it, and its end of the connection stays open until it answers.
+As `tests.relay.Relay`, it forwards every connection to one port, and decides about each request by a rule. The
+requests of a connection stay in order: those behind a delayed one wait, while other connections go on. So a request
+can arrive at the server after later requests of the same client, which has given it up and sent it again on another
+connection. A client that closes a connection does not take a delayed request back: the server receives it, and its
+end of the connection stays open until it answers.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Frame(NamedTuple):
 class Fate(NamedTuple):
     """What becomes of a request.
 
-    ``delay_s``: the time in seconds until it is forwarded; `HELD`: until `Held.release`. ``lost``: it is not forwarded. ``cut``:
-    the connection is closed: instead of the answer, or if the request is lost, at once. ``answer_lost``: the answer is not
-    forwarded.
+    ``delay_s``: the time in seconds until it is forwarded; `HELD`: until `Held.release`. ``lost``: it is not
+    forwarded. ``cut``: the connection is closed: instead of the answer, or if the request is lost, at once.
+    ``answer_lost``: the answer is not forwarded.
     """
 
     delay_s: float = 0.0
@@ -64,7 +65,9 @@ def forward_all(_: Frame) -> Fate:
 
 @dataclass
 class Held:
-    """A request that is held back. ``answer``: the server's, with its length; empty if the server closed the connection."""
+    """A request that is held back. ``answer``: the server's, with its length; empty if the server closed the
+    connection.
+    """
 
     frame: Frame
     answer: bytes = b""
@@ -87,8 +90,8 @@ class Held:
 class FrameRelay:
     """Forwards every connection to ``127.0.0.1:server_port``; ``port`` is its own.
 
-    ``rule`` decides about each request; a test may replace it at any time. ``server_port`` may be told later, too. ``silent``: nothing
-    is forwarded in either direction, and connections are closed instead.
+    ``rule`` decides about each request; a test may replace it at any time. ``server_port`` may be told later, too.
+    ``silent``: nothing is forwarded in either direction, and connections are closed instead.
     """
 
     def __init__(self, server_port: int = 0, rule: Rule = forward_all) -> None:
@@ -125,7 +128,9 @@ class FrameRelay:
         self.release_all()
 
     def cut(self) -> None:
-        """Close all connections of clients; new ones are forwarded. A request that is held back can still be released."""
+        """Close all connections of clients; new ones are forwarded. A request that is held back can still be
+        released.
+        """
         with self._changed:
             for connection in self._connections:
                 _shut(connection.client)

@@ -1,7 +1,7 @@
 """Transactions with the producers and consumers of all client libraries: each writes, and each reads what each wrote.
 
-All requests go through a relay, which also shows on which connection each request came. `ODRADEK_TEST_PEER=kafka` puts Apache Kafka
-in the broker's place, as control.
+All requests go through a relay, which also shows on which connection each request came. `ODRADEK_TEST_PEER=kafka`
+puts Apache Kafka in the broker's place, as control.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ def transaction(producer: Producer, topic: str, *values: list[str]) -> None:
 
 
 @_libraries
-def test_committed_transactions_are_read_and_aborted_ones_are_not(room: Room, library: Library, program: Program) -> None:
+def test_committed_transactions_are_read_and_aborted_ones_are_not(
+    room: Room, library: Library, program: Program
+) -> None:
     topic = room.topic(f"ends-{library.name}")
     producer = program.open("a", topic)
     transaction(producer, topic, ["first", "second"], ["third"])
@@ -217,7 +219,9 @@ def test_the_broker_aborts_a_transaction_that_takes_too_long(room: Room, library
 @_libraries
 def test_offsets_follow_the_outcome_of_their_transaction(room: Room, library: Library, program: Program) -> None:
     if library.name == "franz-go":
-        pytest.skip("franz-go sends offsets in a transaction only as a member of a group: tests/clients/test_upstream.py")
+        pytest.skip(
+            "franz-go sends offsets in a transaction only as a member of a group: tests/clients/test_upstream.py"
+        )
     topic = room.topic(f"offsets-{library.name}")
     group = f"group-{library.name}"
     producer = program.open("a", topic)
@@ -258,7 +262,9 @@ def test_no_request_goes_back_to_an_older_connection(room: Room, library: Librar
 
 @_libraries
 def test_a_late_end_does_not_end_the_next_transaction(room: Room, library: Library, program: Program) -> None:
-    """A commit is held back; the client sends it again on another connection, and has its next transaction when it arrives."""
+    """A commit is held back; the client sends it again on another connection, and has its next transaction when it
+    arrives.
+    """
     if not library.repeats_end:
         pytest.skip(f"{library.name} reports the time-out of an EndTxn and does not send it again")
     topic = room.topic(f"late-end-{library.name}")

@@ -1,16 +1,19 @@
-"""The contract between the tests and the programs that run transactions with one client library each, and the table of them.
+"""The contract between the tests and the programs that run transactions with one client library each, and the table
+of them.
 
-A program is called with the address of the broker, and executes one command after another: a line of JSON on standard input, a line
-of JSON as the answer, which has "error" if the client reported one: the name of its kind, and a text. Commands ("do"), with the name
-of a producer as "instance" in all but the last:
+A program is called with the address of the broker, and executes one command after another: a line of JSON on standard
+input, a line of JSON as the answer, which has "error" if the client reported one: the name of its kind, and a text.
+Commands ("do"), with the name of a producer as "instance" in all but the last:
 
-- "open": make a producer and initialise its transactions ("transactional_id", "timeout_ms" of transactions, "request_timeout_ms");
+- "open": make a producer and initialise its transactions ("transactional_id", "timeout_ms" of transactions,
+  "request_timeout_ms");
 - "begin", "commit", "abort";
 - "write": send "values" to "partition" of "topic" and wait for the acknowledgements;
-- "offsets": send the "offset" of "partition" of "topic" for "group" to the transaction, as a client that joined no group;
+- "offsets": send the "offset" of "partition" of "topic" for "group" to the transaction, as a client that joined no
+  group;
 - "close": forget the producer, without waiting for anything;
-- "read": read "partitions" partitions of "topic" from their starts at read_committed until each has brought the value "last"; the
-  answer has "values", a list for each partition.
+- "read": read "partitions" partitions of "topic" from their starts at read_committed until each has brought the value
+  "last"; the answer has "values", a list for each partition.
 
 A program ends with its standard input.
 """
@@ -42,9 +45,9 @@ class ClientError(Exception):
 class Library:
     """A client library with transactions.
 
-    ``second_version``: whether it speaks transaction version 2 where the broker has it. ``repeats_end``: whether it sends an EndTxn
-    again that was not answered in time. ``command``: the command line without the address of the broker, building or fetching what
-    it needs; skips the test if a tool is missing.
+    ``second_version``: whether it speaks transaction version 2 where the broker has it. ``repeats_end``: whether it
+    sends an EndTxn again that was not answered in time. ``command``: the command line without the address of the
+    broker, building or fetching what it needs; skips the test if a tool is missing.
     """
 
     name: str
@@ -71,7 +74,9 @@ LIBRARIES = (
     Library("java-0.11", _java("0.11.0.3")),
     Library("franz-go", lambda: [str(toolchains.go_program()), "transactions"], second_version=True),
     Library("sarama", lambda: [str(toolchains.sarama_program())]),
-    Library("kafkajs", lambda: ["node", str(toolchains.node_program().with_name("transactions.js"))], repeats_end=False),
+    Library(
+        "kafkajs", lambda: ["node", str(toolchains.node_program().with_name("transactions.js"))], repeats_end=False
+    ),
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 

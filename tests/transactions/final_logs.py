@@ -9,12 +9,16 @@ from tests.transactions.wire_reader import READ_COMMITTED, READ_UNCOMMITTED, Wir
 from tests.waiting import until
 
 STABLE_WITHIN_S = 30.0
-"""The time in seconds within which the last stable offset must reach the end, longer than any transaction time-out of the tests."""
+"""The time in seconds within which the last stable offset must reach the end, longer than any transaction time-out of
+the tests.
+"""
 
 MakeReader = Callable[[Iterable[Place], int], WireReader]
 
 
-def read_logs(make_reader: MakeReader, history: History, places: Iterable[Place], stable_within_s: float = STABLE_WITHIN_S) -> None:
+def read_logs(
+    make_reader: MakeReader, history: History, places: Iterable[Place], stable_within_s: float = STABLE_WITHIN_S
+) -> None:
     """Put the logs of partitions into the history.
 
     A last stable offset that does not reach the end stays where it is: that is the checker's business.

@@ -1,8 +1,10 @@
-"""Requests of transactions that arrive after the client gave them up, sent them again, and went on with its next transaction.
+"""Requests of transactions that arrive after the client gave them up, sent them again, and went on with its next
+transaction.
 
-In the protocol of transaction version 1 nothing in an EndTxn names the transaction that it ends, so that a late one ends the next
-transaction of its producer, wherever that is just then (KAFKA-17754). ``python -m tests.transactions.late_requests --trials 50``
-counts how often a broker lets that happen, with `--peer kafka` for Apache Kafka.
+In the protocol of transaction version 1 nothing in an EndTxn names the transaction that it ends, so that a late one
+ends the next transaction of its producer, wherever that is just then (KAFKA-17754). ``python -m
+tests.transactions.late_requests --trials 50`` counts how often a broker lets that happen, with `--peer kafka` for
+Apache Kafka.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class Trial:
             self.producer.init()
 
     def wait_for_markers(self) -> None:
-        """Wait until a transaction with a record in the first partition has its markers there, and in the second one if it was added."""
+        """Wait until a transaction with a record in the first partition has its markers there, and in the second one
+        if it was added.
+        """
         place, end = (self.second, 0) if self.transaction_version == 1 else (self.first, 1)
         reader = self.reader([])
         until(lambda: reader.end(place, READ_UNCOMMITTED) > end, f"{place} has a marker")
@@ -148,7 +152,9 @@ def late_records(trial: Trial) -> None:
 
 
 def late_first_records(trial: Trial) -> None:
-    """Records arrive for the first time after their transaction was aborted, with the epoch that the producer still has."""
+    """Records arrive for the first time after their transaction was aborted, with the epoch that the producer still
+    has.
+    """
     trial.producer.init()
     trial.begin()
     trial.producer.write(trial.first)
@@ -193,7 +199,9 @@ def late_partitions(trial: Trial) -> None:
 
 
 def late_fence(trial: Trial) -> None:
-    """The InitProducerId of an instance arrives when the instance has a transaction: it fences itself, and nothing is torn."""
+    """The InitProducerId of an instance arrives when the instance has a transaction: it fences itself, and nothing is
+    torn.
+    """
     with trial.held(init_producer_id.API_KEY) as held:
         trial.producer.init()
     trial.begin()
@@ -203,7 +211,9 @@ def late_fence(trial: Trial) -> None:
 
 
 def late_offsets(trial: Trial) -> None:
-    """The offset of a transaction arrives in the middle of the next one: it takes the group back behind what was processed."""
+    """The offset of a transaction arrives in the middle of the next one: it takes the group back behind what was
+    processed.
+    """
     trial.producer.init()
     source = Place(f"{trial.name}-source", 0)
     with Wire(*trial.broker.direct) as wire:

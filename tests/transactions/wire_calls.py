@@ -1,7 +1,8 @@
-"""Requests to whichever broker leads or coordinates, repeated until there is an answer, for transactional clients of tests.
+"""Requests to whichever broker leads or coordinates, repeated until there is an answer, for transactional clients of
+tests.
 
-A client gives up a request that is not answered in time, and sends it again on a new connection, as librdkafka and Kafka's Java
-client do: whether the server executed the first one is then unknown. Each object belongs to one thread.
+A client gives up a request that is not answered in time, and sends it again on a new connection, as librdkafka and
+Kafka's Java client do: whether the server executed the first one is then unknown. Each object belongs to one thread.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Address = tuple[str, int]
 
 UNDECIDED = frozenset(
     {
-        ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NETWORK_EXCEPTION,
     }
 )  # fmt: skip
 """Errors after which the request may still have its effect, or may have had it."""
@@ -45,7 +46,9 @@ class NotSentError(Exception):
 
 
 class TooLateError(Exception):
-    """There was no final answer within the client's patience. ``undecided``: whether the request may have had an effect."""
+    """There was no final answer within the client's patience. ``undecided``: whether the request may have had an
+    effect.
+    """
 
     def __init__(self, text: str, undecided: bool) -> None:
         super().__init__(text)
@@ -62,7 +65,9 @@ class RefusedError(Exception):
 
 
 class Timing(NamedTuple):
-    """``answer_s``: how long a client waits for an answer before it sends the request again; ``patience_s``: how long it repeats it."""
+    """``answer_s``: how long a client waits for an answer before it sends the request again; ``patience_s``: how long
+    it repeats it.
+    """
 
     answer_s: float = 2.0
     patience_s: float = 60.0
@@ -71,8 +76,8 @@ class Timing(NamedTuple):
 class Connections:
     """One connection to each broker, opened when it is needed.
 
-    :param handshake: whether the client asks for the versions of the APIs first, and waits for the answer, as all clients do that
-        are not told the broker's version.
+    :param handshake: whether the client asks for the versions of the APIs first, and waits for the answer, as all
+        clients do that are not told the broker's version.
     """
 
     def __init__(self, answer_s: float, handshake: bool = True) -> None:
@@ -146,9 +151,7 @@ class Routes:
             return self.servers[0]
         if place not in self._leaders:
             names = [metadata.Request.MetadataRequestTopic(name=place.topic)]
-            answer = self._ask(
-                metadata.Request(topics=names, allow_auto_topic_creation=False), metadata.API_KEY, 12
-            )
+            answer = self._ask(metadata.Request(topics=names, allow_auto_topic_creation=False), metadata.API_KEY, 12)
             brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for topic in answer.topics:
                 for partition in topic.partitions:

@@ -1,11 +1,12 @@
 """A transactional producer that speaks the protocol itself, in both of its forms, and records what it did.
 
-Transaction version 1 (TV1), as librdkafka and Java clients up to 3.9: AddPartitionsToTxn before the first record of each partition,
-AddOffsetsToTxn, EndTxn up to 4, Produce below 12; the epoch stays. Version 2 (TV2, KIP-890), as Java clients from 4.0 and
-franz-go: Produce 12 and TxnOffsetCommit 5 add partitions by themselves, and EndTxn 5 answers the epoch of the next transaction.
+Transaction version 1 (TV1), as librdkafka and Java clients up to 3.9: AddPartitionsToTxn before the first record of
+each partition, AddOffsetsToTxn, EndTxn up to 4, Produce below 12; the epoch stays. Version 2 (TV2, KIP-890), as Java
+clients from 4.0 and franz-go: Produce 12 and TxnOffsetCommit 5 add partitions by themselves, and EndTxn 5 answers the
+epoch of the next transaction.
 
-Requests to coordinators go over connections of their own, as librdkafka's. A request without an answer is sent again on a new
-connection, and the records keep their sequence numbers. Each producer belongs to one thread.
+Requests to coordinators go over connections of their own, as librdkafka's. A request without an answer is sent again
+on a new connection, and the records keep their sequence numbers. Each producer belongs to one thread.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ class WireProducer:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def write(self, place: Place, count: int = 1, inputs: tuple[Value, ...] = ()) -> list[Write]:
-        """Append records in one batch, each of a value of its own. Raises RefusedError or TooLateError: then only `abort` helps."""
+        """Append records in one batch, each of a value of its own. Raises RefusedError or TooLateError: then only
+        `abort` helps.
+        """
         assert self._open is not None
         first = len(self._open.writes)
         writes = [Write(place, Value(self._open.number, first + n), None, *inputs[n : n + 1]) for n in range(count)]
@@ -199,7 +202,9 @@ class WireProducer:
         self._added.add(place)
 
     def send_offsets(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Commit offsets of a group in the transaction, as a client that assigns itself partitions. Raises as `write`."""
+        """Commit offsets of a group in the transaction, as a client that assigns itself partitions. Raises as
+        `write`.
+        """
         if self.versions.add_offsets is not None and group not in self._added:
             request = add_offsets_to_txn.Request(
                 transactional_id=self.transactional_id,
@@ -302,7 +307,9 @@ class WireProducer:
             )
 
     def send_write(self, place: Place) -> None:
-        """Append a record by a request whose answer will not be read: as a client that dies just then. Raises as `write`."""
+        """Append a record by a request whose answer will not be read: as a client that dies just then. Raises as
+        `write`.
+        """
         assert self._open is not None
         write = Write(place, Value(self._open.number, len(self._open.writes)))
         if self.versions.add_partitions is not None and place not in self._added:

@@ -1,4 +1,6 @@
-"""A consumer that assigns itself partitions and speaks the protocol itself; it drops aborted records as Kafka's consumers do."""
+"""A consumer that assigns itself partitions and speaks the protocol itself; it drops aborted records as Kafka's
+consumers do.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,9 @@ class WireReader:
             topics.setdefault(place.topic, []).append(place.partition)
         asked = make.OffsetFetchRequestGroup(
             group_id=group,
-            topics=[make.OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in topics.items()],
+            topics=[
+                make.OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in topics.items()
+            ],
         )
 
         def codes(answer: Any) -> list[int]:

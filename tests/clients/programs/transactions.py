@@ -1,4 +1,6 @@
-"""Transactions with the Python libraries under the contract of `tests.clients.transactions`: `transactions.py LIBRARY SERVERS`."""
+"""Transactions with the Python libraries under the contract of `tests.clients.transactions`: `transactions.py LIBRARY
+SERVERS`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Finds the anomalies in a history: what Kafka promises to transactional producers and read_committed consumers, and was not kept.
+"""Finds the anomalies in a history: what Kafka promises to transactional producers and read_committed consumers, and
+was not kept.
 
-Not anomalies, because Kafka does not promise otherwise: writes of several transactions between each other in any order (G0, and
-each cycle with a ww edge); a member of a group that reads twice or leaves records to another member around a rebalance; either
-outcome of a transaction whose client does not know the outcome, as long as it is the outcome of the whole transaction.
+Not anomalies, because Kafka does not promise otherwise: writes of several transactions between each other in any
+order (G0, and each cycle with a ww edge); a member of a group that reads twice or leaves records to another member
+around a rebalance; either outcome of a transaction whose client does not know the outcome, as long as it is the
+outcome of the whole transaction.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from tests.transactions.checker.cycles import cycles
 from tests.transactions.checker.history import History, Outcome, Place, Poll, Record, Transaction, Value, Write
@@ -103,7 +106,8 @@ def precommitted_reads(history: History) -> Found:
 
 
 def backward_and_skipped(history: History) -> Found:
-    """A consumer of assigned partitions received an offset again, or did not receive a committed record before a later one.
+    """A consumer of assigned partitions received an offset again, or did not receive a committed record before a
+    later one.
 
     A consumer reads each partition from offset 0 on, and ends where its last record is.
     """
@@ -117,7 +121,7 @@ def _order(history: History, name: str, polls: list[Poll]) -> Found:
     for poll in polls:
         by_place[poll.place] += poll.records
     for place, records in by_place.items():
-        for before, record in zip(records, records[1:], strict=False):
+        for before, record in pairwise(records):
             if record.offset <= before.offset:
                 yield Anomaly(Kind.BACKWARD, f"{name} read {_at(place, record)} after offset {before.offset}")
         if not records or place not in history.logs:
@@ -150,7 +154,9 @@ def not_read_by_groups(history: History) -> Found:
 
 
 def lost_writes(history: History) -> Found:
-    """An acknowledged record of a committed transaction is not readable, or an acknowledged record is not in the log at all."""
+    """An acknowledged record of a committed transaction is not readable, or an acknowledged record is not in the log
+    at all.
+    """
     everything = {place: {record.value for record in log.everything} for place, log in history.logs.items()}
     committed = {place: {record.value for record in log.committed} for place, log in history.logs.items()}
     for transaction, write in _acknowledged(history):
@@ -317,4 +323,3 @@ def _sent(write: Write) -> str:
 
 def _list(writes: list[Write]) -> str:
     return ", ".join(f"{write.value} in {write.place} at {write.offset}" for write in writes)
-

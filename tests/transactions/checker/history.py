@@ -53,13 +53,15 @@ class Outcome(Enum):
 
 @dataclass
 class Write:
-    """A record that a transaction appended. ``offset`` is None if the client does not know that it was appended, -1 if the client
-    knows it, but not where."""
+    """A record that a transaction appended. ``offset`` is None if the client does not know that it was appended, -1
+    if the client knows it, but not where."""
 
     place: Place
     value: Value
     offset: int | None = None
-    input: Value | None = None  # of a transaction that consumes, transforms and produces: the value from which it was made
+    input: Value | None = (
+        None  # of a transaction that consumes, transforms and produces: the value from which it was made
+    )
 
 
 class Record(NamedTuple):
@@ -82,9 +84,9 @@ class Poll:
 class Transaction:
     """A transaction of a client.
 
-    ``commit_sent_ns``: the time just before the first request to commit was sent; None if there was none. ``reads``: the records
-    that the client received while the transaction was open, as part of it. ``fenced_ns``: the time when a newer instance of the
-    producer had been initialised; None if there was none while the transaction was open.
+    ``commit_sent_ns``: the time just before the first request to commit was sent; None if there was none. ``reads``:
+    the records that the client received while the transaction was open, as part of it. ``fenced_ns``: the time when a
+    newer instance of the producer had been initialised; None if there was none while the transaction was open.
     """
 
     number: int
@@ -97,7 +99,9 @@ class Transaction:
     note: str = ""  # what happened, for reports
 
     def __str__(self) -> str:
-        return f"transaction {self.number} of {self.producer} ({self.outcome.value}{', ' if self.note else ''}{self.note})"
+        return (
+            f"transaction {self.number} of {self.producer} ({self.outcome.value}{', ' if self.note else ''}{self.note})"
+        )
 
 
 @dataclass
@@ -113,8 +117,8 @@ class Reader:
 class Log:
     """A partition after all clients have ended.
 
-    ``end``: the log end offset; ``last_stable``: the last stable offset after all time-outs; ``committed`` and ``everything``: all
-    records, as read_committed and read_uncommitted consumers receive them.
+    ``end``: the log end offset; ``last_stable``: the last stable offset after all time-outs; ``committed`` and
+    ``everything``: all records, as read_committed and read_uncommitted consumers receive them.
     """
 
     end: int
@@ -127,8 +131,8 @@ class Log:
 class History:
     """What the clients of one run did and saw.
 
-    ``groups``: by group, the topics that its members must have read to their ends. ``copies``: topics whose values were made from
-    the values of another topic, each from exactly one: by output topic, the input topic.
+    ``groups``: by group, the topics that its members must have read to their ends. ``copies``: topics whose values
+    were made from the values of another topic, each from exactly one: by output topic, the input topic.
     """
 
     transactions: dict[int, Transaction] = field(default_factory=dict)

@@ -12,7 +12,6 @@ from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.transactions.checker.anomalies import Kind
 from tests.transactions.rounds import surroundings
 from tests.transactions.rounds.one_round import Plan, Result, play
 
@@ -21,11 +20,11 @@ ANSWER_S = 0.6
 IN_A_ROW = 8
 """The number of rounds that a broker serves before a new one with an empty directory starts."""
 LOST_POWER = "lose power"
-LATE = (Kind.ABORTED_READ, Kind.LOST_WRITE, Kind.TORN, Kind.COPIED_TWICE)
-"""The anomalies that a late request of transaction version 1 causes in Apache Kafka."""
 
 
-def place(options: argparse.Namespace, rng: random.Random, directory: Path) -> AbstractContextManager[surroundings.Surroundings]:
+def place(
+    options: argparse.Namespace, rng: random.Random, directory: Path
+) -> AbstractContextManager[surroundings.Surroundings]:
     """What the next rounds run against."""
     settings = dict(setting.split("=", 1) for setting in options.set)
     if options.peer == "kafka":
@@ -44,7 +43,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=1e9, help="end sooner, when this time is over")
-    parser.add_argument("--tv", type=int, choices=(1, 2), default=2, help="transaction version of the wire-level producers")
+    parser.add_argument(
+        "--tv", type=int, choices=(1, 2), default=2, help="transaction version of the wire-level producers"
+    )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--peer", choices=("odradek", "kafka"), default="odradek")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
@@ -75,9 +76,16 @@ def main() -> int:
                 print(f"{number}: {name} ", end="", flush=True)
                 result = play(
                     Plan(
-                        around.servers, options.tv, rng.randrange(1 << 32), f"r{number}", around.create, around.delete,
-                        around.faults[name], answer_s=ANSWER_S,
-                    )  # fmt: skip
+                        around.servers,
+                        options.tv,
+                        rng.randrange(1 << 32),
+                        f"r{number}",
+                        around.create,
+                        around.delete,
+                        around.faults[name],
+                        around.attach,
+                        answer_s=ANSWER_S,
+                    )
                 )
                 result.errors += around.wrong()
                 results.append(result)
@@ -110,8 +118,9 @@ def summary(results: list[Result]) -> int:
     bad = sum(not result.good for result in results)
     print(f"{dict(sorted(counts.items()))}")
     print(
-        f"{len(results)} rounds, {sum(r.transactions for r in results)} transactions, {sum(r.records for r in results)} records: "
-        f"{bad} rounds with {dict(kinds)} and {sum(len(r.errors) for r in results)} errors"
+        f"{len(results)} rounds, {sum(r.transactions for r in results)} transactions, "
+        f"{sum(r.records for r in results)} records: {bad} rounds with {dict(kinds)} and "
+        f"{sum(len(r.errors) for r in results)} errors"
     )
     return 1 if bad else 0
 

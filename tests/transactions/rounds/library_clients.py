@@ -1,4 +1,6 @@
-"""Clients of a round that use librdkafka: a transactional producer, a reader of assigned partitions, and members of a group."""
+"""Clients of a round that use librdkafka: a transactional producer, a reader of assigned partitions, and members of a
+group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Faults of the network between clients and brokers: requests delayed beyond the clients' patience, lost answers, cut connections."""
+"""Faults of the network between clients and brokers: requests delayed beyond the clients' patience, lost answers, cut
+connections.
+"""
 
 from __future__ import annotations
 

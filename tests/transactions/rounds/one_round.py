@@ -1,4 +1,6 @@
-"""One round: clients begin, something fails while they work, they end, and the checker looks at what they did and saw."""
+"""One round: clients begin, something fails while they work, they end, and the checker looks at what they did and
+saw.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 from tests.transactions.checker.anomalies import Anomaly, anomalies
 from tests.transactions.checker.history import Outcome, Place
@@ -27,6 +30,16 @@ Fault = Callable[[random.Random], str]
 """Lets something fail, and returns a line about it when clients can work again."""
 
 
+class Progressing(Protocol):
+    """The clients of a round, for faults that wait until clients go on."""
+
+    def progress(self, records: int, timeout_s: float = 90.0) -> float:
+        """Wait until so many more transactions were committed; the seconds that took. Raises TimeoutError."""
+
+    def describe(self) -> str:
+        """How far the clients are."""
+
+
 @dataclass
 class Plan:
     """What a round does.
@@ -41,6 +54,7 @@ class Plan:
     create: Callable[[str, int], None]
     delete: Callable[[str], None]
     fault: Fault
+    attach: Callable[[Progressing], None] = lambda load: None
     writers: int = 3
     library: bool = True
     answer_s: float = 1.0
@@ -98,6 +112,7 @@ def play(plan: Plan) -> Result:
         stack.callback(_end_all, scene, clients)
         for client in clients:
             client.start()
+        plan.attach(_Load(scene))
         _progress(scene)
         fault = plan.fault(rng)
         _progress(scene)
@@ -121,6 +136,23 @@ def play(plan: Plan) -> Result:
         outcomes.count(Outcome.UNKNOWN), sum(len(log.everything) for log in history.logs.values()),
         time.monotonic() - began,
     )  # fmt: skip
+
+
+class _Load:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def progress(self, records: int, timeout_s: float = 90.0) -> float:
+        began = time.monotonic()
+        wanted = self._scene.counts["commit: committed"] + records
+        try:
+            until(lambda: self._scene.counts["commit: committed"] >= wanted, "commits", timeout_s)
+        except AssertionError as error:
+            raise TimeoutError(self.describe()) from error
+        return time.monotonic() - began
+
+    def describe(self) -> str:
+        return str(dict(self._scene.counts))
 
 
 def _progress(scene: Scene) -> None:

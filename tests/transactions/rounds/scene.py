@@ -17,9 +17,9 @@ from tests.transactions.wire_reader import READ_COMMITTED, WireReader
 class Scene:
     """A round's topics and clients.
 
-    ``servers``: the addresses for clients. ``single``: whether there is one broker. ``transaction_version``: that of the wire-level
-    producers. ``timeout_ms``: of transactions. ``data``, ``source``: partitions that producers write to; ``output``: partitions to
-    which the values of ``source`` are copied.
+    ``servers``: the addresses for clients. ``single``: whether there is one broker. ``transaction_version``: that of
+    the wire-level producers. ``timeout_ms``: of transactions. ``data``, ``source``: partitions that producers write
+    to; ``output``: partitions to which the values of ``source`` are copied.
     """
 
     servers: list[Address]

@@ -20,7 +20,7 @@ from tests.faults.small_disk import SmallDisk
 from tests.frame_relay import FrameRelay
 from tests.transactions.broker_under_test import start_kafka, start_odradek
 from tests.transactions.rounds import network_faults
-from tests.transactions.rounds.one_round import Fault
+from tests.transactions.rounds.one_round import Fault, Progressing
 from tests.transactions.wire_calls import Address
 from tests.waiting import until
 from tests.wire import Wire
@@ -31,7 +31,9 @@ LOSSY_MEBIBYTES = 256
 FULL_S = 1.5
 KINDS = ("coordinator", "worker")
 SYNCED: dict[str, str | int] = {"log.flush.interval.messages": 1}
-"""Settings with which a transaction outlives a loss of power: each append waits for the device, of records, markers and coordinators."""
+"""Settings with which a transaction outlives a loss of power: each append waits for the device, of records, markers
+and coordinators.
+"""
 
 
 @dataclass
@@ -39,14 +41,15 @@ class Surroundings:
     """A running broker or cluster.
 
     ``faults``: by name. ``wrong``: what the logs of the brokers say that must not happen, since the last call.
+    ``attach``: shows to the faults what goes on meanwhile.
     """
 
     servers: list[Address]
-    relays: list[FrameRelay]
     faults: dict[str, Fault]
     create: Callable[[str, int], None]
     delete: Callable[[str], None]
     wrong: Callable[[], list[str]]
+    attach: Callable[[Progressing], None] = lambda load: None
 
 
 def no_fault(_: random.Random) -> str:
@@ -129,7 +132,7 @@ def odradek(directory: Path, answer_s: float, settings: Mapping[str, str | int] 
         faults = of_network([under_test.relay], answer_s) | of_processes(broker)
         if disk is not None:
             faults["full disk"] = lambda _: _fill(broker, disk)
-        yield _of_one(under_test.relay, under_test.direct, faults, partial(_wrong, broker, {}))
+        yield _of_one(under_test.relay, under_test.direct, faults, partial(unwanted_lines, broker, {}))
 
 
 @contextmanager
@@ -142,7 +145,7 @@ def synced_odradek(directory: Path, answer_s: float, settings: Mapping[str, str 
         broker = under_test.broker
         assert broker is not None
         faults: dict[str, Fault] = {"lose power": lambda _: _lose_power(broker, disk, under_test.relay)}
-        yield _of_one(under_test.relay, under_test.direct, faults, partial(_wrong, broker, {}))
+        yield _of_one(under_test.relay, under_test.direct, faults, partial(unwanted_lines, broker, {}))
 
 
 @contextmanager
@@ -152,7 +155,7 @@ def kafka(directory: Path, answer_s: float, settings: Mapping[str, str | int] = 
     with start_kafka(directory / "broker", settings) as under_test:
         pid = int((directory / "broker" / "pid").read_text())
         faults = of_network([under_test.relay], answer_s) | {"stop": lambda rng: _pause(pid, rng)}
-        yield _of_one(under_test.relay, under_test.direct, faults, lambda: [])
+        yield _of_one(under_test.relay, under_test.direct, faults, list)
 
 
 def _of_one(
@@ -167,10 +170,10 @@ def _of_one(
         with Wire(*direct) as wire:
             wire.delete(name)
 
-    return Surroundings([("127.0.0.1", relay.port)], [relay], faults, create, delete, wrong)
+    return Surroundings([("127.0.0.1", relay.port)], faults, create, delete, wrong)
 
 
-def _wrong(broker: Broker, seen: dict[str, int]) -> list[str]:
+def unwanted_lines(broker: Broker, seen: dict[str, int]) -> list[str]:
     """Lines of the broker's log that must not be there."""
     text = broker.log_file.read_text(errors="replace")
     new = text[seen.get("size", 0) :]

@@ -70,7 +70,9 @@ class _Producing(Client):
 
 
 class Writer(_Producing):
-    """Writes transactions to all partitions, and reads in some of them; some it aborts, in some it crashes or is fenced."""
+    """Writes transactions to all partitions, and reads in some of them; some it aborts, in some it crashes or is
+    fenced.
+    """
 
     ACTIONS = {
         "commit": 60, "abort": 15, "crash": 6, "crash in a write": 4, "crash in the end": 6, "fence": 8, "stall": 1,
@@ -142,7 +144,9 @@ class Writer(_Producing):
 
 
 class Copier(_Producing):
-    """Copies `source` to `output`: each transaction has outputs and the offsets of their inputs. It aborts and crashes, too."""
+    """Copies `source` to `output`: each transaction has outputs and the offsets of their inputs. It aborts and
+    crashes, too.
+    """
 
     ACTIONS = {"commit": 70, "abort": 12, "crash": 10, "crash in the end": 8}
 
