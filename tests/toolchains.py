@@ -150,6 +150,23 @@ def transactions_java_command(version: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "Transactions"]
 
 
+def streams_command(main_class: str, *arguments: str) -> list[str]:
+    """Return the command line of a class of Kafka Streams, of its own tests, or of `clients/java/streams` (100 MB)."""
+    javac = require_command("javac", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    directory = CLIENTS_DIRECTORY / "java" / "streams"
+    pom, source = directory / "pom.xml", directory / "Smoke.java"
+
+    def build(output: Path) -> None:
+        run_maven(
+            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
+        )
+        _run([javac, "-nowarn", "-cp", f"{output}/*", "-d", str(output), str(source)])
+
+    product = _product("streams", [pom, source], build)
+    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*", main_class, *arguments]
+
+
 def zookeeper_clients_command() -> list[str]:
     """Return the command line of `clients/java/zookeeper/OldClients.java` on Kafka 0.8.2.2, whose clients use ZooKeeper."""
     jackson = ":".join(map(str, sorted(kafka_jars().glob("jackson-*.jar"))))
@@ -205,6 +222,18 @@ def sarama_program() -> Path:
         _fetch([go, "build", "-C", str(directory), "-o", str(output / "sarama"), "."])
 
     return _product("go-sarama", sources, build) / "sarama"
+
+
+def franz_go_tests() -> Path:
+    """Return the executable of franz-go's own tests, of the version that `clients/go` uses."""
+    go = require_command("go", "golang-go 1.21 or newer")
+    directory = CLIENTS_DIRECTORY / "go"
+    package = "github.com/twmb/franz-go/pkg/kgo"
+
+    def build(output: Path) -> None:
+        _fetch([go, "test", "-C", str(directory), "-c", "-o", str(output / "kgo.test"), package])
+
+    return _product("franz-go-tests", [directory / "go.mod", directory / "go.sum"], build) / "kgo.test"
 
 
 def node_program() -> Path:
