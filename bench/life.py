@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import old_fetch
+from bench import committed_reads, old_fetch
 from bench.brokers import KAFKA, ROOT, BenchError, Kafka, Kafka39, Ours, Server, generate
 from bench.rows import GB, MB, WORKED_BYTES, Figures, Row, Target, runs_separately, scratch
 from odradek.storage.batch import Record, build_batch
@@ -23,6 +23,7 @@ RECOVERED_LOGS, RECOVERED_BYTES = 4, 2_000_000_000
 COMPACTED_BATCHES, KEYED_RECORDS = 512, 1000
 COMPACTED_WITHIN_S = 300
 DOWN_CONVERTED_BYTES = 200_000_000
+COMMITTED_ROUNDS = 5
 
 
 def _launch(server: Server, first: bool) -> float:
@@ -207,6 +208,51 @@ def fetch_downconverted(kind: type[Server]) -> Figures:
         return {"rate": read["bytes"] / read["seconds"] / MB, "cpu_s": cpu / read["bytes"]}
 
 
+def fetch_committed(kind: type[Server]) -> Figures:
+    """Logs of 100,000 transactions of 5 kB, of which none, 1 % and all are aborted: the CPU of a reader of committed records, and
+    its ratio to that of a reader of all records on the same broker."""
+    figures = {}
+    with _fresh(kind, {"log.segment.bytes": str(1 << 30)}) as server:
+        topics = {"none": 0.0, "few": 0.01, "all": 1.0}
+        server.start()
+        server.wait()
+        for topic in topics:
+            server.create_topic(topic, 1)
+            server.wait(topic)
+        server.stop()
+        ends = {topic: _replace_log(server, topic, share) for topic, share in topics.items()}
+        _launch(server, first=True)
+        for topic in topics:
+            server.wait(topic)
+        for topic, end in ends.items():
+            reader = committed_reads.Reader(server.port, topic)
+            for isolation in (committed_reads.UNCOMMITTED, committed_reads.COMMITTED) * 2:
+                reader.read_all(isolation, end)
+            least = {}
+            for _ in range(COMMITTED_ROUNDS):
+                for isolation in (committed_reads.UNCOMMITTED, committed_reads.COMMITTED):
+                    before = server.cpu_ns()
+                    read = reader.read_all(isolation, end)
+                    cpu = server.cpu_ns_since(before) / read["bytes"]
+                    least[isolation] = min(cpu, least.get(isolation, cpu))
+            reader.close()
+            figures[f"{topic}_cpu_s"] = least[committed_reads.COMMITTED]
+            figures[f"{topic}_more"] = least[committed_reads.COMMITTED] / least[committed_reads.UNCOMMITTED]
+        server.check()
+    return figures
+
+
+def _replace_log(server: Server, topic: str, aborted_share: float) -> int:
+    """Replace the log of partition 0 of a stopped broker by one with transactions; return its log end offset."""
+    data = server.directory / "data"
+    directory = data / f"{topic}-0"
+    for path in directory.glob("0*"):
+        path.unlink()
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data / name).unlink(missing_ok=True)
+    return committed_reads.write_log(directory / f"{0:020d}.log", aborted_share)
+
+
 def _write_keyed(server: Server, topic: str, batches: int) -> None:
     """Write batches of 1 MiB in eight rounds over the same keys, in segments of 64 MiB."""
     random_bytes = random.Random(5)
@@ -281,6 +327,7 @@ LIFE = {
     "compaction": compaction,
     "beside-compaction": beside_compaction,
     "fetch-downconverted": fetch_downconverted,
+    "fetch-committed": fetch_committed,
 }
 
 
@@ -317,6 +364,11 @@ LIFE_ROWS = (
     Row("fetch-downconverted", "fetch by version 2 of record batches, against Kafka 3.9", runs_separately, (
         Target("cpu_s", "s CPU per GB of messages", 1.0),
         Target("rate", "MB/s", 1.0, more_is_better=True, middle=True),
+    )),
+    Row("fetch-committed", "fetch at read_committed, 0.5 GB in 100,000 transactions", runs_separately, (
+        Target("none_cpu_s", "s CPU per GB, none aborted", 0.6), Target("none_more", "x read_uncommitted, none aborted", 2.0, absolute=1.02),
+        Target("few_cpu_s", "s CPU per GB, 1 % aborted", 0.6), Target("few_more", "x read_uncommitted, 1 % aborted", 2.0, absolute=1.1),
+        Target("all_cpu_s", "s CPU per GB, all aborted", 0.6), Target("all_more", "x read_uncommitted, all aborted", 2.0, absolute=1.3),
     )),
 )  # fmt: skip
 KINDS: dict[str, type[Server]] = {"ours": Ours, "Kafka": Kafka}

@@ -10,10 +10,19 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana import clients, groups, overview, replication, storage, topics, workers
+from grafana import clients, groups, overview, replication, storage, topics, transactions, workers
 from grafana.board import to_model
 
-BOARDS = (overview.BOARD, topics.BOARD, groups.BOARD, clients.BOARD, workers.BOARD, storage.BOARD, replication.BOARD)
+BOARDS = (
+    overview.BOARD,
+    topics.BOARD,
+    groups.BOARD,
+    clients.BOARD,
+    workers.BOARD,
+    storage.BOARD,
+    replication.BOARD,
+    transactions.BOARD,
+)
 DIRECTORY = Path(__file__).parent / "dashboards"
 
 

@@ -13,7 +13,7 @@ from odradek._ext.api.fetch_context cimport FIRST_WITH_BATCHES, WARM_ROUNDS, Fet
 from odradek._ext.api.purgatory cimport Waiter
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.atomics cimport fence
-from odradek._ext.api.fetch_plan import look_up_cold
+from odradek._ext.api.cold_look_ups import look_up_cold
 from odradek._ext.shm.layout cimport monotonic_ms, region, slot_at
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_wait_ms
 
@@ -162,6 +162,7 @@ cdef class DelayedFetch(Waiter):
         if step == STEP_ANSWER:
             return self.answer()
         if step == STEP_PARK:
+            self.context.drop_lists()
             return self.purgatory.park(self, self.parked_until())
         if step == STEP_COLD:
             return self.warm()

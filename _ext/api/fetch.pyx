@@ -112,6 +112,11 @@ cdef class FetchHandler:
         return self.plan.looks
 
     @property
+    def aborted_look_ups(self):
+        """How often a transaction index was searched."""
+        return self.plan.aborted.look_ups
+
+    @property
     def notes(self):
         """How often the position of a follower was noted."""
         return self.plan.replica_reads.notes

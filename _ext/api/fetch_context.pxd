@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
+from odradek._ext.protocol.api_versions cimport FETCH_FLEXIBLE
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.metering cimport Client, ReaderPlace
 from odradek._ext.shm.topics cimport Topic
@@ -106,6 +107,7 @@ cdef class FetchPartition:
     cdef uint32_t incarnation
     cdef Topic counted                # the slot's topic, for metering; None: unknown
     cdef OpenSegment segment          # of the planned records; None: no records are planned
+    cdef bytes aborted                # AbortedTransactions of the planned records as sent, without their number; None: there are none
     cdef object converted             # bytes to send instead of the slice of the file; None: the slice is sent unchanged
     cdef PartitionRequest request
     cdef PartitionState found
@@ -123,6 +125,11 @@ cdef inline bint answers_at_once(FetchPartition p) noexcept:
 cdef inline bint reads_to_log_end(int32_t replica_id) noexcept:
     """Return whether the reader is a replica or reads like a replica, to the log end; consumers read to the high watermark."""
     return replica_id >= 0 or replica_id == DEBUGGING_CONSUMER
+
+
+cdef inline int bytes_of_aborted(int16_t version) noexcept:
+    """Return the size of an element of AbortedTransactions: producer id, first offset and, from FETCH_FLEXIBLE on, no tagged fields."""
+    return 17 if version >= FETCH_FLEXIBLE else 16
 
 
 cdef inline int refuse_partition(FetchPartition p, int16_t error) noexcept:
@@ -186,7 +193,9 @@ cdef class FetchContext:
     cdef bint read_committed
     cdef bint incremental
     cdef object reader                # the worker's ColdReader, or None
-    cdef list cold                    # look-ups that met pages outside of the page cache: (segment, index_fd, entries, size, offset)
+    cdef list cold                    # look-ups that met pages outside of the page cache: (function, arguments)
+    cdef int64_t entries_read         # of transaction indexes, in this turn of the loop
+    cdef bint has_lists               # a planned partition has a list of aborted transactions
     cdef int warm_rounds              # how often such look-ups were passed to the reader for this request
     cdef int64_t until_ms             # deadline of the request (max wait)
     cdef int64_t planned_bytes
@@ -217,3 +226,9 @@ cdef class FetchContext:
     cdef int count_positions(self) except -1
     cdef void leave_positions(self) noexcept
     cdef bint enough(self) noexcept
+    cdef int drop_lists(self) except -1
+
+
+cdef inline bint wants_aborted(FetchContext context) noexcept:
+    """Return whether the response contains the aborted transactions of the records."""
+    return context.read_committed and context.version >= FIRST_WITH_BATCHES and not reads_to_log_end(context.replica_id)

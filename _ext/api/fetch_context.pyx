@@ -235,3 +235,12 @@ cdef class FetchContext:
         or it has no partitions.
         """
         return self.planned_at_once or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions
+
+    cdef int drop_lists(self) except -1:
+        """Free the lists of aborted transactions of a request that will wait: the plan before its response makes new ones."""
+        cdef FetchPartition p
+        if self.has_lists:
+            for p in self.planned_partitions():
+                p.aborted = None
+            self.has_lists = False
+        return 0

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
+from odradek._ext.api.aborted_transactions cimport AbortedTransactions
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.api.replica_reads cimport ReadErrors, ReplicaReads
 from odradek._ext.shm.layout cimport Commit, Slot
@@ -12,6 +13,7 @@ from odradek._ext.storage.segment_list cimport SegmentCache, SegmentList
 cdef class FetchPlan:
     cdef TopicDirectory topics
     cdef SegmentCache cache
+    cdef AbortedTransactions aborted
     cdef list log_dirs                # paths, bytes
     cdef dict segment_lists           # slot -> (incarnation, SegmentList)
     cdef int32_t max_bytes            # fetch.max.bytes

@@ -7,11 +7,10 @@ A result is used only if the slot's generation did not change meanwhile.
 
 import os
 
-from libc.errno cimport EAGAIN, EBADMSG, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
-from libc.string cimport memcpy
-from posix.stat cimport fstat, struct_stat
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
+from odradek._ext.api.aborted_transactions cimport AbortedTransactions
+from odradek._ext.api.cold_look_ups import ColdRead
 from odradek._ext.api.fetch_context cimport (
     FIRST_WITH_MAX_BYTES,
     WARM_ROUNDS,
@@ -22,6 +21,17 @@ from odradek._ext.api.fetch_context cimport (
     reads_to_log_end,
     refuse_partition,
     storage_error,
+    wants_aborted,
+)
+from odradek._ext.api.fetch_positions cimport (
+    base_of_place,
+    end_of_reading,
+    first_batch_bytes,
+    offset_behind,
+    place_by_index,
+    place_in_ring,
+    remember_start,
+    whole_batches,
 )
 from odradek._ext.api.replica_reads cimport (
     REFUSED,
@@ -33,7 +43,6 @@ from odradek._ext.api.replica_reads cimport (
 )
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
-from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.protocol.kafka_errors cimport (
     FENCED_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER,
@@ -44,10 +53,9 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.records.record_batch cimport CODEC_ZSTD
+from odradek._ext.shm.atomics cimport load_acquire_64
 from odradek._ext.shm.layout cimport (
-    RECENT_KEPT,
     ROLE_FOLLOWER,
     ROLE_LEADER,
     SLOT_LOADING,
@@ -55,7 +63,6 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     SLOT_REMOTE,
     Commit,
-    RecentBatch,
     Slot,
     slot_at,
     state_now,
@@ -63,60 +70,21 @@ from odradek._ext.shm.layout cimport (
 from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_limited
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
-from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
+from odradek._ext.storage.file_calls cimport file_bytes
 from odradek._ext.storage.log_dirs cimport note_device
-from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
-from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
+from odradek._ext.storage.page_cache cimport set_no_wait
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
 
 
 cdef enum:
     FIRST_WITH_ZSTD = 10
-    BATCH_LENGTH_BYTES = 12
-    BATCH_HEAD_BYTES = 27             # up to the last offset delta; a message of format v0 may have one byte less
-    HEADER_READ_BYTES = 4096
-    BATCHES_MEASURED = 64             # of a throttled partition: a batch that is cut is at most a small share of its records
     LOOKS = 4                         # attempts at a partition whose files are being renamed
-
-
-class ColdRead(Exception):
-    """A look-up needs pages that are not in the page cache."""
-
-
-def look_up_cold(list jobs):
-    """Repeat look-ups on a reader's thread, waiting for the disk, so that the loop finds their pages in the cache. Raises OSError."""
-    cdef OpenSegment segment
-    cdef FoundBatch batch
-    cdef int64_t entries, size, offset, base
-    cdef int index_fd, log_fd, result
-    for segment, job_fd, job_entries, job_size, job_offset in jobs:
-        index_fd, entries, size, offset = job_fd, job_entries, job_size, job_offset
-        log_fd, base = segment.log_fd, segment.base_offset
-        with nogil:
-            if offset < 0:
-                result = fault_in(log_fd, size, HEADER_READ_BYTES)
-            else:
-                result = find_position(log_fd, index_fd, entries, base, size, offset, &batch)
-        if result < 0:
-            raise OSError(-result, os.strerror(-result), f"segment {base}")
-
-
-cdef inline int64_t file_bytes(int fd) noexcept nogil:
-    cdef struct_stat status
-    return status.st_size if fstat(fd, &status) == 0 else -1
+    ENTRIES_AT_ONCE = 1 << 15         # of transaction indexes: after so many a plan continues in a later turn of the loop
 
 
 cdef inline int16_t unknown_partition_error(FetchPartition p) noexcept:
     """Return the error for an unknown partition, for the topic id or the topic name, as the client named the topic."""
     return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
-
-
-cdef inline void remember_start(FetchPartition p) noexcept:
-    """Remember the position of the batch that contains the fetch offset."""
-    p.expected.offset = p.request.fetch_offset
-    p.expected.base = p.segment.base_offset
-    p.expected.position = p.planned.position
-    p.expected.generation = p.found.generation
 
 
 cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
@@ -125,139 +93,6 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
         return False
     unlock(index, slot)
     return True
-
-
-cdef int cold_look_up(FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset) except -1:
-    """Note a look-up for a reader; with offset -1, a read of the batch header at position `size`. Raises ColdRead."""
-    context.cold.append((segment, index_fd, entries, size, offset))
-    raise ColdRead
-
-
-cdef int64_t first_batch_bytes(FetchPartition p, FetchContext context) except -1:
-    """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
-    cdef uint8_t[BATCH_HEAD_BYTES] head
-    cdef OpenSegment segment = p.segment
-    cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.planned.position)
-    if n < 0 and errno == EAGAIN:
-        cold_look_up(context, segment, -1, 0, p.planned.position, -1)
-    if n < BATCH_HEAD_BYTES - 1:
-        raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.planned.position} of segment {segment.base_offset}")
-    p.planned.end = <int64_t>load64(head) + 1
-    if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
-        p.planned.end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
-    return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
-
-
-cdef int64_t whole_batches(FetchPartition p, int64_t first, int64_t room) noexcept:
-    """Return the bytes of the batches that fit into `room`. If they are many, the last one may be cut, as in responses without a throttle:
-    the follower drops it, and it is little.
-
-    :param first: bytes of the first batch, which fits.
-    """
-    cdef uint8_t[BATCH_LENGTH_BYTES] head
-    cdef int64_t fits = first, size
-    for _ in range(BATCHES_MEASURED):
-        if read_some(p.segment.log_fd, head, BATCH_LENGTH_BYTES, p.planned.position + fits) != BATCH_LENGTH_BYTES:
-            return fits
-        size = <int64_t><int32_t>load32(head + 8) + BATCH_LENGTH_BYTES
-        if size <= BATCH_LENGTH_BYTES or fits + size > room:
-            return fits
-        fits += size
-    return room
-
-
-cdef inline int64_t base_of_place(FetchPartition p, SegmentList segments, Commit* commit) except -2:
-    """Set the position at which the fetch is expected to begin, if it is still valid. Return the base offset of its segment, or -1."""
-    if p.expected.offset != p.request.fetch_offset or p.expected.generation != p.found.generation:
-        return -1
-    p.planned.position = p.expected.position
-    if p.expected.base != commit.segment_base and p.planned.position >= file_bytes(segments.segment(p.expected.base).log_fd):
-        return -1                       # the segment ends exactly there: the batch is the first of the next segment
-    return p.expected.base
-
-
-cdef bint place_in_ring(FetchPartition p, Slot* slot, Commit* commit) noexcept:
-    """Find the batch in the slot's ring of recent batches, and set its position. Return whether it was found."""
-    cdef RecentBatch[RECENT_KEPT] recent
-    cdef uint32_t before
-    cdef int i
-    for _ in range(3):
-        before = load_acquire_32(&slot.recent_sequence)
-        if before & 1:
-            continue
-        memcpy(recent, slot.recent, sizeof(recent))
-        fence()
-        if load_acquire_32(&slot.recent_sequence) != before:
-            continue
-        for i in range(RECENT_KEPT):
-            if recent[i].segment_base == commit.segment_base and \
-                    recent[i].base_offset <= p.request.fetch_offset <= recent[i].last_offset and \
-                    recent[i].position < commit.size:
-                p.planned.position = recent[i].position
-                return True
-        return False
-    return False
-
-
-cdef int look_up(OpenSegment segment, int64_t base, Commit* commit, int64_t offset, FoundBatch* batch, int64_t* size,
-                 FetchContext context) except -1:
-    """Find the first batch with a record at or after `offset` in a segment, through its offset index. Set `size` to the bytes of the
-    segment that may be read. Return LOOKUP_FOUND or LOOKUP_BEYOND. Raises OSError, and ColdRead.
-    """
-    cdef bint active = base == commit.segment_base
-    cdef int index_fd = segment.index(), result
-    cdef int64_t entries = commit.index_entries if active else file_bytes(index_fd) // OFFSET_ENTRY_BYTES
-    size[0] = commit.size if active else file_bytes(segment.log_fd)
-    with nogil:
-        result = find_position(segment.log_fd, index_fd, entries, base, size[0], offset, batch)
-    if result == -EAGAIN:
-        cold_look_up(context, segment, index_fd, entries, size[0], offset)
-    if result != LOOKUP_FOUND and result != LOOKUP_BEYOND:
-        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
-    return result
-
-
-cdef int64_t place_by_index(FetchPartition p, SegmentList segments, Commit* commit, FetchContext context) except -1:
-    """Set the position of the batch that contains the fetch offset, through the offset index. Return its segment's base offset."""
-    cdef FoundBatch batch
-    cdef int64_t size, base = min(<int64_t>segments.floor(p.request.fetch_offset), <int64_t>commit.segment_base)
-    while base >= 0:
-        if look_up(segments.segment(base), base, commit, p.request.fetch_offset, &batch, &size, context) == LOOKUP_FOUND:
-            p.planned.position = batch.position
-            return base
-        base = segments.following(base)     # compaction removed the records at the segment's end
-    raise OSError(EBADMSG, f"no segment contains offset {p.request.fetch_offset}")
-
-
-cdef int64_t position_of(SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
-    """Return the position of the first batch at or after `offset` in a segment; the segment's end if there is none."""
-    cdef FoundBatch batch
-    cdef int64_t size
-    if look_up(segments.segment(base), base, commit, offset, &batch, &size, context) == LOOKUP_FOUND:
-        return batch.position
-    return size
-
-
-cdef int64_t end_of_reading(int64_t base, SegmentList segments, Commit* commit, int64_t limit_offset, int64_t* position,
-                            FetchContext context) except -2:
-    """Return the base offset of the segment in which reading from the segment `base` must end. Set the `position` of the limit there,
-    or 0 if it is not needed.
-
-    The position comes from the same copy of the commit block as the limit [R 4].
-    """
-    cdef int64_t end_base
-    if limit_offset == commit.log_end_offset:
-        position[0] = commit.size
-        return commit.segment_base
-    if limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
-        position[0] = commit.high_watermark_position
-        return commit.high_watermark_base
-    end_base = segments.floor(limit_offset)
-    if end_base == base or end_base == commit.segment_base:
-        position[0] = position_of(segments, end_base, commit, limit_offset, context)
-    else:
-        position[0] = 0
-    return end_base
 
 
 cdef class FetchPlan:
@@ -273,6 +108,7 @@ cdef class FetchPlan:
         self.clustered = replicas is not None
         self.topics = topics
         self.cache = SegmentCache()
+        self.aborted = AbortedTransactions()
         self.log_dirs = [os.fsencode(path) for path in log_dirs]
         self.segment_lists = {}
         self.max_bytes = max_bytes
@@ -291,13 +127,14 @@ cdef class FetchPlan:
         return 0
 
     cdef bint plan_some(self, FetchContext context, Py_ssize_t count) except -1:
-        """Plan the next `count` partitions of the request. Return whether all are planned."""
+        """Plan the next `count` partitions of the request, or less if they need much work. Return whether all are planned."""
         cdef FetchPartition p
         cdef list partitions = context.planned_partitions()
         cdef Py_ssize_t end = min(context.plan_at + count, <Py_ssize_t>len(partitions))
+        context.entries_read = 0
         set_no_wait(context.reader is not None and context.warm_rounds < WARM_ROUNDS)
         try:
-            while context.plan_at < end:
+            while context.plan_at < end and context.entries_read < ENTRIES_AT_ONCE:
                 p = partitions[context.plan_at]
                 context.plan_at += 1
                 if context.version < FIRST_WITH_MAX_BYTES:
@@ -309,7 +146,7 @@ cdef class FetchPlan:
                     context.planned_at_once = True
         finally:
             set_no_wait(False)
-        return end == len(partitions)
+        return context.plan_at == len(partitions)
 
     cdef int measure(self, FetchPartition p, FetchContext context) except -1:
         """Update the available bytes of a partition whose slot moved; the plan of the other partitions stays."""
@@ -373,6 +210,7 @@ cdef class FetchPlan:
         p.planned.length = p.found.ready_bytes = 0
         p.segment = None
         p.converted = None
+        p.aborted = None
         p.throttled = False
         forget_result(p)
         p.found.error = self.resolve(p)
@@ -442,6 +280,8 @@ cdef class FetchPlan:
         `examine_once`.
         """
         cdef int64_t available = 0, allowed = min(<int64_t>p.request.max_bytes, context.plan_budget), room = allowed, whole
+        cdef int64_t upper              # no record of the response has this offset or a larger one
+        cdef bint cut = False
         if p.throttled:
             room = min(room, context.throttle_room)
         if planning and allowed <= 0 and not context.plan_first:
@@ -453,6 +293,7 @@ cdef class FetchPlan:
             p.found.ready_bytes = max(min(available, <int64_t>p.request.max_bytes), <int64_t>0)
             p.planned.extent = available
             p.planned.allowed = allowed
+            upper = p.planned.end
             if not planning or available > room:
                 remember_start(p)       # the next fetch may begin at this offset again
             if planning and available > room:
@@ -461,10 +302,17 @@ cdef class FetchPlan:
                 whole = first_batch_bytes(p, context)
                 if whole > room:
                     available = min(available, whole) if context.plan_first or whole <= allowed else 0
-                    p.planned.limit = p.planned.end
+                    upper = p.planned.limit = p.planned.end
                 else:
                     available = whole_batches(p, whole, room) if p.throttled else room
+                    cut = True
+            if planning and available > 0 and wants_aborted(context) and \
+                    p.request.fetch_offset <= <int64_t>load_acquire_64(<uint64_t*>&slot.newest_abort_offset):
+                if cut:
+                    upper = offset_behind(p, commit, p.planned.position + available, upper, context)
+                self.aborted.list_for(p, context, self.segments_of(p.slot - 1, slot), commit, upper)
         except ColdRead:
+            p.aborted = None
             p.expected.offset = -1
             p.segment = None
             p.found.ready_bytes = 0
@@ -531,13 +379,15 @@ cdef class FetchPlan:
         cdef OpenSegment segment
         cdef int64_t end, end_base, end_position = 0
         cdef int64_t base = base_of_place(p, segments, commit)
+        if segments.closed_before < 0:
+            segments.closed_before = commit.segment_base        # the commit was read before the directory was listed
         if base < 0 and p.request.fetch_offset >= commit.segment_base and place_in_ring(p, slot, commit):
             base = commit.segment_base
         if base < 0:
             base = place_by_index(p, segments, commit, context)
         segment = segments.segment(base)
         p.segment = segment
-        end_base = end_of_reading(base, segments, commit, limit_offset, &end_position, context)
+        end_base = end_of_reading(base, segments, slot, commit, limit_offset, &end_position, context)
         if base == end_base:
             end = end_position
         elif base < end_base:

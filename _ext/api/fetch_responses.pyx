@@ -4,7 +4,16 @@ client and topic. Used in a worker's event loop.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.api.fetch_context cimport FIRST_BY_ID, FIRST_WITH_BATCHES, FIRST_WITH_ENDPOINTS, FetchContext, FetchPartition
+from odradek._ext.api.fetch_context cimport (
+    FIRST_BY_ID,
+    FIRST_WITH_BATCHES,
+    FIRST_WITH_ENDPOINTS,
+    FetchContext,
+    FetchPartition,
+    answers_at_once,
+    bytes_of_aborted,
+    wants_aborted,
+)
 from odradek._ext.net.connection cimport Pending, ResponseOutput
 from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE
 from odradek._ext.protocol.byte_order cimport store32
@@ -39,6 +48,9 @@ from odradek._ext.shm.metering cimport (
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, count_reassigned, is_adding, quota_record
 from odradek._ext.storage.segment_list cimport OpenSegment
 
+
+cdef enum:
+    KEPT_BYTES = 1 << 20              # of the buffer, between two responses: long lists of aborted transactions are rare
 
 cdef enum:                            # tagged fields
     TAG_DIVERGING_EPOCH = 0
@@ -168,8 +180,12 @@ cdef inline void write_partition(WriteBuffer* b, FetchContext context, FetchPart
     if version >= 5:
         write_int64(b, p.found.log_start_offset)
     if version >= FIRST_WITH_BATCHES:
-        # aborted transactions: none, or null
-        if context.read_committed and not p.found.error or p.found.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+        # aborted transactions: null if none were looked up, as in Kafka, but an unknown partition has none
+        if p.aborted is not None:
+            write_length(b, <int32_t>(len(p.aborted) // bytes_of_aborted(version)), flexible)
+            write_bytes(b, <const char*>p.aborted, len(p.aborted))
+            p.aborted = None
+        elif wants_aborted(context) and not answers_at_once(p) or p.found.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
             write_length(b, 0, flexible)
         else:
             write_length(b, -1, flexible)
@@ -236,10 +252,13 @@ cdef class FetchResponses:
         records_bytes = write_topics(b, context, included, cuts)
         write_response_tags(b, context, included, self.replicas)
         if b.error:
+            buffer_free(b)
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4 + records_bytes))
         self.count_served(context, included, cuts)
         write_out(out, b, context, cuts, served)
+        if b.capacity > KEPT_BYTES:
+            buffer_free(b)
         self.bytes_out += records_bytes
         self.responses += 1
         if context.selective:

@@ -1,4 +1,5 @@
-"""OffsetCommit requests of versions 1 to 10: read in one pass, stored, answered. Most of the cost of a commit is here."""
+"""OffsetCommit requests of versions 1 to 10 and TxnOffsetCommit requests: read in one pass, stored, answered. Most of the cost
+of a commit is here."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -32,13 +33,22 @@ cdef struct Section:                    # one topic of a request
     int32_t count
 
 
-cdef class OffsetCommit:
+cdef class OffsetCommit:                # also of a TxnOffsetCommit
     cdef readonly int16_t version
+    cdef int16_t api_key
+    cdef bint compact                   # the encoding of the request's version, and which fields it has
+    cdef bint by_id
+    cdef bint with_leader_epoch
+    cdef bint with_time
+    cdef bint with_throttle
     cdef readonly int32_t correlation_id
     cdef readonly int32_t generation_id
     cdef readonly str group_id
     cdef readonly str member_id
     cdef readonly str instance_id       # None: not a static member
+    cdef readonly str transactional_id  # None: not in a transaction
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
     cdef readonly int64_t expire_timestamp_ms
     cdef bytes frame                    # the pointers of entries and sections point into it
     cdef bytes group_bytes
@@ -49,6 +59,7 @@ cdef class OffsetCommit:
     cdef int entry_count
     cdef int section_count
     cdef int stored                     # number of entries without error
+    cdef readonly int known             # number of entries of existing partitions
     cdef int64_t record_bytes           # approximate size of its records
     cdef readonly bint failed                    # the response contains an error for a partition
 

@@ -25,7 +25,11 @@ class OffsetCommit:
     group_id: Final[str]
     member_id: Final[str]
     instance_id: Final[str]
+    transactional_id: Final[str]
+    producer_id: Final[int]
+    producer_epoch: Final[int]
     expire_timestamp_ms: Final[int]
+    known: Final[int]
     failed: Final[bool]
 
     def __init__(self): ...
@@ -58,3 +62,4 @@ class Section(TypedDict):
 def partition_for(group_id: str, partitions: int): ...
 def join(queue: list[Any], builder: BatchBuilder, most_records: int, most_bytes: int, timestamp: int): ...
 def read(frame: bytes, topics: TopicDirectory, longest_note: int, now_ms: int, max_elements: int=MAX_ELEMENTS): ...
+def read_transactional(frame: bytes, topics: TopicDirectory, longest_note: int, now_ms: int, max_elements: int=MAX_ELEMENTS): ...

@@ -1,8 +1,9 @@
-"""Parsing, storing and answering of OffsetCommit requests; see `offset_commits.pxd`. Runs in the coordinator's event loop; no lock.
+"""Parsing, storing and answering of OffsetCommit and TxnOffsetCommit requests; see `offset_commits.pxd`. Runs in the coordinator's event
+loop; no lock.
 
-The schemas (`odradek.protocol.schemas.offset_commit`, `group_records`) and the Python handler of OffsetCommit define the behaviour: what
-is read, checked, stored and answered; the tests compare this module with them. `read` leaves to them version 0 and malformed requests,
-whose error messages the schemas make.
+The schemas (`offset_commit`, `txn_offset_commit` and `group_records` in `odradek.protocol.schemas`) and the Python handlers of both APIs
+define the behaviour: what is read, checked, stored and answered; the tests compare this module with them. `read` leaves to them version
+0 of OffsetCommit, and `read` and `read_transactional` malformed requests, whose error messages the schemas make.
 """
 
 cimport cython
@@ -12,7 +13,14 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from odradek._ext.api.plain_requests cimport finished, header, text
-from odradek._ext.protocol.api_versions cimport OFFSET_COMMIT, OFFSET_COMMIT_FLEXIBLE, OFFSET_COMMIT_NEWEST
+from odradek._ext.protocol.api_versions cimport (
+    OFFSET_COMMIT,
+    OFFSET_COMMIT_FLEXIBLE,
+    OFFSET_COMMIT_NEWEST,
+    TXN_OFFSET_COMMIT,
+    TXN_OFFSET_COMMIT_FLEXIBLE,
+    TXN_OFFSET_COMMIT_NEWEST,
+)
 from odradek._ext.protocol.cursor cimport (
     CURSOR_OK,
     Cursor,
@@ -21,6 +29,7 @@ from odradek._ext.protocol.cursor cimport (
     buffer_init,
     cursor_left,
     read_bytes,
+    read_int16,
     read_int32,
     read_int64,
     read_length,
@@ -46,6 +55,8 @@ cdef enum:
     WITH_LEADER_EPOCH = 6
     WITH_INSTANCE = 7
     WITH_TOPIC_ID = 10
+    TRANSACTIONAL_WITH_LEADER_EPOCH = 2
+    TRANSACTIONAL_WITH_MEMBER = 3
     TOPIC_ID_BYTES = 16
     LEAST_PARTITION_BYTES = 13          # index, offset and the length of the metadata
     LEAST_TOPIC_BYTES = 2
@@ -146,25 +157,65 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
     cdef OffsetCommit commit
     cdef Cursor c
     cdef int64_t retention_ms = -1
-    cdef bint compact
     commit = OffsetCommit.__new__(OffsetCommit)
     commit.frame = frame
     try:
         commit.version = <int16_t>header(&c, frame, OFFSET_COMMIT, OFFSET_COMMIT_NEWEST, OFFSET_COMMIT_FLEXIBLE, &commit.correlation_id)
         if commit.version < 1:
             return None
-        compact = commit.version >= OFFSET_COMMIT_FLEXIBLE
-        commit.group_id = text(&c, compact, False)
+        commit.api_key = OFFSET_COMMIT
+        commit.compact = commit.version >= OFFSET_COMMIT_FLEXIBLE
+        commit.by_id = commit.version >= WITH_TOPIC_ID
+        commit.with_leader_epoch = commit.version >= WITH_LEADER_EPOCH
+        commit.with_time = commit.version == 1
+        commit.with_throttle = commit.version >= WITH_THROTTLE
+        commit.group_id = text(&c, commit.compact, False)
         commit.generation_id = read_int32(&c)
-        commit.member_id = text(&c, compact, False)
+        commit.member_id = text(&c, commit.compact, False)
         if commit.version >= WITH_INSTANCE:
-            commit.instance_id = text(&c, compact, True)
+            commit.instance_id = text(&c, commit.compact, True)
         if 2 <= commit.version <= 4:
             retention_ms = read_int64(&c)
         if c.error != CURSOR_OK:
             return None
         commit.group_bytes = commit.group_id.encode()
         commit.expire_timestamp_ms = now_ms + min(retention_ms, INT64_MAX - now_ms) if retention_ms >= 0 else NO_TIME
+        commit.read_topics(&c, topics, longest_note, now_ms, max_elements)
+    except UnicodeDecodeError:
+        return None
+    return commit if c.error == CURSOR_OK else None
+
+
+def read_transactional(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
+                       int64_t max_elements=MAX_ELEMENTS):
+    """Return an OffsetCommit for a TxnOffsetCommit request with its header; None for a request that is left to the schema. See `read`."""
+    cdef OffsetCommit commit
+    cdef Cursor c
+    commit = OffsetCommit.__new__(OffsetCommit)
+    commit.frame = frame
+    try:
+        commit.version = <int16_t>header(&c, frame, TXN_OFFSET_COMMIT, TXN_OFFSET_COMMIT_NEWEST, TXN_OFFSET_COMMIT_FLEXIBLE,
+                                         &commit.correlation_id)
+        if commit.version < 0:
+            return None
+        commit.api_key = TXN_OFFSET_COMMIT
+        commit.compact = commit.version >= TXN_OFFSET_COMMIT_FLEXIBLE
+        commit.with_leader_epoch = commit.version >= TRANSACTIONAL_WITH_LEADER_EPOCH
+        commit.with_throttle = True
+        commit.transactional_id = text(&c, commit.compact, False)
+        commit.group_id = text(&c, commit.compact, False)
+        commit.producer_id = read_int64(&c)
+        commit.producer_epoch = read_int16(&c)
+        commit.generation_id = -1
+        commit.member_id = ""
+        if commit.version >= TRANSACTIONAL_WITH_MEMBER:
+            commit.generation_id = read_int32(&c)
+            commit.member_id = text(&c, commit.compact, False)
+            commit.instance_id = text(&c, commit.compact, True)
+        if c.error != CURSOR_OK:
+            return None
+        commit.group_bytes = commit.group_id.encode()
+        commit.expire_timestamp_ms = NO_TIME
         commit.read_topics(&c, topics, longest_note, now_ms, max_elements)
     except UnicodeDecodeError:
         return None
@@ -185,7 +236,7 @@ cdef class OffsetCommit:
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
                          int64_t max_elements) except -1:
-        cdef bint compact = self.version >= OFFSET_COMMIT_FLEXIBLE
+        cdef bint compact = self.compact
         cdef int64_t count = read_length(c, compact), length, i
         cdef Section* section
         cdef Entry* grown
@@ -202,7 +253,7 @@ cdef class OffsetCommit:
             raise MemoryError(f"no memory for {count} topics")
         for i in range(count):
             section = &self.sections[i]
-            if self.version >= WITH_TOPIC_ID:
+            if self.by_id:
                 length = TOPIC_ID_BYTES
             else:
                 length = read_string_length(c, compact)
@@ -211,7 +262,7 @@ cdef class OffsetCommit:
                 return 0
             name = PyBytes_FromStringAndSize(<const char*>section.name, length)
             section.name_bytes = <int32_t>length
-            if self.version >= WITH_TOPIC_ID:
+            if self.by_id:
                 topic = topics.by_id.get(name)
             else:
                 topic = topics.by_name.get(name)
@@ -243,13 +294,13 @@ cdef class OffsetCommit:
         return 0
 
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1:
-        cdef bint compact = self.version >= OFFSET_COMMIT_FLEXIBLE
+        cdef bint compact = self.compact
         cdef int64_t length
         cdef str note = ""
         entry.partition = read_int32(c)
         entry.offset = read_int64(c)
-        entry.leader_epoch = read_int32(c) if self.version >= WITH_LEADER_EPOCH else -1
-        entry.timestamp = read_int64(c) if self.version == 1 else NO_TIME
+        entry.leader_epoch = read_int32(c) if self.with_leader_epoch else -1
+        entry.timestamp = read_int64(c) if self.with_time else NO_TIME
         if entry.timestamp == NO_TIME:
             entry.timestamp = now_ms
         length = max(read_string_length(c, compact), <int64_t>0)
@@ -263,12 +314,14 @@ cdef class OffsetCommit:
             note = PyUnicode_DecodeUTF8(<const char*>entry.note, length, NULL)
         entry.error = 0
         if topic is None:
-            entry.error = UNKNOWN_TOPIC_ID if self.version >= WITH_TOPIC_ID else UNKNOWN_TOPIC_OR_PARTITION
+            entry.error = UNKNOWN_TOPIC_ID if self.by_id else UNKNOWN_TOPIC_OR_PARTITION
         elif entry.partition < 0 or entry.partition >= topic.count:
             entry.error = UNKNOWN_TOPIC_OR_PARTITION
         elif length > longest_note and len(note) > longest_note:
+            self.known += 1
             entry.error = OFFSET_METADATA_TOO_LARGE
         else:
+            self.known += 1
             self.stored += 1
             self.record_bytes += RECORD_OVERHEAD + len(self.group_bytes) + len(topic.name_bytes) + length
         self.notes.append(note)
@@ -386,31 +439,38 @@ cdef class OffsetCommit:
         return 0
 
     def response(self, int16_t outcome):
-        """Return the response with its header: `outcome` for the partitions without an error, the error of each other partition."""
-        cdef bint compact = self.version >= OFFSET_COMMIT_FLEXIBLE
+        """Return the response with its header: `outcome` for the partitions without an error, the error of each other partition.
+
+        In a transaction, an outcome that is an error replaces OFFSET_METADATA_TOO_LARGE: Kafka checks the group first.
+        """
+        cdef bint compact = self.compact
         cdef WriteBuffer out
         cdef Section* section
+        cdef int16_t error
         cdef int i, k
         buffer_init(&out)
         try:
             write_int32(&out, self.correlation_id)
             if compact:
                 write_int8(&out, 0)
-            if self.version >= WITH_THROTTLE:
+            if self.with_throttle:
                 write_int32(&out, 0)
             write_length(&out, self.section_count, compact)
             for i in range(self.section_count):
                 section = &self.sections[i]
-                if self.version < WITH_TOPIC_ID:
+                if not self.by_id:
                     write_string_length(&out, section.name_bytes, compact)
                 write_bytes(&out, section.name, section.name_bytes)
                 write_length(&out, section.count, compact)
                 for k in range(section.first, section.first + section.count):
+                    error = self.entries[k].error or outcome
+                    if outcome and error == OFFSET_METADATA_TOO_LARGE and self.api_key == TXN_OFFSET_COMMIT:
+                        error = outcome
                     write_int32(&out, self.entries[k].partition)
-                    write_int16(&out, self.entries[k].error or outcome)
-                    if self.entries[k].error or outcome:
+                    write_int16(&out, error)
+                    if error:
                         self.failed = True
-                        count_error(OFFSET_COMMIT, self.entries[k].error or outcome)
+                        count_error(self.api_key, error)
                     if compact:
                         write_int8(&out, 0)
                 if compact:

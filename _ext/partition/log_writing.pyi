@@ -1,8 +1,11 @@
 from typing import TypedDict
 
+from typing_extensions import TypeAlias
+
 from odradek._ext.records.record_batch import BatchInfo
 from odradek._ext.shm.faults import *
 
+Unverified: TypeAlias = int
 
 class AppendItem(TypedDict):
     data: int
@@ -10,10 +13,12 @@ class AppendItem(TypedDict):
     owner: int
     after_refused: int
     transaction_version: int
+    trusted: int
     error: int
     duplicate: int
     appended: int
     room: int
+    unverified: int
     place: int
     base_offset: int
     append_time: int

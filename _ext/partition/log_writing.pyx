@@ -4,7 +4,7 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 """
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close
@@ -92,6 +92,7 @@ cdef int put_transaction_entries(Slot* slot, Commit* commit, AppendItem** batche
     close(fd)
     if result == 0:
         commit.txnindex_entries += packed
+        # Before the commit [R 1.8].
         store_release_i64(&slot.newest_abort_offset, newest)
         fault(APPEND_TXN_INDEX_WRITTEN)
     return result

@@ -37,6 +37,7 @@ class SlotFacts:
     first_unstable_offset: Final[int]
     unstable_base: Final[int]
     unstable_position: Final[int]
+    unreplicated: Final[list[Any]]
     newest_abort_offset: Final[int]
     flushed_offset: Final[int]
     recovery_point: Final[int]

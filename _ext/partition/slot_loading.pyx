@@ -85,6 +85,7 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_
         commit_to_log_end(&commit)
     elif slot.in_sync_count <= 1:
         commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
+    slot.newest_abort_offset = state.newest_abort_offset
     publish(slot, &commit)
     slot.log_start_offset = state.log_start_offset
     slot.gap_limit = state.gap_limit

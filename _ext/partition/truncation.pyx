@@ -30,7 +30,7 @@ from odradek._ext.partition.segment_files cimport (
 )
 from odradek._ext.partition.swapping cimport drop_swaps
 from odradek._ext.protocol.byte_order cimport load32
-from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.atomics cimport store_release_64, store_release_i64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Commit, Slot, region
 from odradek._ext.storage.file_calls cimport file_truncate
@@ -179,6 +179,12 @@ cdef void lower_offsets(Slot* slot, int64_t offset, int64_t base) noexcept nogil
     store_release_64(&slot.flusher, 0)  # a flush in progress must not mark later records as flushed
 
 
+cdef inline void lower_newest_abort(Slot* slot, int64_t offset) noexcept nogil:
+    """Called after the generation changed: a reader of the former log then sees the new generation if it sees the smaller offset."""
+    if slot.newest_abort_offset >= offset:
+        store_release_i64(&slot.newest_abort_offset, offset - 1)
+
+
 cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     """The remaining bytes were published and are never rewritten: the file is cut, and the log continues in a new segment that
     begins at `offset`."""
@@ -206,6 +212,7 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     clear_recent(slot)
     settle_last_stable(slot, current(slot).high_watermark)
     new_generation(slot)
+    lower_newest_abort(slot, offset)
     note_removed_files()
     if result == 0:
         store_release_64(&slot.intent, 0)
@@ -265,6 +272,7 @@ cdef int finish_restart(uint32_t index, Slot* slot) noexcept nogil:
     clear_recent(slot)
     settle_last_stable(slot, offset)
     new_generation(slot)
+    lower_newest_abort(slot, offset)
     note_removed_files()
     if result == 0:
         store_release_64(&slot.intent, 0)

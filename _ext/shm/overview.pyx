@@ -56,7 +56,7 @@ cdef enum:                            # index of a count; ReplicaCounts has the 
 Partition = namedtuple(
     "Partition",
     "partition slot incarnation generation state leads log_dir leader_id preferred_id replicas in_sync min_in_sync "
-    "log_start_offset log_end_offset high_watermark segment_base segment_bytes follows lag",
+    "log_start_offset log_end_offset high_watermark last_stable_offset segment_base segment_bytes follows lag",
 )
 Partition.__doc__ = """The state of one partition, read from its slot.
 
@@ -114,7 +114,7 @@ def partitions_of(Topic topic):
             i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, max(view.leader_id, -1),
             view.replicas[0] if view.replica_count else -1, view.replica_count, view.in_sync_count,
             slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
-            commit.segment_base, commit.size, slot.role == ROLE_FOLLOWER, slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1,
+            <int64_t>load_acquire_64(<uint64_t*>&slot.last_stable_offset), commit.segment_base, commit.size, slot.role == ROLE_FOLLOWER, slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1,
         )
         fence()
         if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:
@@ -216,6 +216,24 @@ def sample_ends(array incarnations, array ends):
             ends.data.as_longlongs[i] = end
             changed.append(i)
     return changed
+
+
+def unstable():
+    """The partitions that this broker leads and in which a transaction is open: (slot, incarnation, first offset of the oldest one)."""
+    cdef uint32_t i, incarnation
+    cdef int64_t first
+    cdef Slot* slot
+    cdef list found = []
+    for i in range(<uint32_t>region().header.slots_used):
+        slot = slot_at(i)
+        incarnation = load_acquire_32(&slot.incarnation)
+        if state_now(slot) != SLOT_ONLINE or slot.role != ROLE_LEADER:
+            continue
+        first = <int64_t>load_acquire_64(<uint64_t*>&slot.first_unstable_offset)
+        fence()
+        if first >= 0 and slot.incarnation == incarnation:
+            found.append((i, incarnation, first))
+    return found
 
 
 def lock_counts():

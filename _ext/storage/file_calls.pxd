@@ -6,6 +6,7 @@ process, so that an error report can name the file (`take_failures`); without fa
 `SharedMemory.arm_file_fault` makes the n-th call fail; a release build contains nothing of that.
 """
 
+from posix.stat cimport fstat, struct_stat
 from posix.types cimport off_t
 from posix.uio cimport iovec
 
@@ -33,3 +34,9 @@ cdef int file_unlink(int directory, const char* path) noexcept nogil
 
 # An OSError for `error` (positive) that names the file of this thread's newest failure with that number, or else `otherwise`.
 cdef object file_error(int error, str otherwise)
+
+
+cdef inline off_t file_bytes(int fd) noexcept nogil:
+    """Return the size of an open file, or -1."""
+    cdef struct_stat status
+    return status.st_size if fstat(fd, &status) == 0 else -1

@@ -16,7 +16,7 @@ from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.gap_limit_file cimport fit_gap_limit, read_gap_limit
-from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
+from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES, AbortedEntry
 from odradek._ext.storage.log_files cimport (
     create_segment,
     creation_time,
@@ -55,6 +55,7 @@ from odradek._ext.storage.log_state cimport (
 )
 from odradek._ext.storage.recovery cimport rebuild_indexes, recover_segments
 from odradek._ext.storage.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
+from odradek._ext.storage.txn_index cimport read_aborted
 
 
 cdef enum:
@@ -413,6 +414,33 @@ cdef int settle_epochs(LogState* state, int directory, bint clean) noexcept nogi
     return error
 
 
+cdef int note_newest_abort(LogState* state, int directory) noexcept nogil:
+    """Note the largest last offset in the transaction indexes: that of the last entry of the last index with entries. The end of its
+    segment is noted instead if the entry is damaged; a number that is too large only costs look-ups."""
+    cdef uint8_t[TXN_ENTRY_BYTES] entry
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef AbortedEntry aborted
+    cdef int64_t number, end = state.log_end_offset, size
+    cdef int descriptor
+    for number in range(state.segments.count - 1, -1, -1):
+        size = file_size(directory, segments[number].base_offset, FILE_TXN_INDEX) if segments[number].files & FILE_TXN_INDEX else 0
+        if size < 0:
+            return <int>size
+        if size > 0:
+            descriptor = open_file(directory, segments[number].base_offset, FILE_TXN_INDEX, O_RDONLY)
+            if descriptor < 0:
+                return descriptor
+            state.newest_abort_offset = end - 1
+            if size % TXN_ENTRY_BYTES == 0 \
+                    and read_at(descriptor, entry, TXN_ENTRY_BYTES, size - TXN_ENTRY_BYTES) == TXN_ENTRY_BYTES \
+                    and read_aborted(entry, segments[number].base_offset, end, &aborted):
+                state.newest_abort_offset = aborted.last_offset
+            close(descriptor)
+            return 0
+        end = segments[number].base_offset
+    return 0
+
+
 cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log_start_offset, int64_t recovery_point,
                    int64_t cleaner_offset, bint clean, int64_t index_interval) noexcept nogil:
     cdef Segment* first
@@ -449,6 +477,8 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
         error = settle_snapshots(state, directory, snapshots, clean and not state.shortened)
     if error == 0:
         error = settle_producers(state)
+    if error == 0:
+        error = note_newest_abort(state, directory)
     if error == 0 and state.size and state.first_timestamp < 0:
         state.created_ms = creation_time(directory, state.base_offset)
     if state.shortened:

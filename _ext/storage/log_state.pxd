@@ -109,6 +109,7 @@ cdef struct LogState:
     # The whole log.
     int64_t total_bytes
     int64_t first_open_txn_offset       # the smallest first offset of an open transaction, -1 without one
+    int64_t newest_abort_offset         # not below the largest last offset in any transaction index, -1 without an entry
     int64_t newest_end_offset           # of the newest marker that was replayed and ended a transaction with records, -1 without one
     int64_t scanned_bytes               # bytes that loading had to read
     int64_t lost_bytes                  # bytes of logs that were cut off, or that were in segments after a cut

@@ -33,7 +33,7 @@ cdef void init_state(LogState* state) noexcept nogil:
     state.producers.item_bytes = sizeof(LoadedProducer)
     state.events.item_bytes = sizeof(Event)
     state.slots.item_bytes = sizeof(int32_t)
-    state.first_open_txn_offset = state.newest_end_offset = -1
+    state.first_open_txn_offset = state.newest_abort_offset = state.newest_end_offset = -1
     state.changes_left = -1
     state.created_ms = -1
 

@@ -35,6 +35,12 @@ cdef int find_position(int log_fd, int index_fd, int64_t index_entries, int64_t 
 cdef int floor_index_entry(int index_fd, int64_t entries, int64_t segment_base, int64_t target_offset,
                            int64_t* offset, int64_t* position) noexcept nogil
 
+# Find the first entry of an offset index whose batch begins at `position` or later, for an offset behind the records before it: the
+# last offset of that batch. `size`: bytes of the segment. Returns 1 and *offset; 0 if there is none, or the entries around it do not
+# ascend; or -errno.
+cdef int find_offset_behind(int index_fd, int64_t entries, int64_t segment_base, int64_t position, int64_t size,
+                            int64_t* offset) noexcept nogil
+
 # Find the last entry of a time index that is not above target_timestamp. Returns 1 and *offset, 0 if there is none, or -errno.
 cdef int floor_time_entry(int time_fd, int64_t entries, int64_t segment_base, int64_t target_timestamp,
                           int64_t* timestamp, int64_t* offset) noexcept nogil

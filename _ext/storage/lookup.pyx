@@ -103,6 +103,45 @@ cdef int floor_index_entry(int index_fd, int64_t entries, int64_t segment_base, 
     return result
 
 
+cdef int find_offset_behind(int index_fd, int64_t entries, int64_t segment_base, int64_t position, int64_t size,
+                            int64_t* offset) noexcept nogil:
+    """The positions grow about evenly with the entries, so the first guess is proportional, and most look-ups read one block."""
+    cdef uint8_t[BLOCK_BYTES] block
+    cdef int64_t per_block = BLOCK_BYTES // OFFSET_ENTRY_BYTES
+    cdef int64_t low = 0, high = entries        # the wanted entry is in entries[low:high], or `found` is that of entries[high]
+    cdef int64_t guess = <int64_t>(<double>entries * <double>position / <double>size) if 0 <= position < size else entries
+    cdef int64_t found = -1, start, count, got, left, right
+    while low < high:
+        start = max(low, min(guess - per_block // 2, high - per_block))
+        count = min(per_block, high - start)
+        got = read_at(index_fd, block, <size_t>(count * OFFSET_ENTRY_BYTES), start * OFFSET_ENTRY_BYTES)
+        if got < 0:
+            return <int>got
+        count = got // OFFSET_ENTRY_BYTES
+        if count == 0:                          # shorter than expected
+            high = start
+            found = -1
+        elif <int32_t>load32(block + 4) >= position:
+            high = start
+            found = segment_base + <int32_t>load32(block)
+        elif <int32_t>load32(block + (count - 1) * OFFSET_ENTRY_BYTES + 4) < position:
+            low = start + count
+        else:
+            left = 0                            # begins before the position; `right` does not
+            right = count - 1
+            while right - left > 1:
+                got = (left + right) // 2
+                if <int32_t>load32(block + got * OFFSET_ENTRY_BYTES + 4) >= position:
+                    right = got
+                else:
+                    left = got
+            offset[0] = segment_base + <int32_t>load32(block + right * OFFSET_ENTRY_BYTES)
+            return <int32_t>load32(block + right * OFFSET_ENTRY_BYTES) > <int32_t>load32(block + left * OFFSET_ENTRY_BYTES)
+        guess = (low + high) // 2
+    offset[0] = found
+    return found >= 0
+
+
 cdef int floor_time_entry(int time_fd, int64_t entries, int64_t segment_base, int64_t target_timestamp,
                           int64_t* timestamp, int64_t* offset) noexcept nogil:
     cdef uint8_t[16] entry

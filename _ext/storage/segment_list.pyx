@@ -14,8 +14,15 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from posix.unistd cimport close
 
+from odradek._ext.storage.txn_index cimport TxnIndexSummary
+
 DEFAULT_SHARE = 0.5
 DESCRIPTORS_PER_SEGMENT = 4
+
+
+cdef enum:
+    SUMMARIES_BYTES = 64 << 20      # limit of a process: those of 700 million aborted transactions
+    SUMMARY_BYTES = 200             # memory of a summary without its ranges
 
 
 def descriptor_share(double share=DEFAULT_SHARE):
@@ -82,6 +89,7 @@ cdef class SegmentCache:
         """limit: most segments to hold open; by default a share of the process's limit of descriptors."""
         self.limit = descriptor_share() if limit is None else limit
         self.ring = OrderedDict()
+        self.summaries = OrderedDict()
 
     def __len__(self):
         return len(self.ring)
@@ -120,6 +128,49 @@ cdef class SegmentCache:
                     raise
                 self.make_room(len(self.ring) - (others + 1) // 2, owner)
 
+    cdef int keep_summary(self, SegmentList segments, int64_t base_offset, TxnIndexSummary summary) except -1:
+        """Keep a summary that is new or has grown, and drop those that were used least recently if all need too much memory."""
+        self.drop_summary(segments, base_offset)
+        summary.counted_bytes = SUMMARY_BYTES + summary.bytes
+        self.summary_bytes += summary.counted_bytes
+        segments.summaries[base_offset] = summary
+        self.summaries[segments, base_offset] = summary
+        while self.summary_bytes > SUMMARIES_BYTES and len(self.summaries) > 1:
+            least, base = next(iter(self.summaries))
+            self.drop_summary(least, base)
+        return 0
+
+    cdef int drop_summary(self, SegmentList segments, int64_t base_offset) except -1:
+        cdef TxnIndexSummary summary = self.summaries.pop((segments, base_offset), None)
+        if summary is not None:
+            self.summary_bytes -= summary.counted_bytes
+            del segments.summaries[base_offset]
+        return 0
+
+
+cdef Py_ssize_t lower_bound(const int64_t* numbers, Py_ssize_t count, int64_t least) noexcept nogil:
+    """Return the index of the first number that is not below `least`; `count` if there is none."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = count
+    cdef Py_ssize_t middle
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef int64_t* array_of(list numbers) except NULL:
+    cdef int64_t* out = <int64_t*>malloc(max(len(numbers), 1) * sizeof(int64_t))
+    cdef Py_ssize_t at
+    if out == NULL:
+        raise MemoryError
+    for at in range(len(numbers)):
+        out[at] = numbers[at]
+    return out
+
 
 cdef class SegmentList:
     def __cinit__(self, directory, SegmentCache cache not None):
@@ -127,27 +178,35 @@ cdef class SegmentList:
         self.directory = os.fsencode(directory)
         self.cache = cache
         self.opened = {}
-        self.generation = -1
+        self.summaries = {}
+        self.read_aside = []
+        self.generation = self.closed_before = -1
 
     def __dealloc__(self):
         free(self.bases)
+        free(self.indexed)
 
     cdef int refresh(self, int64_t generation) except -1:
+        cdef list offsets = [], indexed = []
         if generation == self.generation:
             return 0
-        offsets = sorted(
-            int(name[:20])
-            for name in os.listdir(self.directory)
-            if len(name) == 24 and name.endswith(b".log") and name[:20].isdigit()
-        )
-        cdef int64_t* bases = <int64_t*>malloc(max(len(offsets), 1) * sizeof(int64_t))
-        if bases == NULL:
-            raise MemoryError
-        for number, base_offset in enumerate(offsets):
-            bases[<Py_ssize_t>number] = base_offset
+        for name in os.listdir(self.directory):
+            if len(name) >= 24 and name[:20].isdigit():
+                if name[20:] == b".log":
+                    offsets.append(int(name[:20]))
+                elif name[20:] == b".txnindex":
+                    indexed.append(int(name[:20]))
+        offsets.sort()
+        indexed.sort()
+        cdef int64_t* bases = array_of(offsets)
         free(self.bases)
         self.bases = bases
         self.count = len(offsets)
+        bases = array_of(indexed)
+        free(self.indexed)
+        self.indexed = bases
+        self.indexed_count = len(indexed)
+        self.closed_before = -1
         self.close()
         self.generation = generation
         return 0
@@ -167,16 +226,30 @@ cdef class SegmentList:
         return self.bases[low]
 
     cdef int64_t following(self, int64_t base_offset) noexcept:
-        cdef Py_ssize_t low = 0
-        cdef Py_ssize_t high = self.count
-        cdef Py_ssize_t middle
-        while low < high:
-            middle = (low + high) // 2
-            if self.bases[middle] <= base_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return self.bases[low] if low < self.count else -1
+        cdef Py_ssize_t at = lower_bound(self.bases, self.count, base_offset + 1)
+        return self.bases[at] if at < self.count else -1
+
+    cdef int64_t next_indexed(self, int64_t base_offset) noexcept:
+        cdef Py_ssize_t listed = lower_bound(self.indexed, self.indexed_count, base_offset)
+        cdef Py_ssize_t unsure = lower_bound(self.bases, self.count, max(base_offset, self.closed_before))
+        if listed == self.indexed_count:
+            return self.bases[unsure] if unsure < self.count else -1
+        return min(self.indexed[listed], self.bases[unsure]) if unsure < self.count else self.indexed[listed]
+
+    cdef TxnIndexSummary summary(self, int64_t base_offset):
+        cdef TxnIndexSummary summary, known
+        while self.read_aside:
+            base, summary = self.read_aside.pop()
+            known = self.summaries.get(base)
+            if known is None or summary.closed or known.entries < summary.entries:
+                self.keep_summary(base, summary)
+        summary = self.summaries.get(base_offset)
+        if summary is not None:
+            self.cache.summaries.move_to_end((self, base_offset))
+        return summary
+
+    cdef int keep_summary(self, int64_t base_offset, TxnIndexSummary summary) except -1:
+        return self.cache.keep_summary(self, base_offset, summary)
 
     cdef OpenSegment segment(self, int64_t base_offset):
         cdef OpenSegment segment = self.opened.get(base_offset)
@@ -193,9 +266,12 @@ cdef class SegmentList:
         return segment
 
     def close(self):
-        """Drop all open segments of the list; descriptors that are used for sending stay open until that is done."""
+        """Drop all open segments of the list and all summaries; descriptors that are used for sending stay open until that is done."""
         for segment in list(self.opened.values()):
             self.cache.drop(segment)
+        for base_offset in list(self.summaries):
+            self.cache.drop_summary(self, base_offset)
+        self.read_aside = []
 
     def see(self, int64_t generation):
         """`refresh` for Python. Raises OSError."""

@@ -119,6 +119,7 @@ cdef class LoadedLog:
             "first_timestamp": state.first_timestamp,
             "total_bytes": state.total_bytes,
             "first_open_txn_offset": state.first_open_txn_offset,
+            "newest_abort_offset": state.newest_abort_offset,
             "scanned_bytes": state.scanned_bytes,
             "lost_bytes": state.lost_bytes,
             "gap_limit": state.gap_limit,

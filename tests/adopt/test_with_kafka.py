@@ -71,6 +71,7 @@ def test_there_and_back(tmp_path, version, end):
     config = {"log.dirs": kafka.data_dir, "offsets.topic.num.partitions": 3, "usage.spool.max.bytes": 1 << 20}
     with Broker(config, directory=tmp_path / "ours") as ours:
         same(uncommitted, read(ours.bootstrap_servers, "read_uncommitted"))
+        same(before, read(ours.bootstrap_servers))
         assert group_offset(ours.bootstrap_servers) == 7
         append(ours.bootstrap_servers, "ours", "lz4")
         after = read(ours.bootstrap_servers, "read_uncommitted")

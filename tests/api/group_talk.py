@@ -153,7 +153,12 @@ class GroupTalk(Wire):
         return self.ask(make(group_id=group, topics=told, **fields), offset_commit.API_KEY, version)
 
     def fetch_offsets(
-        self, group: str, places: dict[str | bytes, list[int]] | None, version: int = 8, **fields: Any
+        self,
+        group: str,
+        places: dict[str | bytes, list[int]] | None,
+        version: int = 8,
+        require_stable: bool = False,
+        **fields: Any,
     ) -> Any:
         """An OffsetFetch, None for all that the group has; what is said of the group."""
         make = offset_fetch.Request
@@ -161,12 +166,14 @@ class GroupTalk(Wire):
             topics = None
             if places is not None:
                 topics = [make.OffsetFetchRequestTopic(name=one, partition_indexes=p) for one, p in places.items()]
+            fields["require_stable"] = require_stable
             return self.ask(make(group_id=group, topics=topics, **fields), offset_fetch.API_KEY, version)
         topics = None
         if places is not None:
             topics = [make.OffsetFetchRequestTopics(**_named(one), partition_indexes=p) for one, p in places.items()]
         asked = make.OffsetFetchRequestGroup(group_id=group, topics=topics, **fields)
-        return self.ask(make(groups=[asked]), offset_fetch.API_KEY, version).groups[0]
+        request = make(groups=[asked], require_stable=require_stable)
+        return self.ask(request, offset_fetch.API_KEY, version).groups[0]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """All that a group has committed."""

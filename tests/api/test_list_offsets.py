@@ -4,8 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.partition import slots
+from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api import list_offsets
 from odradek.protocol.errors import ErrorCode
+from tests.api.transactional_log import EPOCH, TransactionalLog
+from tests.shm.one_broker import OneBroker
 from tests.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
@@ -105,3 +110,54 @@ def test_the_end_for_readers_of_committed_records_is_not_above_the_high_watermar
     )
     list_offsets._fill(answer, request, "t", partition, call)
     assert (answer.offset, answer.leader_epoch) == (10, 3)
+
+
+# -- readers of committed records ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ask_slot(tmp_path, monkeypatch):
+    """A partition with an open transaction from offset 4 on: times 1000 to 1003, an aborted transaction at 1 to 3, then more."""
+    with OneBroker(tmp_path) as broker:
+        slot = broker.create(segment_bytes=300, index_interval_bytes=1)
+        broker.obey(slot, EPOCH)
+        log = TransactionalLog()
+        log.take([("plain", 1), ("data", 1, 2), ("abort", 1), ("data", 2, 1), ("plain", 2), ("data", 1, 1), ("commit", 1)])
+        slots.follow(slot, log.data, log.end - 1)
+        monkeypatch.setattr(list_offsets, "leader_state", lambda *_, **__: (ErrorCode.NONE, slot, slot_facts.describe(slot)))
+        view = SimpleNamespace(brokers=None, log_dirs=[str(tmp_path)], segments=SegmentCache())
+
+        def ask(timestamp, isolation, version=7):
+            partition = SimpleNamespace(timestamp=timestamp, partition_index=0, current_leader_epoch=-1)
+            request = SimpleNamespace(replica_id=-1, isolation_level=isolation)
+            answer = SimpleNamespace(offset=-1, timestamp=-1, error_code=0)
+            list_offsets._fill(answer, request, "t", partition, SimpleNamespace(version=version, view=view))
+            assert answer.error_code == 0
+            return answer.offset
+
+        ask.log, ask.slot = log, slot
+        yield ask
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_the_end_for_readers_of_committed_records_is_the_last_stable_offset(ask_slot, version):
+    assert ask_slot(LATEST, 1, version) == 4
+    assert ask_slot(LATEST, 0, version) == ask_slot.log.end - 1
+    assert ask_slot(LATEST, 1, 1) == ask_slot.log.end - 1, "version 1 has no isolation level"
+
+
+def test_times_at_or_behind_the_last_stable_offset_have_no_offset(ask_slot):
+    times = {offset: 1000 + offset for offset, _, _ in ask_slot.log.values}
+    for offset, timestamp in times.items():
+        visible = offset < ask_slot.log.end - 1
+        assert ask_slot(timestamp, 0) == (offset if visible else -1)
+        assert ask_slot(timestamp, 1) == (offset if offset < 4 else -1)
+    assert ask_slot(EARLIEST, 1) == 0
+
+
+def test_the_largest_timestamp_counts_only_if_it_is_stable(ask_slot):
+    """As in Kafka: the record with the largest timestamp of the whole log, or none."""
+    assert ask_slot(LARGEST, 1) == -1
+    slots.follow(ask_slot.slot, ask_slot.log.take([("abort", 2)]), ask_slot.log.end)
+    assert ask_slot(LATEST, 1) == ask_slot.log.end
+    assert ask_slot(LARGEST, 1) == ask_slot(LARGEST, 0) == ask_slot.log.end - 1

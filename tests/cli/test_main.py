@@ -50,6 +50,8 @@ def test_help_and_errors_import_nothing_heavy():
         ["topic", "list"],
         ["topic", "describe", "t"],
         ["group", "list"],
+        ["transaction", "list"],
+        ["transaction", "hanging"],
         ["config", "get", "-t", "t"],
         ["config", "explain", "retention.ms"],
         ["offsets", "migrate", "g"],

@@ -16,11 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from odradek.cli.usage_source import Source, UsageLocation
+from odradek.cli.usage_topic import show_topic
 from odradek.cli.usage_view import show_sums
 from odradek.clients import configs
 from odradek.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
-from odradek.metrics.usage import BadQuery, document
-from odradek.metrics.usage_totals import VALUES, Counts, UsageKey
+from odradek.metrics.usage import BadQuery, document, entries_of
+from odradek.metrics.usage_totals import VALUES, Counts, UsageKey, totals
 from tests.cli.command import Command
 from tests.metrics import spool_model
 from tests.waiting import until
@@ -119,7 +120,7 @@ def test_show_sums_pages_and_shows_the_period(usage):
     groups = by(output, "client", "topic")
     assert groups["web", "orders"] == {
         "principal": "User:a", "client": "web", "topic": "orders", "in": 1_000_500, "out": 0, "rin": 105, "rout": 0, "req": 15,
-        "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT,
+        "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT, "transactions": 0,
     }  # fmt: skip
     assert [entry["in"] for entry in output["rows"]] == sorted((entry["in"] for entry in output["rows"]), reverse=True)
     for name in ("in", "out", "rin", "rout"):
@@ -447,3 +448,40 @@ def test_a_selected_broker_is_never_replaced_by_the_default_address(reporter, cl
     typed = ("usage", "show", "-b", cli_broker.bootstrap_servers)
     Command("127.0.0.1:1").refused(*typed, words=["is empty"])
     assert Command("127.0.0.1:1").json(*typed, "-m", reporter.address)["rows"]
+
+
+class TransactionalClients:
+    """A source of usage with a client that has ended 12 transactions, in two workers, and one that has not."""
+
+    def usage(self, query):
+        usage = [
+            row("payments", "orders", 0, req=40, size=900, n=40),
+            row("payments", None, 26, req=9),
+            row("payments", None, 26, req=3, page=2),
+            row("web", "orders", 0, req=5, size=100, n=5),
+        ]
+        about = {"boot": "aa", "began": AT - 90_000, "at": AT, "clock": 1000, "spool": None}
+        return document({name: [value] for name, value in query.items()}, usage, NAMES | {26: "EndTxn"}, STATE, about)
+
+
+def test_writers_are_shown_with_their_transactions(capsys):
+    show_topic(TransactionalClients(), "orders", 0, None, as_json=True)
+    writers = json.loads(capsys.readouterr().out)["writers"]
+    assert {writer["client"]: writer["transactions"] for writer in writers} == {"payments": 12, "web": 0}
+    show_topic(TransactionalClients(), "orders", 0, None, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [line for line in lines if "TRANSACTIONS" in line]
+    assert head.startswith("PRINCIPAL") and next(line for line in lines if "payments" in line).endswith("12")
+
+
+@pytest.mark.parametrize("by", [("client",), ("principal", "client", "topic")])
+def test_sums_of_a_client_have_the_number_of_its_transactions(capsys, by):
+    sums = totals(entries_of(TransactionalClients().usage({})))
+    show_sums(sums, (AT - 90_000, AT), by=by, sort="in", limit=None, as_json=True, history=None)
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert sorted(row["transactions"] for row in rows)[-2:] == [0, 12]
+    show_sums(sums, (AT - 90_000, AT), by=by, sort="in", limit=None, as_json=False, history=None)
+    assert "TRANSACTIONS" in capsys.readouterr().out
+    without = {key: counts for key, counts in sums.items() if key.client == "web"}
+    show_sums(without, (AT - 90_000, AT), by=by, sort="in", limit=None, as_json=False, history=None)
+    assert "TRANSACTIONS" not in capsys.readouterr().out

@@ -1,10 +1,12 @@
 """Clients that keep a broker busy until SIGTERM: `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS`.
 
 `writers`: three producers, one whose batches are refused, requests for a topic that there is not, connections with garbage.
+`transactions`: a producer whose transactions commit, abort, or are fenced by a second one with its transactional id.
 `group`: two members of the group billing. `reader`: reads orders and never commits, as Spark and Flink do.
 """
 
 import contextlib
+import itertools
 import signal
 import socket
 import sys
@@ -41,6 +43,21 @@ def _fail(bootstrap: str) -> None:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
 
 
+def _transact(bootstrap: str, client: str) -> None:
+    settings = {"bootstrap.servers": bootstrap, "client.id": client, "transactional.id": client, "log_level": 0}
+    for number in itertools.count():
+        if over.is_set():
+            return
+        with contextlib.suppress(KafkaException):
+            producers = [Producer(settings) for _ in range(1 + (number % 5 == 4))]
+            for producer in producers:  # the second one fences the first one
+                producer.init_transactions(5)
+            for producer in producers:
+                producer.begin_transaction()
+                producer.produce("orders", b"x" * 500)
+                (producer.abort_transaction if number % 5 == 3 else producer.commit_transaction)(5)
+
+
 def _consume(bootstrap: str, client: str) -> None:
     consumer = Consumer(
         {
@@ -72,6 +89,7 @@ def main(role: str, bootstrap: str) -> None:
         ],
         "group": [(_consume, "billing-0"), (_consume, "billing-1")],
         "reader": [(_read, "spark")],
+        "transactions": [(_transact, "payments")],
     }[role]  # fmt: skip
     threads = [threading.Thread(target=run, args=(bootstrap, *arguments)) for run, *arguments in started]
     for thread in threads:

@@ -411,13 +411,24 @@ class Model:
     def offsets(self, group: str) -> dict[Place, int]:
         return {place: stored.offset for (of, place), stored in self.committed.items() if of == group}
 
-    def unstable(self, group: str) -> set[Place]:
-        return {place for pending in self.pending.values() for of, place in pending if of == group}
+    def pending_of(self, group: str) -> dict[tuple[Place, int], tuple[int, bool]]:
+        """Like `Bench.pending`."""
+        found = {}
+        for producer_id, pending in self.pending.items():
+            for at, stored in pending.items():
+                former = self.committed.get(at)
+                overtaken = former is not None and former.record_offset > stored.record_offset
+                if at[0] == group:
+                    found[at[1], producer_id] = stored.offset, overtaken
+        return found
 
 
 GROUPS = ("g", "h")
-PLACES = st.lists(st.sampled_from([FIRST, SECOND, ("other", 0)]), min_size=1, max_size=2, unique=True)
-PRODUCERS = st.sampled_from([T, U, 9])
+GROUP = st.sampled_from(["g", "g", "g", "h"])
+PLACES = st.sampled_from([[FIRST], [FIRST], [SECOND], [FIRST, SECOND]])
+PRODUCERS = st.sampled_from([T, U])
+WAITS = st.sampled_from([False, False, True])
+"""Whether an append waits for a later acknowledgement."""
 
 
 class TransactionalOffsets(RuleBasedStateMachine):
@@ -432,26 +443,39 @@ class TransactionalOffsets(RuleBasedStateMachine):
         self.offset += 1
         return {place: 10 * self.offset + number for number, place in enumerate(places)}
 
-    @rule(group=st.sampled_from(GROUPS), places=PLACES)
-    def commit(self, group: str, places: list[Place]) -> None:
+    @rule(group=GROUP, places=PLACES, waits=WAITS)
+    def commit(self, group: str, places: list[Place], waits: bool) -> None:
         self.bench.commit(self.offsets(places), group)
+        self.settle(waits)
 
-    @rule(producer_id=PRODUCERS, group=st.sampled_from(GROUPS), places=PLACES)
-    def commit_within(self, producer_id: int, group: str, places: list[Place]) -> None:
+    @rule(producer_id=PRODUCERS, group=GROUP, places=PLACES, waits=WAITS)
+    def commit_within(self, producer_id: int, group: str, places: list[Place], waits: bool) -> None:
         self.bench.within(producer_id, self.offsets(places), group)
+        self.settle(waits)
 
-    @rule(producer_id=PRODUCERS, commits=st.booleans())
-    def end(self, producer_id: int, commits: bool) -> None:
+    @rule(producer_id=PRODUCERS, commits=st.sampled_from([True, True, False]), waits=WAITS)
+    def end(self, producer_id: int, commits: bool, waits: bool) -> None:
         self.bench.end(producer_id, commits)
+        self.settle(waits)
 
-    @rule(verb=st.sampled_from(["group", "offset", "topic"]), group=st.sampled_from(GROUPS))
-    def delete(self, verb: str, group: str) -> None:
-        delete(self.bench, verb, group)
+    @rule(first=PRODUCERS, second=PRODUCERS, ends=PRODUCERS, group=GROUP, places=PLACES)
+    def interleave(self, first: int, second: int, ends: int, group: str, places: list[Place]) -> None:
+        self.commit_within(first, group, places, waits=True)
+        self.commit_within(second, group, places, waits=True)
+        self.end(ends, commits=True, waits=False)
 
-    @rule()
-    def expire(self) -> None:
-        self.bench.timers.advance(self.bench.groups.shards.settings.offsets_retention_ms // 2 + 1)
-        self.bench.groups.expire()
+    @rule(verb=st.sampled_from(["group", "offset", "topic", "time"]), group=GROUP, waits=WAITS)
+    def delete(self, verb: str, group: str, waits: bool) -> None:
+        if verb == "time":
+            self.bench.timers.advance(self.bench.groups.shards.settings.offsets_retention_ms // 2 + 1)
+            self.bench.groups.expire()
+        else:
+            delete(self.bench, verb, group)
+        self.settle(waits)
+
+    def settle(self, waits: bool) -> None:
+        if not waits:
+            self.bench.log.acknowledge()
 
     @precondition(lambda self: self.bench.log.waiting)
     @rule(count=st.integers(1, 3), fate=st.sampled_from(["ok", "ok", "ok", "refused", "in the log"]))
@@ -480,10 +504,10 @@ class TransactionalOffsets(RuleBasedStateMachine):
             served = {place: offset for place, offset in model.offsets(group).items() if place[0] not in deleted}
             assert self.bench.offsets(group) == served
             assert loaded.offsets(group) == model.offsets(group)
-            assert self.bench.pending(group) == loaded.pending(group)
-            assert {place for place, _ in self.bench.pending(group)} == model.unstable(group) == loaded.unstable(group)
-            assert self.bench.unstable(group) >= model.unstable(group)
+            pending = model.pending_of(group)
+            assert self.bench.pending(group) == loaded.pending(group) == pending
+            assert self.bench.unstable(group) >= loaded.unstable(group) == {place for place, _ in pending}
 
 
-TransactionalOffsets.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TransactionalOffsets.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestTransactionalOffsets = TransactionalOffsets.TestCase

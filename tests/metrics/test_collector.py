@@ -16,6 +16,7 @@ from odradek.metrics.lag import EndHistory
 from odradek.metrics.names import METRICS
 from odradek.metrics.pages import PositionRow
 from odradek.metrics.partitions import Address
+from odradek.metrics.transactions import TransactionReport
 from odradek.shm.published_pages import PublishedPages
 from tests.shm.one_broker import OneBroker, batch
 
@@ -64,9 +65,9 @@ def measured(made):
     return made
 
 
-def text(made, groups=(), openmetrics=False):
+def text(made, groups=(), transactions=None, openmetrics=False):
     with made.lock:
-        return b"".join(pieces(made.families(groups), openmetrics)).decode()
+        return b"".join(pieces(made.families(groups, transactions), openmetrics)).decode()
 
 
 def samples(made, groups=()):
@@ -337,7 +338,10 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     count_loop_delay(70)
     broker.shm.set_disk(0, 0, 10, 20)
     groups = [GroupRow("g", "Stable", 1, {"t": {0: 4}})]
-    families = {line.split()[2] for line in text(measured(made), groups).splitlines() if line.startswith("# TYPE")}
+    report = TransactionReport(load_max_ms=1, load_avg_ms=1)
+    families = {
+        line.split()[2] for line in text(measured(made), groups, report).splitlines() if line.startswith("# TYPE")
+    }
     by_workers_alone = {name for name in METRICS if "requestmetrics" in name or "socket_server_metrics" in name}
     by_workers_alone.add("odradek_topic_largest_batch_bytes")
     by_spool = {name for name in METRICS if name.startswith("odradek_spool")}

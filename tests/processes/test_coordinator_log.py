@@ -453,6 +453,71 @@ def test_an_empty_append_alone_in_a_batch_is_acknowledged_with_the_appends_befor
     assert stepped.told[5:] == [("log 1", NONE), ("log nothing", NONE), ("log nothing too", NONE)]
 
 
+# -- transactions in the slot -------------------------------------------------------------------------------------------
+
+
+def batches_of(bench, log):
+    return [batch for piece in read_records(log.place[0], [bench.broker.path]) for batch in piece]
+
+
+def test_a_transaction_is_written_and_read_back(bench):
+    log = bench.log()
+    log.append_transactional([(b"a", b"1"), (b"b", None)], 7, 3, bench.at("seven"))
+    log.append([(b"c", b"2")], bench.then("plain"))
+    log.append_transactional([(b"a", b"3")], 7, 3, bench.at("seven"))
+    log.append_transactional([(b"d", b"4")], 8, 0, bench.at("eight"))
+    bench.turn.run()
+    assert [one["producer_id"] for one in slots.transactions_of(log.place[0])] == [7, 8]
+    log.append_marker(EndMarker(7, 4, 1, True, 2), bench.at("end of seven"))
+    log.append_marker(EndMarker(8, 0, 1, False, 0), bench.at("end of eight"))
+    bench.turn.run()
+    assert slots.transactions_of(log.place[0]) == []
+    assert bench.told == [
+        ("seven", NONE, 0), ("plain", NONE), ("seven", NONE, 3), ("eight", NONE, 4),
+        ("end of seven", NONE, 5), ("end of eight", NONE, 6),
+    ]  # fmt: skip
+    assert batches_of(bench, log) == [
+        LogBatch([(b"a", b"1"), (b"b", None)], 7, [0, 1]),
+        LogBatch([(b"c", b"2")]),
+        LogBatch([(b"a", b"3")], 7, [3]),
+        LogBatch([(b"d", b"4")], 8, [4]),
+        LogBatch([], 7, commits=True),
+        LogBatch([], 8, commits=False),
+    ]
+
+
+def test_markers_and_records_of_ended_epochs_are_refused_alone(bench):
+    log = bench.log()
+    log.append_transactional([(b"a", b"1")], 7, 3, bench.at("records"))
+    log.append_marker(EndMarker(7, 4, 5, True, 2), bench.at("end"))
+    log.append_marker(EndMarker(7, 4, 5, True, 2), bench.at("again"))
+    log.append_marker(EndMarker(7, 4, 4, True, 2), bench.at("deposed coordinator"))
+    log.append_marker(EndMarker(8, 1, 5, False, 0), bench.at("other"))
+    log.append_transactional([(b"a", b"2")], 7, 3, bench.at("ended"))
+    log.append_transactional([(b"a", b"3")], 7, 4, bench.at("next"))
+    bench.turn.run()
+    old, fenced = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert sorted(bench.told) == sorted([
+        ("records", NONE, 0), ("end", NONE, 1), ("again", NONE, -1), ("deposed coordinator", fenced, -1),
+        ("other", NONE, 2), ("ended", old, -1), ("next", NONE, 3),
+    ])  # fmt: skip
+
+
+def test_markers_wait_for_the_high_watermark(stepped):
+    log = stepped.log(alone=False)
+    log.append_transactional([(b"a", b"1")], 7, 3, stepped.at("records"), stepped.late("records"))
+    log.append_marker(EndMarker(7, 3, 1, True, 0), stepped.at("end"))
+    stepped.turn.run()
+    stepped.loop.advance(PATIENCE_MS)
+    assert stepped.told == [("records", "late")]
+    slots.raise_high_watermark(log.place[0], 1)
+    log.look()
+    assert stepped.told[1:] == [("records", NONE, 0)]
+    slots.raise_high_watermark(log.place[0], 2)
+    log.look()
+    assert stepped.told[2:] == [("end", NONE, 1)]
+
+
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 

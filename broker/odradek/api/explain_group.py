@@ -1,8 +1,9 @@
-"""ExplainGroup (20101, private): returns the last events of a group. Executed by the coordinator, in its loop."""
+"""ExplainGroup (20101, private): returns the last events of a group, and its offsets in open transactions. Executed by the
+coordinator, in its loop."""
 
 from typing import Any
 
-from odradek.api.group_call import GroupCall
+from odradek.api.group_call import GroupCall, Pause
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import explain_group
 
@@ -31,5 +32,15 @@ async def handle(request: Any, call: GroupCall) -> Any:
                 took_ms=NO_DURATION if event.took_ms is None else event.took_ms,
             )
             for event in group.protocol.history
+        ],
+        pending_offsets=[
+            Response.PendingOffset(
+                topic=topic,
+                partition=partition,
+                offset=pending.committed.offset,
+                producer_id=producer_id,
+                overtaken=pending.overtaken,
+            )
+            async for (topic, partition), producer_id, pending in Pause().between(list(group.pending))
         ],
     )

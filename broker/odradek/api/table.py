@@ -116,7 +116,7 @@ APIS = (
     ApiRow(27, "WriteTxnMarkers", 0, 2, TRANSACTIONS, "odradek.api.write_txn_markers:handle",
         "ALTER or CLUSTER_ACTION on cluster", per_partition=2),
     ApiRow(28, "TxnOffsetCommit", 0, 5, GROUPS, "odradek.api.txn_offset_commit:handle",
-        "WRITE on transactional id, READ on group and topic", per_partition=2),
+        "WRITE on transactional id, READ on group and topic", at_once="odradek.api.txn_offset_commit:at_once", per_partition=2),
     ApiRow(29, "DescribeAcls", 0, 3, WORKER, "odradek.api.acls:describe", "DESCRIBE on cluster"),
     ApiRow(30, "CreateAcls", 0, 3, WORKER, "odradek.api.acls:create", "ALTER on cluster"),
     ApiRow(31, "DeleteAcls", 0, 3, WORKER, "odradek.api.acls:delete", "ALTER on cluster"),
@@ -162,7 +162,7 @@ APIS = (
         per_partition=1),
 )
 PRIVATE_APIS = (
-    ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
+    ApiRow(20101, "ExplainGroup", 0, 1, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
     ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
 )

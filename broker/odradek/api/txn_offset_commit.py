@@ -5,11 +5,14 @@ AddOffsetsToTxn, and the transaction coordinator confirms that; from version 5 o
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from odradek.api.group_call import GroupCall, Pause, answered
+from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
+from odradek._ext.shm.metering import count_failed_request
+from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
 from odradek.groups.commits import Commit
-from odradek.groups.offsets import CommittedOffset, Place
+from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 
@@ -32,11 +35,37 @@ Places = dict[tuple[int, int], Place]
 """Topic and partition by their positions in the request."""
 
 
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
+    groups = view.groups
+    longest, elements = groups.shards.settings.offset_metadata_max_bytes, view.limits[txn_offset_commit.API_KEY]
+    commit = read_transactional(request.payload, view.topics, longest, groups.wall_ms(), elements)
+    if commit is None:
+        return False
+    answer = partial(_answer, request, commit)
+    if commit.known:
+        producer = commit.producer_id, commit.producer_epoch
+        _store(commit, commit.transactional_id, producer, commit.version, view, answer)
+    else:
+        answer(ErrorCode.NONE)
+    return True
+
+
+def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> None:
+    response = commit.response(outcome)
+    if commit.failed:  # no error leads the response, so the worker does not see it
+        count_failed_request(request.context, txn_offset_commit.API_KEY)
+    request.answer(response)
+
+
 async def handle(request: Any, call: GroupCall) -> Any:
     """Check the topics, then the transaction, then the group, and store the offsets of all valid partitions together."""
     places, offsets, errors = await _checked(request, call)
     if places:
-        outcome = _for_version(await _commit(request, offsets, call), call.version)
+        commit = Commit(request.group_id, request.member_id, request.generation_id, request.group_instance_id, offsets)
+        producer = request.producer_id, request.producer_epoch
+        store = partial(_store, commit, request.transactional_id, producer, call.version, call.view)
+        outcome = await answered(store)
         if outcome is not ErrorCode.NONE:
             errors |= dict.fromkeys(places, outcome)
     make = txn_offset_commit.Response
@@ -80,27 +109,34 @@ async def _checked(
     return places, offsets, errors
 
 
-async def _commit(request: Any, offsets: dict[Place, CommittedOffset], call: GroupCall) -> ErrorCode:
-    """Store the offsets once the transaction coordinator has confirmed the transaction."""
-    if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID
-    groups, transactions = call.view.groups, call.view.transactions
-    producer = request.producer_id, request.producer_epoch
-    partition = groups.shards.partition_of(request.group_id)
-    verify_only = call.version < FIRST_THAT_ADDS
+def _store(
+    commit: CommitRequest,
+    transactional_id: str,
+    producer: tuple[int, int],
+    version: int,
+    view: GroupView,
+    then: Callable[[ErrorCode], None],
+) -> None:
+    """Store the offsets once the transaction coordinator has confirmed the transaction. `then` receives the client's error.
 
-    def confirm(then: Callable[[ErrorCode], None]) -> None:
+    :param producer: producer id and epoch.
+    """
+    if not commit.group_id:
+        then(ErrorCode.INVALID_GROUP_ID)
+        return
+    partition = view.groups.shards.partition_of(commit.group_id)
+
+    def confirm(confirmed: Callable[[ErrorCode], None]) -> None:
         def asked(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and request.producer_id < 0:  # it was not verified
+            if error is ErrorCode.NONE and min(producer) < 0:  # it was not verified
                 error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            elif error is ErrorCode.NONE and request.producer_epoch < 0:
-                error = ErrorCode.INVALID_PRODUCER_EPOCH
-            then(ERROR_OF_TRANSACTION.get(error, error))
+            confirmed(ERROR_OF_TRANSACTION.get(error, error))
 
-        transactions.add_or_verify(request.transactional_id, *producer, partition, verify_only, asked)
+        view.transactions.add_or_verify(transactional_id, *producer, partition, version < FIRST_THAT_ADDS, asked)
 
-    commit = Commit(request.group_id, request.member_id, request.generation_id, request.group_instance_id, offsets)
-    return await answered(lambda then: groups.commit_in_transaction(commit, *producer, confirm, then))
+    view.groups.commit_in_transaction(
+        commit, *producer, confirm, lambda error: then(_for_version(error, version) if error else error)
+    )
 
 
 def _for_version(error: ErrorCode, version: int) -> ErrorCode:

@@ -26,9 +26,10 @@ from odradek.cli.options import (
 
 if TYPE_CHECKING:
     from odradek.cli.reading import Ends, Place, Start
-    from odradek.clients.cluster import Partition
+    from odradek.clients.cluster import Cluster, Partition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+READ_COMMITTED, READ_UNCOMMITTED = ISOLATION = ("read_committed", "read_uncommitted")
 
 
 class ConsumeOptions(NamedTuple):
@@ -82,7 +83,15 @@ READ_OPTIONS = (
     click.option(
         "--grep", metavar="REGEX", help="Write only records whose key or value matches this regular expression."
     ),
-    click.option("--uncommitted", is_flag=True, help="Also read records of open and aborted transactions."),
+    click.option(
+        "--isolation",
+        type=click.Choice(tuple(ISOLATION)),
+        default=READ_COMMITTED,
+        show_default=True,
+        help="read_committed: skip records of aborted transactions, and read up to the first open transaction."
+        " read_uncommitted: read all records.",
+    ),
+    click.option("--uncommitted", is_flag=True, help="Short for --isolation read_uncommitted."),
 )
 """The options that make up `ConsumeOptions`, in the order of the help."""
 
@@ -100,6 +109,7 @@ def read_options(function: Command) -> Command:
         limit: int | None,
         exit_at_end: bool,
         grep: str | None,
+        isolation: str,
         uncommitted: bool,
         **others: Any,
     ) -> Any:
@@ -118,7 +128,7 @@ def read_options(function: Command) -> Command:
             exit_at_end or until_ms is not None,
             limit,
             _pattern(grep),
-            not uncommitted,
+            isolation == READ_COMMITTED and not uncommitted,
         )
         return function(options=options, **others)
 
@@ -189,7 +199,7 @@ def consume(
 def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printer: Any, _: Any) -> None:
     from odradek.cli.direct_reading import DirectConsumer, output_to, record_reader
     from odradek.cli.output import count
-    from odradek.cli.reading import Ends, assignment, matching
+    from odradek.cli.reading import assignment, matching
     from odradek.clients.errors import ClientError
     from odradek.clients.fetching import Fetcher
 
@@ -197,7 +207,7 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
         with connection_to(servers, timeout) as cluster, Interruption() as interruption:
             with interruption.at_once():
                 partitions = matching(cluster, options.topics, options.chosen)
-                ends = Ends.of(cluster, partitions, options.committed_only) if options.to_the_end else None
+                ends = _ends(cluster, partitions, options)
                 positions = assignment(cluster, partitions, options.start)
             write = output_to(sys.stdout.fileno(), interruption)
             reader = record_reader(
@@ -224,7 +234,7 @@ def _read_with_library(
     partitions, assigned, ends = _start(servers, timeout, options)
     settings = client_config(servers, extra) | {
         "enable.auto.commit": False,
-        "isolation.level": "read_committed" if options.committed_only else "read_uncommitted",
+        "isolation.level": READ_COMMITTED if options.committed_only else READ_UNCOMMITTED,
         "fetch.wait.max.ms": 100,
         "enable.partition.eof": True,
         "group.id": options.group_id or "odradek",
@@ -263,13 +273,13 @@ def _start(
 
     With both --group and --from, changes the committed offsets of the group. Ends the command on errors.
     """
-    from odradek.cli.reading import Ends, assignment, matching
+    from odradek.cli.reading import assignment, matching
     from odradek.clients.errors import ClientError
 
     try:
         with connection_to(servers, timeout) as cluster:
             partitions = matching(cluster, options.topics, options.chosen)
-            ends = Ends.of(cluster, partitions, options.committed_only) if options.to_the_end else None
+            ends = _ends(cluster, partitions, options)
             assigned: dict[Place, int] = {}
             if options.group_id is None or options.start_is_given:
                 assigned = assignment(cluster, partitions, options.start)
@@ -280,6 +290,22 @@ def _start(
     except ClientError as error:
         fail_on_cluster(error, servers)
     return partitions, assigned, ends
+
+
+def _ends(cluster: "Cluster", partitions: "list[Partition]", options: ConsumeOptions) -> "Ends | None":
+    """The ends to read to, or None; prints a warning if open transactions hide records before the end. Raises ClientError."""
+    from odradek.cli.reading import Ends, hidden
+
+    if not options.to_the_end:
+        return None
+    ends = Ends.of(cluster, partitions, options.committed_only)
+    if options.committed_only:
+        for (name, number), records in hidden(cluster, partitions).items():
+            warn(
+                f"{name}-{number} is read up to its last stable offset, {records} before its end, because of an open"
+                f" transaction; --isolation {READ_UNCOMMITTED} reads to the end"
+            )
+    return ends
 
 
 def _pattern(text: str | None) -> Any:

@@ -10,7 +10,7 @@ from odradek.cli.options import DRY_RUN_OPTION, GROUP_ARGUMENT, YES_OPTION, comp
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
-    from odradek.clients.groups import Event, GroupDescription
+    from odradek.clients.groups import Event, GroupDescription, PendingOffset, Place
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 
@@ -110,7 +110,8 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
 
     events = groups.explain(cluster, group_id)
     description = groups.describe(cluster, group_id)
-    summary = _summary(events, description)
+    pending = groups.pending_offsets(cluster, group_id)
+    summary = _summary(events, description, pending)
     if as_json:
         echo_json(
             {
@@ -118,6 +119,11 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
                 "state": description.state,
                 "summary": summary,
                 "events": [event._asdict() for event in events[-last:]],
+                "pending": [
+                    {"topic": topic, "partition": partition} | offset._asdict()
+                    for (topic, partition), offsets in sorted(pending.items())
+                    for offset in offsets
+                ],
             }
         )
         return
@@ -138,7 +144,9 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
     print_table(titles, rows, "  no events: the group's coordinator has recorded none since it started")
 
 
-def _summary(events: "list[Event]", description: "GroupDescription") -> list[str]:
+def _summary(
+    events: "list[Event]", description: "GroupDescription", pending: "dict[Place, list[PendingOffset]]"
+) -> list[str]:
     """The group's state and a summary of its events, in sentences."""
     from collections import Counter
 
@@ -157,6 +165,12 @@ def _summary(events: "list[Event]", description: "GroupDescription") -> list[str
         for client, times in Counter(event.client or event.member for event in expulsions).most_common(3):
             why = next(event.why for event in reversed(expulsions) if (event.client or event.member) == client)
             lines.append(f"{client} was expelled {count(times, 'time')}; the last time: {why or 'no reason known'}.")
+    for producer_id, offsets in Counter(offset.producer_id for of in pending.values() for offset in of).most_common(3):
+        verb = "is" if offsets == 1 else "are"
+        lines.append(
+            f"{count(offsets, 'offset')} {verb} pending in a transaction of producer {producer_id}; consumers that require"
+            " stable offsets wait for the end of the transaction."
+        )
     if description.state == "PreparingRebalance":
         lines.append(
             "The group waits for its members to rejoin. Members that do not rejoin within their rebalance timeout are expelled."

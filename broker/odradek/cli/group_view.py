@@ -5,7 +5,7 @@ Runs in the process of the command.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -14,7 +14,7 @@ from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError
-from odradek.clients.groups import CommittedOffset, GroupDescription, Member, Place
+from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset, Place
 from odradek.protocol.errors import ErrorCode
 
 OFFSET_TITLES = ["topic", "partition", "committed", "end", "lag", "client", "host", "note"]
@@ -45,7 +45,8 @@ def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     if described is None:
         return View(group_id, None, None, tree)
     owners = {place: member for member in described.members for place in member.assigned or ()}
-    return View(group_id, described, _progress(cluster, groups.fetch_offsets(cluster, group_id), owners), tree)
+    committed, pending = groups.fetch_offsets(cluster, group_id), groups.pending_offsets(cluster, group_id)
+    return View(group_id, described, _progress(cluster, committed, owners, pending), tree)
 
 
 def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:
@@ -121,10 +122,14 @@ def _members(described: GroupDescription | None) -> list[dict[str, Any]]:
 
 
 def _progress(
-    cluster: Cluster, committed: Mapping[Place, CommittedOffset], owners: Mapping[Place, Member]
+    cluster: Cluster,
+    committed: Mapping[Place, CommittedOffset],
+    owners: Mapping[Place, Member],
+    pending: Mapping[Place, Sequence[PendingOffset]] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each partition that has a committed offset or an owner."""
-    places = sorted({*committed, *owners})
+    """A row for each partition that has a committed offset, an offset in an open transaction, or an owner."""
+    pending = pending or {}
+    places = sorted({*committed, *owners, *pending})
     existing = cluster.metadata({name for name, _ in places}).topics
     partitions = [
         part for info in existing.values() for part in info.partitions if (part.topic, part.number) in set(places)
@@ -148,6 +153,7 @@ def _progress(
                 "client": owner.client_id if owner else None,
                 "host": owner.host if owner else None,
                 "metadata": committed[place].metadata if place in committed else None,
+                "pending": [offset._asdict() for offset in pending.get(place, ())],
             }
         )
         rows[-1]["note"] = _note(rows[-1], name in existing)
@@ -160,6 +166,9 @@ def _note(row: dict[str, Any], topic_exists: bool) -> str | None:
         return "the topic does not exist"
     if row["end"] is None:
         return "no leader"
+    if row["pending"]:
+        producers = ", ".join(str(pending["producer_id"]) for pending in row["pending"])
+        return f"pending in a transaction of producer {producers}"
     if row["committed"] is None:
         return "no committed offset"
     if row["committed"] > row["end"]:

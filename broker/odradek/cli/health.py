@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_groups import examine_groups
+from odradek.cli.health_transactions import examine_transactions
 from odradek.cli.output import count
 from odradek.clients import configs
 from odradek.clients.cluster import Cluster, Partition, View
-from odradek.clients.errors import ClientError
+from odradek.clients.errors import ClientError, UnsupportedError
 from odradek.clients.wire import Connection
 
 INTERNAL_OFFSETS = "__consumer_offsets"
@@ -46,7 +47,25 @@ def examine_cluster(cluster: Cluster) -> list[Finding]:
                 "look at the coordinator's log; `odradek status` shows whether the coordinator process was restarted",
             )
         )
-    return findings
+    return [*findings, *_transactions(cluster, view)]
+
+
+def _transactions(cluster: Cluster, view: View) -> list[Finding]:
+    """The findings on transactions; none if the brokers are older than the requests for them."""
+    try:
+        return examine_transactions(cluster, view)
+    except UnsupportedError:
+        return []
+    except ClientError as error:
+        return [
+            Finding(
+                "warning",
+                "transactions",
+                f"the transactions were not checked: {error}",
+                "a transaction that never ends blocks consumers with isolation level read_committed",
+                "check that all brokers run; `odradek transaction hanging` repeats the check",
+            )
+        ]
 
 
 def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:

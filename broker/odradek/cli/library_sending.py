@@ -6,6 +6,7 @@ lost there.
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any
 
 from odradek.cli.client_library import LONGEST_POLL_S, client_config, error_text, flush, library
@@ -26,7 +27,8 @@ def send(
 ) -> tuple[int, int]:
     """Send the input; return the number of records and the bytes of their keys and values.
 
-    Ends the command if some records are not acknowledged.
+    With the setting transactional.id, the whole input is one transaction. Ends the command if some records are not
+    acknowledged.
     """
     confluent = library()
     settings = client_config(servers, extra) | {"compression.type": options.compression, "acks": options.acks}
@@ -40,31 +42,65 @@ def send(
     sender = LibrarySender(producer, topic, timeout)
     with interrupt_note(sender.so_far), Interruption() as interruption:
         try:
-            with progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance:
-                sender.run(source, options, interruption, advance)
-        except InvalidRecordError as error:
-            flush(producer, timeout, interruption, AFTER_SIGNAL_S)
-            fail(f"line {sender.read + 1} of the input is not valid: {error}; {sender.so_far()}")
+            with _transaction(producer, sender) if "transactional.id" in settings else nullcontext():
+                _send_all(producer, sender, source, options, interruption)
         except confluent.KafkaException as error:
-            fail(f"record {sender.read + 1} was not sent: {error_text(error.args[0])}; {sender.so_far()}")
-        interruption.check()
+            fail(f"the transaction failed: {error_text(error.args[0])}; {sender.so_far()}")
+    return sender.acknowledged, sender.size
+
+
+def _send_all(
+    producer: Any, sender: "LibrarySender", source: IO[bytes], options: ProduceOptions, interruption: Interruption
+) -> None:
+    """Send the input and wait for the acknowledgements. Ends the command if some records are not acknowledged."""
+    from confluent_kafka import KafkaException
+
+    try:
+        with progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance:
+            sender.run(source, options, interruption, advance)
+    except InvalidRecordError as error:
+        flush(producer, sender.timeout, interruption, AFTER_SIGNAL_S)
+        fail(f"line {sender.read + 1} of the input is not valid: {error}; {sender.so_far()}")
+    except KafkaException as error:
+        fail(f"record {sender.read + 1} was not sent: {error_text(error.args[0])}; {sender.so_far()}")
+    interruption.check()
     if sender.failures:
         fail(f"sending failed for {count(len(sender.failures), 'record')}: {sender.failures[0]}; {sender.so_far()}")
     if len(producer):
-        fail(f"some records were not acknowledged within {timeout:g} s (see --timeout); {sender.so_far()}")
-    return sender.acknowledged, sender.size
+        fail(f"some records were not acknowledged within {sender.timeout:g} s (see --timeout); {sender.so_far()}")
+
+
+@contextmanager
+def _transaction(producer: Any, sender: "LibrarySender") -> Iterator[None]:
+    """Commit a transaction at the end of the context, or abort it if the context ends by an exception, as `fail` does.
+
+    Raises KafkaException.
+    """
+    producer.init_transactions(sender.timeout)
+    producer.begin_transaction()
+    sender.outcome = "in a transaction that was not committed"
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the coordinator aborts the transaction after its timeout
+            producer.abort_transaction(sender.timeout)
+        raise
+    producer.commit_transaction(sender.timeout)
+    sender.outcome = ""
 
 
 class LibrarySender:
     """Reads records from an input and sends them with librdkafka.
 
     :param timeout: seconds to wait for the last acknowledgements.
+    :ivar outcome: what became of the transaction of the records, for messages; "" without one, or if it was committed.
     """
 
     def __init__(self, producer: Any, topic: str, timeout: float) -> None:
         self._producer = producer
         self._topic = topic
-        self._timeout = timeout
+        self.timeout = timeout
+        self.outcome = ""
         self.read = self.acknowledged = self.size = 0
         self.failures: list[str] = []
 
@@ -72,7 +108,8 @@ class LibrarySender:
         """How many records were sent, and how many more are not acknowledged."""
         unknown = self.read - self.acknowledged
         sent = f"{count(self.acknowledged, 'record')} sent to {self._topic}"
-        return sent + (f", {unknown:,} more not acknowledged" if unknown else "")
+        sent += f", {unknown:,} more not acknowledged" if unknown else ""
+        return f"{sent}, {self.outcome}" if self.outcome else sent
 
     def run(
         self, source: IO[bytes], options: ProduceOptions, interruption: Interruption, advance: Callable[[int], None]
@@ -92,7 +129,7 @@ class LibrarySender:
             if self.read % POLL_EVERY == 0:
                 self._producer.poll(0)
                 advance(POLL_EVERY)
-        flush(self._producer, self._timeout, interruption, AFTER_SIGNAL_S)
+        flush(self._producer, self.timeout, interruption, AFTER_SIGNAL_S)
 
     def _delivered(self, error: Any, _: Any) -> None:
         if error is None:

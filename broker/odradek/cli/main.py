@@ -50,6 +50,10 @@ LAZY = {
     "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
     "partition": ("odradek.cli.partition:partition", "Explain the state of single partitions."),
     "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
+    "transaction": (
+        "odradek.cli.transaction:transaction",
+        "List, describe and abort transactions, and find hanging ones.",
+    ),
     "produce": ("odradek.cli.produce:produce", "Send records to a topic, from lines of text or JSON."),
     "consume": ("odradek.cli.consume:consume", "Read records from topics."),
     "config": ("odradek.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
@@ -290,6 +294,8 @@ def log_dump(
         )
     except UnknownFileError as error:
         fail(error)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     sys.exit(code)

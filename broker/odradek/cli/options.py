@@ -145,6 +145,17 @@ def complete_groups(context: click.Context, _: click.Parameter, prefix: str) -> 
     return _complete_from_cluster(context, prefix, names)
 
 
+def complete_transactional_ids(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Complete transactional ids; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
+
+    def names(cluster: "Cluster") -> list[str]:
+        from odradek.clients.transactions import list_transactions
+
+        return [listing.transactional_id for listing in list_transactions(cluster)]
+
+    return _complete_from_cluster(context, prefix, names)
+
+
 def complete_settings(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
     """Complete configuration keys: of topics if --topic is set, of brokers if --broker is set, else of both. Sends nothing."""
     from odradek.config.table import BROKER_KEYS, TOPIC_KEYS

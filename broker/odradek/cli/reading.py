@@ -104,6 +104,18 @@ def _offsets(
     return results
 
 
+def hidden(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, int]:
+    """The number of offsets between the last stable offset and the end, of partitions where open transactions make one.
+
+    Raises ClientError.
+    """
+    stable = _offsets(cluster, partitions, topics.LATEST, committed_only=True)
+    ends = _offsets(cluster, partitions, topics.LATEST)
+    return {
+        place: end.offset - stable[place].offset for place, end in ends.items() if end.offset > stable[place].offset
+    }
+
+
 class Ends:
     """The end offset of each partition that is not yet read up to its end. Used by one thread."""
 

@@ -7,6 +7,7 @@ import click
 
 from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, when
 from odradek.cli.usage_source import UsageError
+from odradek.cli.usage_view import transactions
 from odradek.metrics.usage import entries_of
 from odradek.metrics.usage_totals import OTHER, Counts, UsageKey, growth, totals
 from odradek.spelling import question
@@ -50,7 +51,7 @@ def show_topic(source: "Source", name: str, interval: float, history: "History |
         "at": document["at"],
         "counted_since": document["began"] if history is None else history.from_ms,
         "counted_until": document["at"] if history is None else history.to_ms,
-        "writers": _rows(sums, rates, seconds, WRITES, {}),
+        "writers": _with_transactions(_rows(sums, rates, seconds, WRITES, {}), document),
         "readers": _rows(sums, rates, seconds, READS, lags),
         "groups": [
             {key: value for key, value in row.items() if key not in ("kind", "topic")} for row in document["groups"]
@@ -111,6 +112,12 @@ def _rows(
     return sorted(rows, key=lambda row: (-row["bytes"], row["principal"], row["client"]))
 
 
+def _with_transactions(writers: list[dict[str, Any]], document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The writers with the number of transactions that each client has ended, in all topics, since the broker's start."""
+    ends = transactions(totals(entries_of(document)), ("principal", "client"))
+    return [row | {"transactions": ends.get((row["principal"], row["client"]), 0)} for row in writers]
+
+
 def _print(name: str, report: dict[str, Any]) -> None:
     stored = report["topic"]
     records = max(0, stored["end"] - stored["start"])
@@ -133,7 +140,9 @@ def _print(name: str, report: dict[str, Any]) -> None:
         ("Readers", report["readers"], "  no client read from the topic"),
     ):
         click.echo(f"\n{title}")
-        lag_titles = ["lag", "lag s"] if title == "Readers" else []
+        more_titles = ["lag", "lag s"] if title == "Readers" else []
+        if any(row.get("transactions") for row in rows):
+            more_titles = ["transactions"]
         titles = [
             "principal",
             "client",
@@ -144,9 +153,9 @@ def _print(name: str, report: dict[str, Any]) -> None:
             "bytes/s",
             "records/s",
             "errors",
-            *lag_titles,
+            *more_titles,
         ]
-        print_table(titles, [_cells(row) for row in rows], empty)
+        print_table(titles, [_cells(row)[: len(titles)] for row in rows], empty)
     click.echo("\nGroups")
     rows = [[row["group"], row["members"], _grouped(row["lag"]), row["lag_s"]] for row in report["groups"]]
     print_table(["group", "members", "lag", "lag s"], rows, "  no group has committed offsets of the topic")
@@ -157,7 +166,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     speed = row["bytes_per_s"]
     cells += [_grouped(row["records"]), None if speed is None else size(round(speed)), row["records_per_s"]]
     cells += [_grouped(row["errors"])]
-    return [*cells, _grouped(row["lag"]), row["lag_s"]] if "lag" in row else cells
+    return [*cells, _grouped(row["lag"]), row["lag_s"]] if "lag" in row else [*cells, _grouped(row["transactions"])]
 
 
 def _grouped(number: int | None) -> GroupedNumber | None:

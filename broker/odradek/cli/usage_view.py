@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from odradek.metrics.spool_history import History
 
 NO_TOPIC = "(none)"
+END_OF_TRANSACTION = "EndTxn"
+"""The API that counts transactions: producers send it once for each of them."""
 MAX_DAMAGES_SHOWN = 5
 Period = tuple[int | None, int | None]
 
@@ -38,10 +40,14 @@ def show_sums(
     """
     by = tuple(dict.fromkeys(by))
     rows = top(grouped(sums, by), sort, limit)
+    ends = transactions(sums, by)
     total = grouped(sums, ()).get((), Counts())
     if as_json:
         document: dict[str, Any] = {"from": period[0], "to": period[1], "by": by, "sum": total.as_dict()}
-        document["rows"] = [dict(zip(by, key, strict=True)) | counts.as_dict() for key, counts in rows]
+        document["rows"] = [
+            dict(zip(by, key, strict=True)) | counts.as_dict() | {"transactions": ends.get(key, 0)}
+            for key, counts in rows
+        ]
         if history is not None:
             document["damages"] = [str(damage) for damage in history.damages]
             document["gaps"] = [gap._asdict() for gap in history.gaps]
@@ -55,12 +61,13 @@ def show_sums(
         "records out",
         "requests",
         "errors",
+        *(["transactions"] if ends else []),
         "throttled",
         "connected",
         "since",
         "last",
     ]
-    cells = [[*map(name_cell, key), *_cells(counts)] for key, counts in rows]
+    cells = [[*map(name_cell, key), *_cells(counts, ends.get(key, 0) if ends else None)] for key, counts in rows]
     print_table(titles, cells, "no usage")
     if period[0] is not None and period[1] is not None:
         click.echo()
@@ -71,7 +78,17 @@ def show_sums(
         )
 
 
-def _cells(counts: Counts) -> list[Any]:
+def transactions(sums: Mapping[UsageKey, Counts], by: Sequence[str]) -> dict[tuple[str | None, ...], int]:
+    """The transactions that clients ended, by combination of the dimensions `by`; combinations without one are left out.
+
+    A producer that ends its transactions sends EndTxn for each of them, and again if the coordinator is not ready.
+    """
+    ends = grouped({key: counts for key, counts in sums.items() if key.api == END_OF_TRANSACTION}, by)
+    return {key: counts.get("req") for key, counts in ends.items() if counts.get("req")}
+
+
+def _cells(counts: Counts, ends: int | None) -> list[Any]:
+    """:param ends: the number of transactions; None: the table has no column for it."""
     return [
         size(counts.get("in")),
         size(counts.get("out")),
@@ -79,6 +96,7 @@ def _cells(counts: Counts) -> list[Any]:
         GroupedNumber(counts.get("rout")),
         GroupedNumber(counts.get("req")),
         GroupedNumber(counts.get("err")),
+        *([] if ends is None else [GroupedNumber(ends)]),
         span(counts.get("thr")) if counts.get("thr") else None,
         span(counts.get("conn")) if counts.get("conn") else None,
         when(counts.since_ms),

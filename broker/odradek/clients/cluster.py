@@ -22,7 +22,8 @@ DEFAULT_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 AT_ONCE = 16
 """The maximum number of brokers that are asked at the same time."""
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
 CHANGES = frozenset(
     {
         "CreateTopics",
@@ -32,6 +33,7 @@ CHANGES = frozenset(
         "DeleteGroups",
         "IncrementalAlterConfigs",
         "OffsetCommit",
+        "WriteTxnMarkers",
     }
 )
 """Names of the APIs that change something."""
@@ -200,6 +202,33 @@ class Cluster:
         with ThreadPoolExecutor(min(AT_ONCE, len(ordered))) as pool:
             return dict(zip(ordered, pool.map(attempt, ordered), strict=True))
 
+    def of_each_until(
+        self,
+        node_ids: Collection[int],
+        work: Callable[[int, Connection], Result],
+        errors: Callable[[Result], Iterable[int]],
+    ) -> dict[int, Result | ClientError]:
+        """Like `of_each`; brokers whose result has a retriable error are asked again until the timeout.
+
+        :param errors: returns the error codes of a result.
+        """
+        results: dict[int, Result | ClientError] = {}
+        waiting: Collection[int] = node_ids
+        deadline = time.monotonic() + self.timeout_s
+        pause = FIRST_PAUSE_S
+        while True:
+            answers = self.of_each(waiting, work)
+            results |= answers
+            waiting = [
+                node_id
+                for node_id, answer in answers.items()
+                if not isinstance(answer, ClientError) and RETRIABLE.intersection(errors(answer))
+            ]
+            if not waiting or time.monotonic() + pause > deadline:
+                return results
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
     def unanswered_changes(self) -> list[str]:
         """API names of changes that were requested and have no response: each may have been applied or not."""
         connections = [*self._of_node.values(), *([] if self._any is None else [self._any])]
@@ -268,29 +297,67 @@ class Cluster:
 
         return self._until(attempt, errors)
 
-    def coordinator_of(self, group_id: str) -> int:
-        """The id of the broker that coordinates a group. Raises RefusedError, ClientError."""
+    def coordinator_of(self, name: str, kind: int = GROUP) -> int:
+        """The id of the broker that coordinates a group or a transactional id. Raises RefusedError, ClientError.
+
+        :param kind: GROUP or TRANSACTION.
+        """
 
         def attempt() -> Any:
             if self.any_broker().version_of(find_coordinator.SCHEMA) >= 4:
-                request = find_coordinator.Request(key_type=GROUP, coordinator_keys=[group_id])
+                request = find_coordinator.Request(key_type=kind, coordinator_keys=[name])
                 return self.ask(find_coordinator.SCHEMA, request).coordinators[0]
-            return self.ask(find_coordinator.SCHEMA, find_coordinator.Request(key=group_id), newest=3)
+            request = find_coordinator.Request(key=name, key_type=kind)
+            return self.ask(find_coordinator.SCHEMA, request, oldest=kind, newest=3)
 
         coordinator = self._until(attempt, lambda response: [response.error_code])
         if coordinator.error_code:
+            what = f"{'group' if kind == GROUP else 'transactional id'} '{name}'"
             raise RefusedError(
-                coordinator.error_code, coordinator.error_message, f"cannot find the coordinator of group '{group_id}'"
+                coordinator.error_code, coordinator.error_message, f"cannot find the coordinator of {what}"
             )
         if coordinator.node_id not in self.view().brokers:
             self.view(fresh=True)
         return int(coordinator.node_id)
 
     def ask_coordinator(
-        self, group_id: str, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]], **options: Any
+        self,
+        name: str,
+        api: ApiSchema,
+        request: Any,
+        errors: Callable[[Any], Iterable[int]],
+        *,
+        kind: int = GROUP,
+        **options: Any,
     ) -> Any:
-        """Send a request to the coordinator of a group. :param errors: see `ask_controller`."""
-        return self._until(lambda: self.broker(self.coordinator_of(group_id)).ask(api, request, **options), errors)
+        """Send a request to the coordinator of a group or transactional id. :param errors: see `ask_controller`."""
+        return self._until(lambda: self.broker(self.coordinator_of(name, kind)).ask(api, request, **options), errors)
+
+    def ask_leader(
+        self, partition: tuple[str, int], api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]]
+    ) -> Any:
+        """Send a request to the leader of a partition (topic, number). :param errors: see `ask_controller`.
+
+        Raises RefusedError if the topic does not exist, ClientError for a partition that does not exist or has no leader.
+        """
+
+        def attempt() -> Any:
+            leader = self.partition(*partition).leader
+            if leader < 0:
+                raise RefusedError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition[0]}-{partition[1]} has no leader"
+                )
+            return self.broker(leader).ask(api, request)
+
+        return self._until(attempt, errors)
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """The partition, from fresh metadata. Raises RefusedError or ClientError if it does not exist."""
+        (info,) = self.topics([topic])
+        for partition in info.partitions:
+            if partition.number == number:
+                return partition
+        raise ClientError(f"topic '{topic}' has no partition {number}; it has 0 to {len(info.partitions) - 1}")
 
     def _until(self, attempt: Callable[[], Any], errors: Callable[[Any], Iterable[int]]) -> Any:
         """Call `attempt` until its response has no retriable error; after the timeout return the last response."""

@@ -67,6 +67,17 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
 
 
+class PendingOffset(NamedTuple):
+    """An offset that a transaction has committed and that waits for the end of the transaction.
+
+    :param overtaken: the group has committed a newer offset since: the end of the transaction does not change it.
+    """
+
+    offset: int
+    producer_id: int
+    overtaken: bool = False
+
+
 class Event(NamedTuple):
     """An event in the history of a group; see `odradek.groups.history.Event`."""
 
@@ -330,6 +341,27 @@ def explain(cluster: Cluster, group_id: str) -> list[Event]:
         )
         for event in response.events
     ]
+
+
+def pending_offsets(cluster: Cluster, group_id: str) -> dict[Place, list[PendingOffset]]:
+    """A group's offsets in open transactions; empty if the broker is not Odradek. Raises RefusedError, ClientError."""
+    from odradek.protocol.schemas import explain_group as api
+
+    try:
+        response = cluster.ask_coordinator(
+            group_id, api.SCHEMA, api.Request(group_id=group_id), lambda response: [response.error_code], oldest=1
+        )
+    except UnsupportedError:
+        return {}
+    if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return {}
+    if response.error_code:
+        raise RefusedError(response.error_code, response.error_message, f"group '{group_id}'")
+    places: dict[Place, list[PendingOffset]] = {}
+    for row in response.pending_offsets:
+        pending = PendingOffset(row.offset, row.producer_id, row.overtaken)
+        places.setdefault((row.topic, row.partition), []).append(pending)
+    return places
 
 
 def lags(committed: Mapping[Place, CommittedOffset], ends: Mapping[Place, int]) -> dict[Place, int | None]:

@@ -23,10 +23,7 @@ def explain(cluster: Cluster, topic: str, number: int) -> tuple[Partition, list[
 
     Raises RefusedError if the topic does not exist, ClientError for a partition that does not exist.
     """
-    (info,) = cluster.topics([topic])
-    partition = next((part for part in info.partitions if part.number == number), None)
-    if partition is None:
-        raise ClientError(f"topic '{topic}' has no partition {number}; it has 0 to {len(info.partitions) - 1}")
+    partition = cluster.partition(topic, number)
     order = sorted(partition.replicas, key=lambda broker_id: broker_id != partition.leader)
     return partition, [_explained(cluster, topic, number, broker_id) for broker_id in order]
 

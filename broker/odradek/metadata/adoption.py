@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.config.broker_config import BrokerConfig
-from odradek.config.features import LEVEL_KEY, NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION
 from odradek.config.errors import ConfigError
+from odradek.config.features import LEVEL_KEY, NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION
 from odradek.metadata import znodes
 from odradek.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot, new_uuid
 from odradek.metadata.kraft_log import DIRECTORY as METADATA_DIRECTORY

@@ -1,7 +1,7 @@
 """The collector: all metric families of `/metrics`, from the shared memory, the meter pages and the coordinator's groups.
 
 One per reporter. The reporter's threads call its methods, including the threads that serve HTTP; the caller holds `lock`.
-Nothing here waits for another process: the caller passes the groups, or None if they are unknown.
+Nothing here waits for another process: the caller passes what the coordinator knows, or None if that is unknown.
 """
 
 import logging
@@ -27,6 +27,7 @@ from odradek.metrics import pages
 from odradek.metrics import partitions as of_partitions
 from odradek.metrics import processes as of_processes
 from odradek.metrics import traffic as of_traffic
+from odradek.metrics import transactions as of_transactions
 from odradek.metrics.exposition import Family, Labels, client_metrics
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
@@ -37,6 +38,7 @@ from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, PartitionLabels, Rows
 from odradek.metrics.processes import Place, single
 from odradek.metrics.spool import Spool
+from odradek.metrics.transactions import OpenTransactions, TransactionReport
 from odradek.shm.published_pages import PublishedPages
 
 log = logging.getLogger("odradek.reporter")
@@ -54,7 +56,7 @@ class Settings(NamedTuple):
     """The configuration of a collector.
 
     :param max_topics: `metrics.max.topics`; `max_clients`: `metrics.max.clients`; `idle_ms`: `metrics.usage.idle.ms`.
-    :param listeners: names of the listeners, by index.
+    :param listeners: names of the listeners, by index. :param max_transaction_ms: `transaction.max.timeout.ms`.
     """
 
     max_topics: int
@@ -62,6 +64,7 @@ class Settings(NamedTuple):
     idle_ms: int
     listeners: Sequence[str]
     broker: Address
+    max_transaction_ms: int = 900_000
 
 
 class Collector:
@@ -84,6 +87,7 @@ class Collector:
         self.lock = threading.Lock()
         self.spool: Spool | None = None
         self.history = EndHistory()
+        self.open_transactions = OpenTransactions()
         self.sizes = LogSizes(log_dirs)
         self.shm = shm
         self.log_dirs = log_dirs
@@ -159,6 +163,7 @@ class Collector:
         with self.lock:
             now = self._clock()
             self.history.sample(now)
+            self.open_transactions.sample(now)
             self._sample_busy()
             if now < self._next_look_ms:
                 return False
@@ -213,10 +218,10 @@ class Collector:
 
     # -- families -----------------------------------------------------------------------------------------------------
 
-    def families(self, groups: Groups) -> Iterator[Family]:
+    def families(self, groups: Groups, transactions: TransactionReport | None = None) -> Iterator[Family]:
         """Yield all families with their current values. The caller holds `lock` until the iterator ends.
 
-        :param groups: from before the call, so that no lag is negative.
+        :param groups: from before the call, so that no lag is negative. :param transactions: None if it is not known.
         """
         shm = self.shm
         self.history.sample(self._clock())
@@ -246,6 +251,19 @@ class Collector:
         yield from self._own_families()
         yield from of_partitions.log_dir_families(shm, self.log_dirs)
         yield from of_partitions.producer_families(shm)
+        yield from self._transaction_families(rows, places, transactions)
+
+    def _transaction_families(
+        self, rows: Rows, places: Sequence[Place], report: TransactionReport | None
+    ) -> Iterator[Family]:
+        now = self._clock()
+        self.open_transactions.sample(now)
+        yield from of_transactions.slot_families(
+            rows, self._topics.names, self._labels, self.open_transactions, now, self._settings.max_transaction_ms
+        )
+        yield from of_transactions.count_families([pages.counters(self.shm, place.page) for place in places])
+        if report is not None:
+            yield from of_transactions.report_families(report)
 
     def _group_families(self, groups: Sequence[GroupRow], rows: Rows) -> Iterator[Family]:
         sizes = {group.group_id: sum(len(offsets) for offsets in group.offsets.values()) for group in groups}

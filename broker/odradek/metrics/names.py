@@ -547,6 +547,111 @@ PRODUCERS = (
     ),
 )
 
+TRANSACTIONS = (
+    *rows(
+        GAUGE,
+        PLACE,
+        {
+            "kafka_cluster_partition_laststableoffsetlag": "Number of offsets from the last stable offset of a "
+            "partition led by this broker to its high watermark: consumers with isolation level read_committed do not "
+            'receive these records yet. With topic="other": the largest value of all topics without series.',
+        },
+    ),
+    *rows(
+        GAUGE,
+        "",
+        {
+            "odradek_partitions_with_open_transactions": "Number of partitions led by this broker in which a "
+            "transaction is open.",
+            "odradek_oldest_open_transaction_seconds": "Time in seconds for which the oldest transaction that is "
+            "open in a partition led by this broker has been open; 0 without one. A lower bound if the transaction began "
+            "before the reporter process started.",
+            "kafka_server_replicamanager_partitionswithlatetransactionscount": "Number of partitions led by this "
+            "broker in which a transaction has been open for more than 5 minutes longer than transaction.max.timeout.ms. "
+            "Kafka counts from the producer's last write to the partition. Starts at 0 when the reporter process starts.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "state",
+        {
+            "odradek_transactional_ids": "Number of transactional ids in a state, of those that this broker "
+            "coordinates. Ongoing: producers with an open transaction.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "",
+        {
+            "odradek_transactions_completing": "Number of transactions that this broker coordinates, whose outcome "
+            "is decided, and that are not complete, because markers in partitions or the last record in __transaction_state "
+            "are missing.",
+            "odradek_oldest_completing_transaction_seconds": "Time in seconds since the outcome of a transaction was "
+            "decided, for the oldest transaction that is not complete; 0 without one.",
+            "odradek_transaction_partitions_loading": "Number of partitions of __transaction_state that this broker "
+            "is loading; requests for their transactional ids are answered with COORDINATOR_LOAD_IN_PROGRESS.",
+            "kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize": "Number of "
+            "transaction markers that wait because the leader of their partition is not known.",
+            "kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize": "Number of "
+            "transactions whose markers are written, and whose last record must be appended to __transaction_state again.",
+            "kafka_server_transaction_coordinator_metrics_partition_load_time_max": "Longest time in milliseconds to "
+            "load a partition of __transaction_state, of the loads of the last 30 seconds. Absent without one.",
+            "kafka_server_transaction_coordinator_metrics_partition_load_time_avg": "Mean time in milliseconds to "
+            "load a partition of __transaction_state, of the loads of the last 30 seconds. Absent without one.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "outcome",
+        {
+            "odradek_transactions_completed_total": "Transactions that this broker as the coordinator has completed, "
+            "by outcome: committed or aborted.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "reason",
+        {
+            "odradek_transactions_aborted_by_coordinator_total": "Transactions that this broker as the coordinator "
+            "has aborted without a request of their producers, by reason. timeout: the transaction was open for longer than "
+            "its timeout; fenced: another producer with the same transactional id started. "
+            "odradek_transactions_completed_total counts them too.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "",
+        {
+            "odradek_transaction_markers_total": "Transaction markers that this broker as the coordinator has sent "
+            "to partitions, including repetitions.",
+            "odradek_transaction_marker_failures_total": "Transaction markers that a partition did not write, and "
+            "that this broker as the coordinator sends again.",
+            "odradek_transactional_ids_expired_total": "Transactional ids that this broker as the coordinator has "
+            "removed, because they were not used for transactional.id.expiration.ms.",
+        },
+    ),
+    *rows(
+        SUMMARY,
+        "quantile",
+        {
+            "odradek_transaction_completion_seconds": "Time in seconds from the durable outcome of a transaction to "
+            "its completion, when all partitions have their markers. Only the sum and the count are measured, no quantiles.",
+            "kafka_server_addpartitionstotxnmanager_verificationtimems": "Time in milliseconds in which this "
+            "broker's partitions got the answers of transaction coordinators about transactional batches. Only the sum and "
+            "the count are measured, no quantiles.",
+        },
+    ),
+    *rows(
+        UNTYPED,
+        "",
+        {
+            "kafka_server_addpartitionstotxnmanager_verificationfailurerate_count": "Number of transactional batches "
+            "that were refused since the broker's start, because the transaction coordinator did not confirm that the "
+            "partition is in a transaction of the producer. Never decreases.",
+        },
+    ),
+)
+
 USAGE = (
     *rows(
         COUNTER,
@@ -605,6 +710,7 @@ SECTIONS = (
     ("Processes", PROCESSES),
     ("Storage", STORAGE),
     ("State of idempotent producers", PRODUCERS),
+    ("Transactions", TRANSACTIONS),
     ("Usage", USAGE),
     ("Usage spool", SPOOL),
 )

@@ -37,7 +37,9 @@ from odradek.controller.controller import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.group_offsets import Place
 from odradek.metadata.store import StoreError
-from odradek.net.forward_frames import ForwardReply, Kind
+from odradek.metrics.coordinator_report import Parts, encode_parts
+from odradek.metrics.transactions import TransactionReport, encode_transactions
+from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
 from odradek.processes.cluster_service import ClusterService
@@ -191,7 +193,7 @@ class Coordinator:
 
     async def _serve(self, request: Arrival) -> ForwardReply:
         if request.kind == Kind.METRICS:
-            return await self._groups.report()
+            return await self._report()
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
         if self._cluster is not None and self._cluster.replicas.serves(request):
@@ -226,6 +228,16 @@ class Coordinator:
 
     async def _fetch_producer_ids(self, number: int) -> list[int]:
         return await self._loop.run_in_executor(self._thread, self._store_service.producer_ids, number)
+
+    async def _report(self) -> ForwardReply:
+        """What the reporter cannot read from the shared memory: the groups, and a report of the transactions."""
+        transactions = self._transaction_report()
+        encoded = None if transactions is None else encode_transactions(transactions)
+        return ForwardReply(Status.OK, 0, encode_parts(Parts(await self._groups.report(), encoded)))
+
+    def _transaction_report(self) -> TransactionReport | None:
+        """None: this process does not coordinate transactions yet."""
+        return None
 
     def _on_wake(self) -> None:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""

@@ -316,14 +316,12 @@ class GroupService:
         count_errors_of_response(errors.result, request.context)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
-    async def report(self) -> ForwardReply:
-        """All groups, for the reporter; FAILED while some are still being loaded, because the reporter would take a part of the
-        groups for all of them."""
+    async def report(self) -> bytes | None:
+        """All groups, encoded for the reporter; None while some are still being loaded, because the reporter would take a part
+        of the groups for all of them."""
         if self.groups is None:
-            return ForwardReply(Status.OK, 0)
-        if self.groups.shards.loading:
-            return ForwardReply(Status.FAILED, 0)
-        return ForwardReply(Status.OK, 0, await encode_report(self.groups))
+            return b""
+        return None if self.groups.shards.loading else await encode_report(self.groups)
 
     def _call(self, version: int, request: Arrival) -> GroupCall:
         context = request.context

@@ -2,8 +2,8 @@
 
 What it does: serves `/metrics`, `/healthz`, `/readyz` and `/usage` in threads, samples the log ends of all partitions for the
 lag in seconds, sums the meter pages, and measures logs. It reads everything from the mapping and /proc, except for the
-groups: on a scrape it requests them from the coordinator, over the socket on which workers forward. If the response does not
-arrive in time, the groups are omitted.
+groups and the transactional ids: on a scrape it requests them from the coordinator, over the socket on which workers
+forward. If the response does not arrive in time, they are omitted.
 
 What it must not do: take a slot's lock, serve Kafka clients, or make any other process wait.
 
@@ -19,7 +19,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -28,10 +28,12 @@ from odradek.api.table import BY_KEY
 from odradek.config.listeners import Listener
 from odradek.metrics import exposition
 from odradek.metrics.collector import Collector, Groups, Settings
+from odradek.metrics.coordinator_report import MalformedParts, decode_parts
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
 from odradek.metrics.http import HttpServer, Pages
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
+from odradek.metrics.transactions import MalformedReport, TransactionReport, decode_transactions
 from odradek.metrics.usage_reports import UsageReports
 from odradek.net.forward import ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
@@ -47,6 +49,25 @@ TICK_S = 2.0
 MEASURE_RETRY_S = 0.1
 GROUPS_TIMEOUT_S = 3.0
 FIRST_INTERVAL_S = 5.0
+
+
+class Coordinated(NamedTuple):
+    """What the coordinator knows. :param groups: and `transactions`: None if it is not known."""
+
+    groups: Groups
+    transactions: TransactionReport | None
+
+
+NOTHING = Coordinated(None, None)
+
+
+def decode_coordinated(payload: bytes) -> Coordinated:
+    """Decode the coordinator's response. Raises MalformedParts, MalformedGroups, MalformedReport."""
+    parts = decode_parts(payload)
+    return Coordinated(
+        None if parts.groups is None else list(decode_groups(parts.groups)),
+        None if parts.transactions is None else decode_transactions(parts.transactions),
+    )
 
 
 class Reporter:
@@ -65,6 +86,7 @@ class Reporter:
             idle_ms=config.integer("metrics.usage.idle.ms"),
             listeners=[listener.name for listener in context.listeners],
             broker=Address(config.node_id, _host_and_port(context.advertised[0])),
+            max_transaction_ms=config.integer("transaction.max.timeout.ms"),
         )
         self.collector = Collector(self._shm, context.log_dirs, settings, PublishedPages(context.reporter_memory))
         spool_dir = config.text("usage.spool.dir")
@@ -148,14 +170,18 @@ class Reporter:
         except Exception:  # the next attempt may succeed
             log.exception("cannot write an interval to the usage spool; the next interval includes its usage")
 
-    # -- groups -------------------------------------------------------------------------------------------------------
+    # -- what the coordinator knows ------------------------------------------------------------------------------------
 
     async def groups(self) -> Groups:
         """All groups of the coordinator; None if it does not run, still loads, or does not respond in time."""
+        return (await self.coordinated()).groups
+
+    async def coordinated(self) -> Coordinated:
+        """What the coordinator knows; without parts if it does not run or does not respond in time."""
         if not any(
             place.kind == ProcessKind.COORDINATOR and place.state == ProcessState.SERVING for place in places(self._shm)
         ):
-            return None
+            return NOTHING
         response: asyncio.Future[ForwardReply | ForwardError] = self._loop.create_future()
 
         def on_reply(reply: ForwardReply | ForwardError) -> None:
@@ -169,22 +195,24 @@ class Reporter:
             on_reply(error)
         reply = await response
         if isinstance(reply, ForwardError):
-            log.warning("the metrics omit all groups: %s", reply)
-            return None
+            log.warning("the metrics omit all groups and transactional ids: %s", reply)
+            return NOTHING
         if reply.status != Status.OK:
-            return None
+            return NOTHING
         try:
-            return list(decode_groups(reply.payload))
-        except MalformedGroups as error:
-            log.error("the metrics omit all groups: cannot decode the coordinator's response: %s", error)
-            return None
+            return decode_coordinated(reply.payload)
+        except (MalformedParts, MalformedGroups, MalformedReport) as error:
+            log.error(
+                "the metrics omit all groups and transactional ids: cannot decode the coordinator's response: %s", error
+            )
+            return NOTHING
 
     # -- run by threads of HTTP ---------------------------------------------------------------------------------------
 
     def _render(self, openmetrics: bool) -> Iterator[bytes]:
-        groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
+        known = asyncio.run_coroutine_threadsafe(self.coordinated(), self._loop).result()
         with self.collector.lock:
-            yield from exposition.pieces(self.collector.families(groups), openmetrics)
+            yield from exposition.pieces(self.collector.families(known.groups, known.transactions), openmetrics)
 
     def not_ready(self) -> str | None:
         """Why the broker is not ready; None if it is. To become ready for the first time, all its processes must serve."""

@@ -184,7 +184,9 @@ class SlotMarks:
             if leadership is None:
                 return NONE
             try:
-                return error_of(slots.allow_transaction(slot, *leadership, producer_id, epoch, transaction_version))
+                return error_of(
+                    slots.allow_transaction(slot, leadership[0], leadership[1], producer_id, epoch, transaction_version)
+                )
             except slots.SlotChanged as refusal:
                 if refusal.result != AppendResult.APPEND_BUSY:
                     return NONE

@@ -1,0 +1,130 @@
+"""``odradek transaction hanging``: finds them and prints how to end them. Runs in the process of the command."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from odradek.cli.failure import fail, warn
+from odradek.cli.output import count, echo_json, print_table, span, when
+from odradek.clients import transactions
+from odradek.clients.cluster import Cluster, View
+from odradek.clients.errors import RefusedError, UnsupportedError
+from odradek.clients.transactions import HangingTransaction, OpenTransaction, Search
+from odradek.clock import now_ms
+
+
+def search(
+    cluster: Cluster, as_json: bool, patterns: Sequence[str], broker_ids: Sequence[int], limit_ms: int | None
+) -> None:
+    """Search, print the result, and exit with code 1 if a transaction hangs or a partition was not checked.
+
+    :param patterns: names or patterns of topics; none: all topics. :param limit_ms: None: `default_limit_ms`.
+    Raises ClientError.
+    """
+    view = cluster.metadata()
+    for broker_id in broker_ids:
+        if broker_id not in view.brokers:
+            fail(f"the cluster has no broker {broker_id}; its brokers are {', '.join(map(str, sorted(view.brokers)))}")
+    names = _matching(view, patterns) if patterns else None
+    limit = default_limit_ms(cluster) if limit_ms is None else limit_ms
+    now = now_ms()
+    found = transactions.find_late(cluster, transactions.partitions_of(view, names, broker_ids), limit, now)
+    if as_json:
+        echo_json(_as_dict(found, limit))
+    else:
+        _show(found, limit, now)
+    sys.exit(1 if found.hanging or found.unchecked else 0)
+
+
+def default_limit_ms(cluster: Cluster) -> int:
+    """The brokers' transaction.max.timeout.ms and five minutes. If it cannot be read, Kafka's default takes its place."""
+    try:
+        return transactions.late_after_ms(cluster)
+    except (RefusedError, UnsupportedError) as error:
+        longest = transactions.DEFAULT_MAX_TIMEOUT_MS
+        warn(f"cannot read {transactions.MAX_TIMEOUT_KEY} ({error}); using Kafka's default of {span(longest)}")
+        return longest + transactions.GRACE_MS
+
+
+def _matching(view: View, patterns: Sequence[str]) -> set[str]:
+    names: set[str] = set()
+    for pattern in patterns:
+        matching = {name for name in view.topics if fnmatchcase(name, pattern)}
+        if not matching:
+            fail(f"topic '{pattern}' does not exist; `odradek topic list` shows all topics")
+        names |= matching
+    return names
+
+
+def abort_command(transaction: OpenTransaction) -> str:
+    """The command that ends a hanging transaction."""
+    return (
+        f"odradek transaction abort --topic {shlex.quote(transaction.topic)} --partition {transaction.partition}"
+        f" --start-offset {transaction.start_offset}"
+    )
+
+
+def _show(found: Search, limit_ms: int, now: int) -> None:
+    for (topic, number), reason in found.unchecked.items():
+        warn(f"{topic}-{number} was not checked: {reason}")
+    titles = [
+        "topic",
+        "partition",
+        "producer id",
+        "epoch",
+        "start offset",
+        "last write",
+        "age",
+        "blocked offsets",
+        "reason",
+    ]
+    rows = [
+        [
+            hanging.open.topic,
+            hanging.open.partition,
+            hanging.open.producer_id,
+            hanging.open.producer_epoch,
+            hanging.open.start_offset,
+            when(hanging.open.written_ms),
+            span(max(0, now - hanging.open.written_ms)),
+            found.blocked[hanging.open.place],
+            hanging.reason,
+        ]
+        for hanging in found.hanging
+    ]
+    print_table(titles, rows, f"no hanging transactions (last write more than {span(limit_ms)} ago)")
+    for description in {description.transactional_id: description for _, description in found.known}.values():
+        places = sum(known.transactional_id == description.transactional_id for _, known in found.known)
+        warn(
+            f"transactional id '{description.transactional_id}' ({description.state}) has had a transaction open for longer in"
+            f" {count(places, 'partition')}; it is not hanging: broker {description.coordinator} coordinates it, and"
+            f" `odradek transaction abort {description.transactional_id}` aborts it"
+        )
+    if found.hanging:
+        click.echo("\nTo abort them:")
+        for hanging in found.hanging:
+            click.echo(f"  {abort_command(hanging.open)}")
+
+
+def _as_dict(found: Search, limit_ms: int) -> dict[str, Any]:
+    return {
+        "limit_ms": limit_ms,
+        "hanging": [_hanging(hanging, found.blocked[hanging.open.place]) for hanging in found.hanging],
+        "known": [
+            {**transaction._asdict(), "transactional_id": description.transactional_id, "state": description.state}
+            for transaction, description in found.known
+        ],
+        "unchecked": [
+            {"topic": topic, "partition": number, "reason": reason}
+            for (topic, number), reason in found.unchecked.items()
+        ],
+    }
+
+
+def _hanging(hanging: HangingTransaction, blocked: int) -> dict[str, Any]:
+    document = {**hanging.open._asdict(), "transactional_id": hanging.transactional_id, "reason": hanging.reason}
+    return {**document, "blocked_offsets": blocked, "command": abort_command(hanging.open)}

@@ -1,0 +1,76 @@
+"""Measures the transaction coordinator, in its process: `TransactionMeter` adds its counts to the meter page of the process,
+which outlives the process; `LoadTimes` remembers how long the last loads took."""
+
+from collections import deque
+from typing import Protocol
+
+from odradek._ext.shm.metering import count
+
+
+class Counted(Protocol):
+    """The numbers since the start of a transaction coordinator (`odradek.transactions.environment.Counts`)."""
+
+    committed: int
+    aborted: int
+    completion_ms: int
+    timed_out: int
+    fenced: int
+    markers: int
+    marker_failures: int
+    expired: int
+
+
+WORDS = {
+    "committed": ("transactions_committed", 1),
+    "aborted": ("transactions_aborted", 1),
+    "completion_ms": ("transaction_completion_us", 1000),
+    "timed_out": ("transactions_timed_out", 1),
+    "fenced": ("transactions_fenced", 1),
+    "markers": ("transaction_markers", 1),
+    "marker_failures": ("transaction_marker_failures", 1),
+    "expired": ("transactional_ids_expired", 1),
+}
+"""For each number the name of its word in the meter page, and how many units of the word one of it is."""
+
+
+LOAD_WINDOW_MS = 30_000
+
+
+class TransactionMeter:
+    """Used in the coordinator's loop, whose beat calls `tick`. :param counts: those of this process's coordinator."""
+
+    def __init__(self, counts: Counted) -> None:
+        self._counts = counts
+        self._counted = dict.fromkeys(WORDS, 0)
+
+    def tick(self) -> None:
+        """Count what was added since the last call."""
+        for name, (word, units) in WORDS.items():
+            value = getattr(self._counts, name)
+            if value != self._counted[name]:
+                count(word, units * (value - self._counted[name]))
+                self._counted[name] = value
+
+
+class LoadTimes:
+    """How long it took to load the partitions of `__transaction_state` that were loaded in the last `LOAD_WINDOW_MS`."""
+
+    def __init__(self) -> None:
+        self._loads: deque[tuple[int, int]] = deque()
+
+    def add(self, now_ms: int, took_ms: int) -> None:
+        """A partition was loaded. :param now_ms: monotonic clock."""
+        self._loads.append((now_ms, took_ms))
+        self._forget(now_ms)
+
+    def recent(self, now_ms: int) -> tuple[int, int]:
+        """(longest, mean) in ms; (-1, -1) if no partition was loaded."""
+        self._forget(now_ms)
+        if not self._loads:
+            return -1, -1
+        took = [load[1] for load in self._loads]
+        return max(took), sum(took) // len(took)
+
+    def _forget(self, now_ms: int) -> None:
+        while self._loads and self._loads[0][0] < now_ms - LOAD_WINDOW_MS:
+            self._loads.popleft()
