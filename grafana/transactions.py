@@ -277,7 +277,8 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Verification failures",
-                "Transactional batches per second that were refused, because no coordinator confirmed their transaction.",
+                "Transactional batches per second that were refused, because no coordinator confirmed their transaction. The "
+                "errors CONCURRENT_TRANSACTIONS and NOT_ENOUGH_REPLICAS are retried.",
                 "ops",
                 Query(
                     f"rate(kafka_server_addpartitionstotxnmanager_verificationfailurerate_count{{{BROKER}}}[{RATE}])",

@@ -89,17 +89,17 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     ELECTION_US = 61
     SESSIONS_EXPIRED = 62
     SESSION_DISCONNECTS = 63
-    TRANSACTIONS_COMMITTED = 64   # completed transactions; written by the coordinator, as are those below up to 71
-    TRANSACTIONS_ABORTED = 65
-    TRANSACTION_COMPLETION_US = 66    # from the durable decision to the completion, summed over these transactions
-    TRANSACTIONS_TIMED_OUT = 67   # aborted by the coordinator after their timeout
-    TRANSACTIONS_FENCED = 68      # aborted by the coordinator because a new producer took the transactional id over
-    TRANSACTION_MARKERS = 69      # markers that were sent to partitions, also repeatedly
-    TRANSACTION_MARKER_FAILURES = 70  # of these, those that must be sent again
-    TRANSACTIONAL_IDS_EXPIRED = 71
-    VERIFICATIONS = 72            # questions of a worker to a coordinator about transactional batches
-    VERIFICATION_US = 73          # the time until the answers
-    VERIFICATION_FAILURES = 74    # partitions in these answers with an error that the producer received
+    VERIFICATIONS = 64            # questions of Produce requests to coordinators of transactions that were answered, or got no answer
+    VERIFICATION_FAILURES = 65    # partitions of such questions that were refused
+    VERIFICATION_US = 66          # from a question to its answer
+    TRANSACTIONS_COMMITTED = 67   # completed transactions; written by the coordinator, as are those below
+    TRANSACTIONS_ABORTED = 68
+    TRANSACTION_COMPLETION_US = 69    # from the durable decision to the completion, summed over these transactions
+    TRANSACTIONS_TIMED_OUT = 70   # aborted by the coordinator after their timeout
+    TRANSACTIONS_FENCED = 71      # aborted by the coordinator because a new producer took the transactional id over
+    TRANSACTION_MARKERS = 72      # markers that were sent to partitions, also repeatedly
+    TRANSACTION_MARKER_FAILURES = 73  # of these, those that must be sent again
+    TRANSACTIONAL_IDS_EXPIRED = 74
     PROBES = 75
 
 cdef enum:                        # parts of a request's time

@@ -114,7 +114,8 @@ def partitions_of(Topic topic):
             i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, max(view.leader_id, -1),
             view.replicas[0] if view.replica_count else -1, view.replica_count, view.in_sync_count,
             slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
-            <int64_t>load_acquire_64(<uint64_t*>&slot.last_stable_offset), commit.segment_base, commit.size, slot.role == ROLE_FOLLOWER, slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1,
+            <int64_t>load_acquire_64(<uint64_t*>&slot.last_stable_offset), commit.segment_base, commit.size,
+            slot.role == ROLE_FOLLOWER, slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1,
         )
         fence()
         if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:

@@ -59,6 +59,7 @@ class LogState(TypedDict):
     first_timestamp: int
     total_bytes: int
     first_open_txn_offset: int
+    newest_abort_offset: int
     newest_end_offset: int
     scanned_bytes: int
     lost_bytes: int

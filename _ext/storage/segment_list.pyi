@@ -14,6 +14,7 @@ class OpenSegment:
 
 class SegmentCache:
     limit: Final[int]
+    summary_bytes: Final[int]
 
     def __init__(self, limit=None): ...
     def __len__(self): ...

@@ -1,4 +1,5 @@
-"""Fetch responses at read_committed over a real Kafka's directory: Kafka's own answers, then those of this broker to the same requests."""
+"""Fetch responses at read_committed over a real Kafka's directory: Kafka's own answers, then those of this broker to the same
+requests."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 TOPIC, TIMEOUT_S = "mixed", 60
 PRODUCERS, ROUNDS = 4, 60
-CONFIG = KAFKA_CONFIG | {"log.segment.bytes": 1 << 14, "log.index.interval.bytes": 200}
 VERSIONS = (4, 11, 12)
 
 
 def write(servers: str) -> None:
     """Interleaved transactions, a third of them aborted, one over many segments; the last one stays open."""
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
     chance = random.Random(7)
     producers = [
         Producer({"bootstrap.servers": servers, "transactional.id": f"p{number}", "linger.ms": 0})
@@ -41,7 +42,7 @@ def write(servers: str) -> None:
     for number in range(ROUNDS):
         for index, producer in enumerate(producers):
             for _ in range(chance.randrange(1, 4)):
-                producer.produce(TOPIC, b"%d-%d" % (index, number) * chance.randrange(1, 60))
+                producer.produce(TOPIC, b"%d-%d" % (index, number) * chance.randrange(1, 4000))
             producer.flush(TIMEOUT_S)
         plain.produce(TOPIC, b"plain" * 20)
         plain.flush(TIMEOUT_S)
@@ -85,14 +86,14 @@ def without_epochs(records: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("end", ["clean", "kill"])
 def test_both_brokers_answer_alike(tmp_path, end):
-    kafka = Peer(tmp_path / "kafka", CONFIG)
+    kafka = Peer(tmp_path / "kafka", KAFKA_CONFIG)
     with kafka:
         write(kafka.bootstrap_servers)
         host, port = kafka.bootstrap_servers.split(":")
         with Wire(host, int(port)) as wire:
             log_end = wire.log_end(TOPIC, 0)
-            offsets = [*range(0, log_end, 7), log_end]
-            limits = [1, 3000, 1 << 20]
+            offsets = [*range(0, log_end, 23), log_end]
+            limits = [1, 30_000, 1 << 20]
             theirs = answers(wire, offsets, limits)
             latest = {level: wire.offset_at(TOPIC, -1, isolation_level=level).offset for level in (0, 1)}
             largest = {level: wire.offset_at(TOPIC, -3, isolation_level=level).offset for level in (0, 1)}

@@ -108,3 +108,11 @@ def test_offsets_of_transactions_count_as_their_ends_say(tmp_path, version, end)
             last["open"] = 4
             ours.stop()
             ours.start()
+        for group in OPEN:  # a new producer with the transactional id ends the open transaction
+            producer = Producer({"bootstrap.servers": ours.bootstrap_servers, "transactional.id": group})
+            producer.init_transactions(TIMEOUT_S)
+        with GroupTalk(ours.host, ours.port) as wire:
+            wire.until_coordinated("open")
+            assert {group: committed(wire, group, stable=True) for group in GROUPS} == {
+                group: (offset, 0) for group, offset in last.items()
+            }

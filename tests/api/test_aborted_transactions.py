@@ -1,5 +1,5 @@
-"""The aborted transactions of Fetch responses at read_committed, step by step in one process: complete in every read, however the log
-is cut into segments and responses, and read by a bounded amount of work."""
+"""The aborted transactions of Fetch responses at read_committed, step by step in one process: complete in every read, however
+the log is cut into segments and responses, and read by a bounded amount of work."""
 
 import itertools
 import select
@@ -17,7 +17,7 @@ from odradek._ext.testing import slot_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 from odradek.storage.batch import read_batches
-from odradek.storage.indexes import TXN_ENTRY, read_txn_index
+from odradek.storage.indexes import TXN_ENTRY
 from tests.api.transactional_log import EPOCH, TransactionalLog, filtered
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.durability.test_cold_reads import TRIES, Reader, make_cold
@@ -91,7 +91,8 @@ class Reading:
         return partition
 
     def check_all(self, max_bytes):
-        """Read the log from its start to the last stable offset, in responses of at most `max_bytes` unless a batch is larger."""
+        """Read the log from its start to the last stable offset, in responses of at most `max_bytes` unless a batch is
+        larger."""
         offset, end, found, responses = 0, None, [], 0
         while end is None or offset < end:
             told = self.ask(offset, partition_max_bytes=max_bytes)
@@ -138,6 +139,7 @@ def reading(tmp_path):
 
 
 # -- the lists ----------------------------------------------------------------------------------------------------------
+
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=60), st.integers(1, 900), st.sampled_from([300, 700, 1 << 20]))
@@ -221,7 +223,11 @@ def test_a_list_has_only_transactions_of_the_range_that_was_read(reading):
 
 
 def test_the_marker_of_a_transaction_may_be_many_segments_behind(reading):
-    rest = [step for number in range(200) for step in (("data", 2, 2), ("abort" if number % 10 else "commit", 2), ("plain", 1))]
+    rest = [
+        step
+        for number in range(200)
+        for step in (("data", 2, 2), ("abort" if number % 10 else "commit", 2), ("plain", 1))
+    ]
     reading.append([("data", 1, 1), *rest, ("data", 1, 1), *rest, ("abort", 1), *rest])
     assert len(reading.indexes()) > 20
     reading.check_all(1)
@@ -239,6 +245,7 @@ def test_an_open_transaction_hides_what_follows_it(reading):
 
 
 # -- changes of the log ---------------------------------------------------------------------------------------------------
+
 
 def test_lists_follow_truncations(reading):
     reading.append([("data", 1, 1), ("data", 2, 2), ("abort", 2), ("data", 3, 2), ("abort", 3), ("commit", 1)])
@@ -287,6 +294,7 @@ def test_a_new_segment_s_aborts_are_found_at_once(reading):
 
 
 # -- damaged indexes ------------------------------------------------------------------------------------------------------
+
 
 def with_aborts(reading, count=40):
     reading.append([step for _ in range(count) for step in (("data", 1, 1), ("abort", 1), ("plain", 1))])
@@ -348,6 +356,7 @@ def test_a_damaged_offset_index_may_only_make_lists_longer(reading, damage):
 
 # -- starts ---------------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_load_finds_the_newest_abort(reading, tmp_path_factory, clean):
     reading.append([("data", 1, 1), ("plain", 1), ("abort", 1), ("plain", 4), ("data", 2, 30), ("data", 1, 5)])
@@ -373,6 +382,7 @@ def test_a_log_without_aborts_has_no_newest_abort(reading, tmp_path_factory):
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
+
 
 def test_a_long_poll_is_answered_in_the_turn_in_which_the_last_stable_offset_moves(reading):
     reading.append([("plain", 1), ("data", 1, 2)])
@@ -495,6 +505,7 @@ def test_a_list_of_many_transactions_is_complete(tmp_path):
 
 # -- pages that are not in the page cache -------------------------------------------------------------------------------------
 
+
 def test_a_cold_index_is_read_beside_the_loop(large):
     large.append(aborts(600))
     for _ in range(TRIES):
@@ -521,3 +532,51 @@ def test_indexes_that_are_evicted_at_every_turn_are_waited_for_in_the_end(large)
     assert rounds < 20
     large.cold.work()
     assert (2, 0) in pairs(large.receive())
+
+
+# -- the last stable offset ---------------------------------------------------------------------------------------------------
+
+
+def test_a_read_up_to_an_open_transaction_needs_no_offset_index(tmp_path):
+    """Its end is in the slot. The index is removed: a look-up would fail."""
+    reading = Reading(tmp_path, segment_bytes=1 << 20)
+    reading.append([("plain", 1), ("plain", 2), ("data", 1, 1), ("plain", 1), ("data", 2, 1)])
+    for path in reading.path.glob("*.index"):
+        path.unlink()
+    for _ in range(2):
+        told = reading.ask(0)
+        assert (told.error_code, told.last_stable_offset) == (0, 3)
+        assert [offset for offset, _ in filtered(told.records, told.aborted_transactions, 0)] == [0, 1, 2]
+    reading.append([("commit", 1)])
+    told = reading.ask(3)
+    assert (told.error_code, told.last_stable_offset) == (0, 5)
+    assert [offset for offset, _ in filtered(told.records, told.aborted_transactions, 3)] == [3, 4]
+    reading.close()
+
+
+def test_the_end_of_a_read_follows_open_transactions_over_segments(reading):
+    for number in range(40):
+        reading.append([("data", number % 5, 2), ("plain", 1)])
+        if number > 3:
+            reading.append([("abort" if number % 3 else "commit", (number + 1) % 5)])
+        for start in range(0, reading.log.first_open, 5):
+            told = reading.ask(start)
+            assert told.last_stable_offset == reading.log.first_open
+            assert next_offset(told.records) <= reading.log.first_open
+    reading.check_all(1 << 20)
+    reading.check_all(1)
+
+
+def test_a_marker_of_the_coordinator_wakes_readers_in_the_same_turn(tmp_path):
+    reading = Reading(tmp_path, segment_bytes=1 << 20)
+    reading.append([("plain", 1), ("data", 1, 2)])
+    reading.worker.broker.lead(reading.slot, EPOCH + 1)
+    reading.send(1, wait_ms=LONG_MS)
+    reading.worker.turn()
+    assert nothing_came(reading.wire)
+    incarnation = slot_probe.incarnation_of(reading.slot)
+    assert slots.append_markers(reading.slot, incarnation, EPOCH + 1, [(1, 0, 0, False, 0)]) == [(0, 3)]
+    reading.worker.turn()
+    told = reading.receive()
+    assert (pairs(told), told.last_stable_offset) == ({(1, 1)}, 4)
+    reading.close()

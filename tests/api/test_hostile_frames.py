@@ -46,7 +46,9 @@ def sound(api_key: int, version: int, *, transactional: bool = False) -> bytes:
     """A request without its length that is answered at once, or, if it is of a transaction, after a question."""
     if api_key == produce.API_KEY:
         named = TOPIC_ID if version >= 13 else TOPIC
-        fields = {"attributes": 0x10, "producer_id": 7, "producer_epoch": 3, "base_sequence": 0} if transactional else {}
+        fields = (
+            {"attributes": 0x10, "producer_id": 7, "producer_epoch": 3, "base_sequence": 0} if transactional else {}
+        )
         records = batch(b"one", b"two", **fields) if version >= 3 else message_set(1)
         transactional_id = "my-id" if transactional else None
         request = produce_request([(named, [(0, records), (1, records)])], 1, transactional_id=transactional_id)

@@ -11,11 +11,11 @@ from odradek.protocol.schemas import (
     describe_quorum,
     describe_topic_partitions,
     find_coordinator,
-    init_producer_id,
     offset_for_leader_epoch,
 )
 from odradek.shm.epochs import end_offset_of
 from odradek.storage.checkpoints import epochs_from
+from tests.waiting import until
 from tests.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
@@ -68,9 +68,9 @@ RETRIABLE = {
 }
 
 
-@pytest.mark.parametrize("key_type", [1, 2, 3, 127])
+@pytest.mark.parametrize("key_type", [2, 3, 127])
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_request_for_a_transaction_coordinator_is_refused_permanently_with_a_reason(wire, version, key_type):
+def test_a_request_for_a_coordinator_of_another_kind_is_refused_permanently_with_a_reason(wire, version, key_type):
     keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
     answer = wire.ask(find_coordinator.Request(key_type=key_type, **keys), find_coordinator.API_KEY, version)
     told = answer.coordinators if version >= 4 else [answer]
@@ -78,15 +78,20 @@ def test_a_request_for_a_transaction_coordinator_is_refused_permanently_with_a_r
     for one in told:
         assert one.error_code not in RETRIABLE and one.error_code != 0
         assert (one.node_id, one.host, one.port) == (-1, "", -1)
-        assert ("transactions" if key_type == 1 else f"key type {key_type}") in one.error_message
+        assert f"key type {key_type}" in one.error_message
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_a_producer_id_for_transactions_is_refused_permanently(wire, version):
-    request = init_producer_id.Request(transactional_id="t", transaction_timeout_ms=60_000)
-    answer = wire.ask(request, init_producer_id.API_KEY, version)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+@pytest.mark.parametrize("version", range(1, 7))
+def test_the_only_broker_coordinates_every_transactional_id(wire, version):
+    keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
+
+    def answers():
+        answer = wire.ask(find_coordinator.Request(key_type=1, **keys), find_coordinator.API_KEY, version)
+        return answer.coordinators if version >= 4 else [answer]
+
+    until(lambda: answers()[0].error_code == ErrorCode.NONE)  # the first request creates `__transaction_state`
+    for one in answers():
+        assert (one.error_code, one.host, one.port) == (ErrorCode.NONE, *wire.socket.getpeername())
 
 
 @pytest.mark.parametrize("version", range(2, 5))

@@ -1,8 +1,8 @@
-"""Random requests of transactional producers in flight on one connection, with taken locks, answers of the coordinator of every kind, and
-connections that end: what is in the log afterwards.
+"""Random requests of transactional producers in flight on one connection, with taken locks, answers of the coordinator of
+every kind, and connections that end: what is in the log afterwards.
 
-Whatever happens, a log contains the batches of a producer's epoch in order and without a gap from the first on, none twice, and only if
-the coordinator has allowed it; and every response says what happened.
+Whatever happens, a log contains the batches of a producer's epoch in order and without a gap from the first on, none twice,
+and only if the coordinator has allowed it; and every response says what happened.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, whose part a test plays."""
+"""Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, whose part a test
+plays."""
 
 import pytest
 
@@ -307,7 +308,12 @@ class TestQuestions:
 
     def test_the_time_for_an_answer_is_the_clients_timeout_within_limits(self, worker):
         worker.create("t")
-        for timeout_ms, least, most in ((0, 1000, 1000), (5000, 5000, 5000), (2**31 - 1, 30_000, 30_000), (-1, 1000, 1000)):
+        for timeout_ms, least, most in (
+            (0, 1000, 1000),
+            (5000, 5000, 5000),
+            (2**31 - 1, 30_000, 30_000),
+            (-1, 1000, 1000),
+        ):
             wire = worker.connect()
             send(wire, {"t": written()}, timeout_ms=timeout_ms)
             worker.turn()
@@ -485,9 +491,7 @@ class TestOrder:
         wire = worker.connect()
         wire.socket.sendall(
             b"".join(
-                wire.frame(
-                    produce_request([("t", [(0, written(number))])], 1, 10_000, "id"), produce.API_KEY, ADDS
-                )
+                wire.frame(produce_request([("t", [(0, written(number))])], 1, 10_000, "id"), produce.API_KEY, ADDS)
                 for number in range(200)
             )
         )

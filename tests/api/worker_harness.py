@@ -182,7 +182,9 @@ class HandWorker:
         asked = [(question, partition) for question in questions for partition in question[-1]]
         codes = codes or (0,) * len(asked)
         if mark:
-            codes = tuple(code or _mark(*question[1:4], *partition[:2]) for code, (question, partition) in zip(codes, asked))
+            codes = tuple(
+                code or _mark(*question[1:4], *partition[:2]) for code, (question, partition) in zip(codes, asked, strict=True)
+            )
         pending.verified(number, codes)
         self.loop.flush_dirty()
         self.turn()

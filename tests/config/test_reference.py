@@ -18,6 +18,10 @@ COMPOSED = {
     "offsets.topic.num.partitions",
     "offsets.topic.replication.factor",
     "offsets.topic.segment.bytes",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.segment.bytes",
     "group.consumer.min.assignment.interval.ms",
     "group.consumer.max.assignment.interval.ms",
 }
@@ -28,7 +32,7 @@ def test_the_code_uses_every_key_with_an_effect():
     files = [path for path in (ROOT / "broker").rglob("*.py") if "config" not in path.relative_to(ROOT).parent.parts]
     files += [
         ROOT / f"broker/odradek/config/{name}.py"
-        for name in ("broker_config", "dynamic", "loggers", "zookeeper_client")
+        for name in ("broker_config", "dynamic", "features", "loggers", "zookeeper_client")
     ]
     code = "".join(path.read_text() for path in files)
     keys = [key for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.effect == NOW]

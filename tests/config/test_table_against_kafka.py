@@ -41,6 +41,11 @@ OWN_KEYS |= {
     f"odradek.producer.state.{limit}" for limit in ("max.bytes", "client.max.percent", "partition.max.producers")
 }
 OWN_KEYS |= {"odradek.controller.eligible"}
+OWN_KEYS |= {
+    "odradek.transaction.version",
+    "odradek.features.epoch",
+    "odradek.transactions.after.unclean.start",
+}
 OWN_KEYS |= {f"odradek.zookeeper.{part}" for part in ("auth", "username", "password")}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",

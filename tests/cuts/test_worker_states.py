@@ -168,7 +168,9 @@ def produces_are_held_back_behind_one_in_the_append_thread(worker: HandWorker, w
 # -- Produce of transactions ------------------------------------------------------------------------------------------
 
 
-def send_in_transaction(wire: Wire, topic: str, sequence: int, acks: int = -1, value: bytes = b"a", **fields: int) -> None:
+def send_in_transaction(
+    wire: Wire, topic: str, sequence: int, acks: int = -1, value: bytes = b"a", **fields: int
+) -> None:
     records = batch(value, attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=sequence, **fields)
     wire.send(produce_request([(topic, [(0, records)])], acks, 30_000, "id"), produce.API_KEY, 12)
 

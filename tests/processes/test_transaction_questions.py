@@ -7,7 +7,15 @@ import pytest
 import uvloop
 
 from odradek.net.forward import ForwardClient
-from odradek.net.forward_frames import AskedPartition, ForwardReply, Kind, Question, Status, decode_questions, encode_codes
+from odradek.net.forward_frames import (
+    AskedPartition,
+    ForwardReply,
+    Kind,
+    Question,
+    Status,
+    decode_questions,
+    encode_codes,
+)
 from odradek.net.forward_server import ForwardServer
 from odradek.processes.transaction_questions import TransactionQuestions
 

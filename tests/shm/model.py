@@ -63,7 +63,8 @@ class Model:
     def end(
         self, producer: int, epoch: int, coordinator_epoch: int, commits: bool, version: int, timestamp: int
     ) -> tuple[int, int]:
-        """(error, offset) of a marker; offset -1: it was not appended. In version 2 its epoch is larger than that of batches."""
+        """(error, offset) of a marker; offset -1: it was not appended. In version 2 its epoch is larger than that of
+        batches."""
         known = self.producers.get(producer)
         repeated = False
         if known is not None:

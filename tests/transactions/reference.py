@@ -18,7 +18,7 @@ MAX = 32767
 
 
 class Stored(NamedTuple):
-    """An id in the log."""
+    """An id in the log. :param format: the version of the value."""
 
     producer_id: int
     previous: int
@@ -29,6 +29,7 @@ class Stored(NamedTuple):
     start_ms: int
     timeout_ms: int
     version: int
+    format: int
 
 
 def stored_of(key, value):
@@ -49,6 +50,7 @@ def stored_of(key, value):
         read.transaction_start_timestamp_ms,
         read.transaction_timeout_ms,
         read.client_transaction_version,
+        value[1],
     )
 
 

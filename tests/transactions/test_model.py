@@ -64,11 +64,13 @@ class World(RuleBasedStateMachine):
         self.partitions = {place: Partition() for place in PLACES}
         self.flights, self.stale = [], []  # markers on their way; callbacks of appends to logs that are closed
         self.handed = defaultdict(list)  # by transactional id: producer ids and epochs that clients received
+        self.reasons = {}  # why a producer id and an epoch were given out
         self.owners = {}  # transactional id by producer id
         self.ends = []  # answered EndTxn: producer id, epoch of the data, version, commits
         self.last = {}  # by transactional id: the epoch that a retry of InitProducerId may name
         self.given = {}  # by transactional id: the last epoch after the append in progress
         self.unconfirmed = {}  # ids before a completion that is in the log though its append has failed
+        self.previous = {}  # producer ids before the newest record: in memory also if the record, of version 0, has none
         self.diverged = False
 
     @initialize(
@@ -109,6 +111,7 @@ class World(RuleBasedStateMachine):
         self.last.clear()
         self.given.clear()
         self.unconfirmed.clear()
+        self.previous.clear()
         self.log = Log(self)
         self.coordinator.begin(0, self.log, self.epoch)
         self.coordinator.replay(0, self.records)
@@ -152,6 +155,8 @@ class World(RuleBasedStateMachine):
         for key, value in self.records:
             if key == key_of(name):
                 _, found = stored_of(key, value)
+        if found is not None and name in self.previous:
+            return found._replace(previous=self.previous[name])
         return found
 
     def resolve(self, landed, error):
@@ -179,6 +184,7 @@ class World(RuleBasedStateMachine):
         name, after = stored_of(key, value)
         before = self.stored(name)
         self.unconfirmed.pop(name, None)
+        self.previous[name] = before.producer_id if before is not None else after and after.producer_id
         self.records.append((key, value))
         state = before and before.state
         assert (after and after.state) in SUCCESSORS[state], f"{before}, then {after}"
@@ -186,6 +192,12 @@ class World(RuleBasedStateMachine):
             assert self.owners.setdefault(after.producer_id, name) == name
             if before is not None and after.producer_id == before.producer_id:
                 assert after.epoch >= before.epoch
+            if after.state.startswith("Complete"):
+                rotates = before.next != -1 and before.version == 2
+                producer = (before.next, 0) if rotates else (before.producer_id, before.epoch)
+                if before.format > 0:  # otherwise the next id is only in memory
+                    assert (after.producer_id, after.epoch) == producer
+                assert not after.places
         return before
 
     def pending(self, name):
@@ -299,7 +311,7 @@ class World(RuleBasedStateMachine):
         return {
             "current": (stored.producer_id, stored.epoch),
             "before": (stored.producer_id, max(stored.epoch - 1, 0)),
-            "previous id": (stored.previous, 32766),
+            "previous id": (stored.previous if stored.previous != -1 else 77, 32766),
             "other id": (77, stored.epoch),
             "ahead": (stored.producer_id, min(stored.epoch + 1, 32767)),
             "handed": handed[-1] if handed else (7, 0),
@@ -348,8 +360,7 @@ class World(RuleBasedStateMachine):
             reply(code, producer_id, epoch)
             if code is ErrorCode.NONE:
                 repeated = stated is not None and before is not None and stated[1] == last
-                assert repeated or (producer_id, epoch) not in self.handed[name], "given out twice"
-                self.hand(name, producer_id, epoch)
+                self.hand(name, producer_id, epoch, None if repeated else reply)
 
         producer_id, epoch = stated or (-1, -1)
         self.coordinator.init_producer_id(name, TIMEOUT_MS, producer_id, epoch, False, False, answered)
@@ -364,8 +375,11 @@ class World(RuleBasedStateMachine):
             else:
                 self.given[name] = before.epoch if self.settings.transaction_version >= 2 else -1
 
-    def hand(self, name, producer_id, epoch):
+    def hand(self, name, producer_id, epoch, why):
+        """A client receives a producer id and an epoch. :param why: differs for each; None for a retry."""
         assert self.owners.setdefault(producer_id, name) == name
+        known = self.reasons.setdefault((producer_id, epoch), why)
+        assert why is None or known is None or known == why, f"{producer_id}, {epoch}: given out twice"
         self.handed[name].append((producer_id, epoch))
 
     @rule(name=names, which=who, places=some_places, version=st.sampled_from((0, 2)))
@@ -407,9 +421,7 @@ class World(RuleBasedStateMachine):
             if ends:
                 self.ends.append((name, producer_id, epoch, version, commits))
             if version == 2:
-                if isinstance(expected, Written):
-                    assert (new_id, new_epoch) not in self.handed[name], "given out twice"
-                self.hand(name, new_id, new_epoch)
+                self.hand(name, new_id, new_epoch, reply if isinstance(expected, Written) else None)
 
         self.coordinator.end(name, producer_id, epoch, commits, version, answered)
         if self.check(name, expected, reply, queued):

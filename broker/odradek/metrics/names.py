@@ -645,9 +645,9 @@ TRANSACTIONS = (
         UNTYPED,
         "",
         {
-            "kafka_server_addpartitionstotxnmanager_verificationfailurerate_count": "Number of transactional batches "
-            "that were refused since the broker's start, because the transaction coordinator did not confirm that the "
-            "partition is in a transaction of the producer. Never decreases.",
+            "kafka_server_addpartitionstotxnmanager_verificationfailurerate_count": "Number of transactional batches that "
+            "were refused since the broker's start, because the transaction coordinator did not confirm that the partition "
+            "is in a transaction of the producer, or did not answer. Producers retry some of them. Never decreases.",
         },
     ),
 )

@@ -89,6 +89,11 @@ class CoordinatedTopic:
         """Whether `serve` was called."""
         return self._shards is not None
 
+    @property
+    def loading(self) -> int:
+        """The number of partitions that are being loaded."""
+        return sum(not task.done() for _, task in self._led.values())
+
     def serve(self, shards: Shards) -> None:
         """Begin to keep the state of led partitions in `shards`."""
         self._shards = shards

@@ -38,7 +38,7 @@ from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.group_offsets import Place
 from odradek.metadata.store import StoreError
 from odradek.metrics.coordinator_report import Parts, encode_parts
-from odradek.metrics.transactions import TransactionReport, encode_transactions
+from odradek.metrics.transactions import encode_transactions
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
@@ -231,13 +231,9 @@ class Coordinator:
 
     async def _report(self) -> ForwardReply:
         """What the reporter cannot read from the shared memory: the groups, and a report of the transactions."""
-        transactions = self._transaction_report()
+        transactions = self._transactions.report()
         encoded = None if transactions is None else encode_transactions(transactions)
         return ForwardReply(Status.OK, 0, encode_parts(Parts(await self._groups.report(), encoded)))
-
-    def _transaction_report(self) -> TransactionReport | None:
-        """None: this process does not coordinate transactions yet."""
-        return None
 
     def _on_wake(self) -> None:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
@@ -276,6 +272,7 @@ class Coordinator:
     def _upkeep(self) -> None:
         self._removed_files.look()
         self._follow()
+        self._transactions.count()
         logs.report_failures()
         if self._tick_due:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))

@@ -30,6 +30,7 @@ from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
@@ -43,6 +44,7 @@ from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTr
 from odradek.processes.partition_verification import PartitionVerification, Question
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.slices import LoopSlices
+from odradek.processes.transaction_report import CountedTransactions, report_of
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Settings
@@ -275,6 +277,7 @@ class TransactionService:
         self._settings = settings_of(config)
         self._newest = NewestConnections()
         self._orphans_ended = False
+        self._counted = CountedTransactions()
         self._timer_handles: list[asyncio.TimerHandle] = []
         self.coordinator = self._make(1)
         self._view = self._make_view()
@@ -378,6 +381,7 @@ class TransactionService:
             count = topic.published_count() if self._config.clustered else topic.count
             if count:  # its number of partitions must not change, because it determines the partition of each id
                 self.coordinator = self._make(count)
+                self._counted = CountedTransactions()
                 self._view = self._make_view()
                 self._state.serve(LoadedTransactions(self.coordinator))
         self._settings.transaction_version = features.transaction_version(self._config)
@@ -403,6 +407,16 @@ class TransactionService:
         if all_led and not self.coordinator.loading and not self._groups.loading:
             self._orphans_ended = True
             OrphanedTransactions(self.coordinator, self._markers, LoopSlices(self._loop), self._loop.call_later).begin()
+
+    def count(self) -> None:
+        """Add what was done to the counters of this process. Called twice a second."""
+        self._counted.take(self.coordinator.counts)
+
+    def report(self) -> TransactionReport | None:
+        """The state of the transactions, for the reporter; None if `__transaction_state` does not exist."""
+        if not self._state.started:
+            return None
+        return report_of(self.coordinator, self._state.loading)
 
     # -- requests -------------------------------------------------------------------------------------------------
 

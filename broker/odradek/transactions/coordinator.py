@@ -11,6 +11,7 @@ Each verb has a callback, which is called exactly once, possibly before the verb
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import intern
 
@@ -424,6 +425,15 @@ class TransactionCoordinator:
         """Whether a transactional id has this producer id with this epoch now."""
         owner = self.owner_of(producer_id)
         return owner is not None and owner.producer_epoch == epoch
+
+    def ids_by_state(self) -> dict[str, int]:
+        """The number of transactional ids by the name of their state. Looks at all ids."""
+        states = Counter(
+            transaction.facts.state for shard in self.shards.loaded_shards() for transaction in shard.active.values()
+        )
+        for shard in self.shards.loaded_shards():
+            states.update(state_of(value) for value in shard.idle.values())
+        return {NAMES[state]: count for state, count in states.items()}
 
     @property
     def completing(self) -> int:
