@@ -128,6 +128,45 @@ def old_java_command(version: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "OldRecords"]
 
 
+def transactions_java_command(version: str) -> list[str]:
+    """Return the command line of `clients/java/transactions/Transactions.java` on the Java client of `version`, 0.11 or newer.
+
+    It is compiled against that client; the JSON library is Kafka's of today.
+    """
+    jackson = ":".join(map(str, sorted(kafka_jars().glob("jackson-*.jar"))))
+    javac = require_command("javac", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    pom = CLIENTS_DIRECTORY / "java" / "old" / "pom.xml"
+    source = CLIENTS_DIRECTORY / "java" / "transactions" / "Transactions.java"
+
+    def build(output: Path) -> None:
+        run_maven(
+            [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies",
+             f"-DoutputDirectory={output}"],
+        )  # fmt: skip
+        _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
+
+    product = _product(f"transactions-java-{version}", [pom, source], build)
+    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "Transactions"]
+
+
+def streams_command(main_class: str, *arguments: str) -> list[str]:
+    """Return the command line of a class of Kafka Streams, of its own tests, or of `clients/java/streams` (100 MB)."""
+    javac = require_command("javac", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    directory = CLIENTS_DIRECTORY / "java" / "streams"
+    pom, source = directory / "pom.xml", directory / "Smoke.java"
+
+    def build(output: Path) -> None:
+        run_maven(
+            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
+        )
+        _run([javac, "-nowarn", "-cp", f"{output}/*", "-d", str(output), str(source)])
+
+    product = _product("streams", [pom, source], build)
+    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*", main_class, *arguments]
+
+
 def zookeeper_clients_command() -> list[str]:
     """Return the command line of `clients/java/zookeeper/OldClients.java` on Kafka 0.8.2.2, whose clients use ZooKeeper."""
     jackson = ":".join(map(str, sorted(kafka_jars().glob("jackson-*.jar"))))
@@ -171,6 +210,30 @@ def go_program() -> Path:
         _fetch([go, "build", "-C", str(directory), "-o", str(output / "records"), "."])
 
     return _product("go-records", sources, build) / "records"
+
+
+def sarama_program() -> Path:
+    """Return the executable built from `clients/go/sarama`."""
+    go = require_command("go", "golang-go 1.21 or newer")
+    directory = CLIENTS_DIRECTORY / "go" / "sarama"
+    sources = [*sorted(directory.glob("*.go")), directory / "go.mod", directory / "go.sum"]
+
+    def build(output: Path) -> None:
+        _fetch([go, "build", "-C", str(directory), "-o", str(output / "sarama"), "."])
+
+    return _product("go-sarama", sources, build) / "sarama"
+
+
+def franz_go_tests() -> Path:
+    """Return the executable of franz-go's own tests, of the version that `clients/go` uses."""
+    go = require_command("go", "golang-go 1.21 or newer")
+    directory = CLIENTS_DIRECTORY / "go"
+    package = "github.com/twmb/franz-go/pkg/kgo"
+
+    def build(output: Path) -> None:
+        _fetch([go, "test", "-C", str(directory), "-c", "-o", str(output / "kgo.test"), package])
+
+    return _product("franz-go-tests", [directory / "go.mod", directory / "go.sum"], build) / "kgo.test"
 
 
 def node_program() -> Path:

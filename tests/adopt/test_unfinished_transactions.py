@@ -21,11 +21,11 @@ from tests.api.transactional_log import filtered
 from tests.cluster.peer_processes import VERSION as OLD_VERSION
 from tests.cluster.peer_processes import JavaProcess, Peers
 from tests.ports import reserved
+from tests.toolchains import KAFKA_VERSION
 from tests.transactions_against_kafka import sides, state_log
 from tests.transactions_against_kafka.marker_gate import MarkerGate
 from tests.transactions_against_kafka.sides import CONFIG, Side
 from tests.transactions_against_kafka.transaction_talk import Producer
-from tests.toolchains import KAFKA_VERSION
 from tests.waiting import until
 from tests.wire import whole
 

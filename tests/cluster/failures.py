@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -64,8 +64,18 @@ class Links(NamedTuple):
     to_zookeeper: Relay
 
 
+class Progressing(Protocol):
+    """What goes on through all failures."""
+
+    def progress(self, records: int, timeout_s: float = 90.0) -> float:
+        """Wait until each producer has acknowledgements of so many more records. Raises TimeoutError."""
+
+    def describe(self) -> str:
+        """How far the producers are."""
+
+
 class FailingCluster:
-    """Three brokers with a topic of three replicas, and producers with acks=all that continue through all failures.
+    """Three brokers with a topic of three replicas, and a load that continues through all failures.
 
     ``disks``: by broker, makes calls fail that change files of its second log directory.
     ``power``: by broker, the file system with its log directories; empty where file systems cannot be made.
@@ -78,7 +88,7 @@ class FailingCluster:
         links: dict[int, Links],
         disks: dict[int, FailingCalls],
         power: dict[int, LossyDisk],
-        load: Load,
+        load: Progressing,
     ) -> None:
         self.peers = peers
         self.brokers = brokers
@@ -402,9 +412,25 @@ FAILURES: dict[str, Failure] = {
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+class _NoLoad:
+    """Nothing is under way, so that nothing is to be waited for."""
+
+    def progress(self, records: int, timeout_s: float = 90.0) -> float:
+        return 0.0
+
+    def describe(self) -> str:
+        return "no producers"
+
+
+BrokerSettings = Callable[[int, int, int], dict[str, object]]
+"""Settings of a broker, from its id, and its ports for clients and for brokers."""
+
+
 @contextmanager
-def failing_cluster(directory: Path, settings: dict[str, object] | None = None) -> Iterator[FailingCluster]:
-    """A cluster under load. Checks everything at the end."""
+def three_brokers(
+    directory: Path, settings: dict[str, object] | None = None, settings_of: BrokerSettings | None = None
+) -> Iterator[FailingCluster]:
+    """A cluster with the topic, and no load."""
     with ExitStack() as stack:
         peers = stack.enter_context(Peers(directory))
         library = build(directory)
@@ -429,10 +455,11 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
                 "listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{for_brokers}",
                 "advertised.listeners": f"CLIENTS://127.0.0.1:{for_clients},BROKERS://127.0.0.1:{link.from_brokers.port}",
             }
+            config |= settings or {}
+            if settings_of is not None:
+                config |= settings_of(broker_id, for_clients, link.from_brokers.port)
             environment = disks[broker_id].environment(library)
-            brokers[broker_id] = stack.enter_context(
-                Broker(config | (settings or {}), directory=home, environment=environment)
-            )
+            brokers[broker_id] = stack.enter_context(Broker(config, directory=home, environment=environment))
         servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
@@ -446,25 +473,35 @@ def failing_cluster(directory: Path, settings: dict[str, object] | None = None) 
             return True
 
         until(created, "the topic is created")
-        with Load(servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load:
-            cluster = FailingCluster(peers, brokers, links, disks, power, load)
-            cluster.wait_until_healed()
-            load.progress(50)
-            yield cluster
-            check(cluster)
+        cluster = FailingCluster(peers, brokers, links, disks, power, _NoLoad())
+        cluster.wait_until_healed()
+        yield cluster
 
 
-def check(cluster: FailingCluster) -> None:
+@contextmanager
+def failing_cluster(directory: Path, settings: dict[str, object] | None = None) -> Iterator[FailingCluster]:
+    """A cluster under load. Checks everything at the end."""
+    with (
+        three_brokers(directory, settings) as cluster,
+        Load(cluster.servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load,
+    ):
+        cluster.load = load
+        load.progress(50)
+        yield cluster
+        check(cluster, load)
+
+
+def check(cluster: FailingCluster, load: Load) -> None:
     """Let the load end and compare what was acknowledged with what the cluster has, and the logs of all replicas."""
     cluster.wait_until_healed()
-    cluster.load.finish()
+    load.finish()
     acknowledged = {}
-    for producer in cluster.load.producers:
+    for producer in load.producers:
         assert producer.fatal == [] and producer.failed == [], (
             f"{producer.name}: {producer.fatal} {producer.failed[:3]}"
         )
         acknowledged |= producer.acknowledged
-    idempotent = [producer.name for producer in cluster.load.producers if producer.idempotent]
+    idempotent = [producer.name for producer in load.producers if producer.idempotent]
     found = faults(read_partitions(cluster.servers, TOPIC, PARTITIONS), acknowledged, idempotent)
     assert found == [], "\n".join(found)
     until(
@@ -490,8 +527,7 @@ def explained(cluster: FailingCluster) -> str:
     texts = [
         subprocess.run([*command, f"{TOPIC}-{n}"], capture_output=True, text=True).stdout for n in range(PARTITIONS)
     ]
-    producers = [f"{one.name}: {one.sent} sent, {len(one.acknowledged)} acknowledged" for one in cluster.load.producers]
-    return "\n".join(texts + producers)
+    return "\n".join([*texts, cluster.load.describe()])
 
 
 def keep_files(cluster: FailingCluster) -> None:
@@ -539,7 +575,7 @@ def main() -> int:
                 print(f"{served:.1f} s, in sync after {time.monotonic() - began:.1f} s", flush=True)
                 done += 1
         lost = f"; losses of power took {cluster.lost_bytes} bytes of logs" if cluster.lost_bytes else ""
-        print(f"checked, {cluster.load.acknowledged()} records acknowledged{lost}", flush=True)
+        print(f"checked, {cluster.load.describe()}{lost}", flush=True)
     return 0
 
 

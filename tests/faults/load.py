@@ -111,6 +111,11 @@ class Load:
         """How many records, of all producers."""
         return sum(len(producer.acknowledged) for producer in self.producers)
 
+    def describe(self) -> str:
+        """How far each producer is."""
+        lines = [f"{one.name}: {one.sent} sent, {len(one.acknowledged)} acknowledged" for one in self.producers]
+        return "\n".join(lines)
+
     def progress(self, records: int, timeout_s: float = 90.0) -> float:
         """Wait until every producer got `records` more acknowledgements; the seconds it took. Raises TimeoutError."""
         began = time.monotonic()

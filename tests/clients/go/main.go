@@ -1,5 +1,5 @@
 // Command records is franz-go under the tests' contract (tests/clients/contract.py): `records write|read`;
-// `records member SETTINGS`, see member.go; and `records transaction BOOTSTRAP_SERVERS`, which prints why a transaction cannot begin.
+// `records member SETTINGS`, see member.go; and `records transactions BOOTSTRAP_SERVERS`, see transactions.go.
 package main
 
 import (
@@ -71,8 +71,8 @@ func main() {
 		}
 		return
 	}
-	if os.Args[1] == "transaction" {
-		fmt.Println(beginTransaction(os.Args[2]))
+	if os.Args[1] == "transactions" {
+		transactions(os.Args[2])
 		return
 	}
 	modes := map[string]func(context.Context, settings, *json.Decoder, *json.Encoder) error{"write": write, "read": read}
@@ -92,15 +92,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-func beginTransaction(bootstrapServers string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrapServers), kgo.TransactionalID("franz-go"))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return client.BeginTransaction()
 }
 
 func write(ctx context.Context, given settings, input *json.Decoder, output *json.Encoder) error {

@@ -1,5 +1,4 @@
-// kafkajs under the tests' contract (tests/clients/contract.py): `node records.js write|read`; and `node records.js transaction
-// BOOTSTRAP_SERVERS`, which prints why a transaction cannot begin.
+// kafkajs under the tests' contract (tests/clients/contract.py): `node records.js write|read`.
 //
 // kafkajs' public consumer always joins a group. To read by assignment this program drives the layer under that consumer: its
 // Cluster and Broker classes, which encode the Fetch requests and decode the batches.
@@ -178,18 +177,7 @@ const take = (span, message) => {
 
 const toStandardError = () => ({ namespace, level, log }) => console.error(namespace, level, JSON.stringify(log))
 
-const transaction = async bootstrapServers => {
-  const kafka = new Kafka({ brokers: [bootstrapServers], logLevel: logLevel.NOTHING })
-  const producer = kafka.producer({ transactionalId: 'kafkajs', idempotent: true, maxInFlightRequests: 1 })
-  await producer.connect()
-  await producer.transaction().then(() => print('no error'), error => print(error.message))
-  await producer.disconnect()
-}
-
 const main = async mode => {
-  if (mode === 'transaction') {
-    return transaction(process.argv[3])
-  }
   const chunks = []
   for await (const chunk of process.stdin) {
     chunks.push(chunk)

@@ -1,0 +1,258 @@
+"""A relay that knows Kafka's frames: a test delays, loses, or holds back single requests, or loses their answers.
+
+As `tests.relay.Relay`, it forwards every connection to one port, and decides about each request by a rule. The
+requests of a connection stay in order: those behind a delayed one wait, while other connections go on. So a request
+can arrive at the server after later requests of the same client, which has given it up and sent it again on another
+connection. A client that closes a connection does not take a delayed request back: the server receives it, and its
+end of the connection stays open until it answers.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.waiting import PATIENCE_S
+
+_HEADER = struct.Struct(">hhi")
+_LENGTH = 4
+HELD = math.inf
+
+
+class Frame(NamedTuple):
+    """A request on its way. ``connection``: connections are numbered in the order in which clients opened them."""
+
+    connection: int
+    api_key: int
+    version: int
+    correlation_id: int
+    data: bytes  # with its length
+
+    @property
+    def body(self) -> bytes:
+        """Everything behind the first three fields of the request header."""
+        return self.data[_LENGTH + _HEADER.size :]
+
+
+class Fate(NamedTuple):
+    """What becomes of a request.
+
+    ``delay_s``: the time in seconds until it is forwarded; `HELD`: until `Held.release`. ``lost``: it is not
+    forwarded. ``cut``: the connection is closed: instead of the answer, or if the request is lost, at once.
+    ``answer_lost``: the answer is not forwarded.
+    """
+
+    delay_s: float = 0.0
+    lost: bool = False
+    answer_lost: bool = False
+    cut: bool = False
+
+
+FORWARD = Fate()
+Rule = Callable[[Frame], Fate]
+
+
+def forward_all(_: Frame) -> Fate:
+    """The rule of a network without faults."""
+    return FORWARD
+
+
+@dataclass
+class Held:
+    """A request that is held back. ``answer``: the server's, with its length; empty if the server closed the
+    connection.
+    """
+
+    frame: Frame
+    answer: bytes = b""
+    _released: threading.Event = field(default_factory=threading.Event)
+    _answered: threading.Event = field(default_factory=threading.Event)
+
+    def release(self) -> bytes:
+        """Let the request go to the server, and wait until the server answers or closes the connection; the answer."""
+        self._released.set()
+        assert self._answered.wait(PATIENCE_S), "a request that was held back was not answered"
+        return self.answer
+
+    def end(self, answer: bytes = b"") -> None:
+        """The server has answered, or closed the connection."""
+        if not self._answered.is_set():
+            self.answer = answer
+            self._answered.set()
+
+
+class FrameRelay:
+    """Forwards every connection to ``127.0.0.1:server_port``; ``port`` is its own.
+
+    ``rule`` decides about each request; a test may replace it at any time. ``server_port`` may be told later, too.
+    ``silent``: nothing is forwarded in either direction, and connections are closed instead.
+    """
+
+    def __init__(self, server_port: int = 0, rule: Rule = forward_all) -> None:
+        self.rule = rule
+        self.server_port = server_port
+        self.silent = False
+        self._open = True
+        self._changed = threading.Condition()
+        self._connections: set[_Connection] = set()
+        self._held: list[Held] = []
+        self._count = 0
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> FrameRelay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open = False
+        self.rule = forward_all
+        self._listener.close()
+        self.release_all()
+        self.cut()
+
+    def go_silent(self) -> None:
+        """From now on no client learns anything, until `silent` is unset."""
+        self.silent = True
+        self.cut()
+
+    def heal(self) -> None:
+        """Forward everything from now on, and what is held back."""
+        self.rule = forward_all
+        self.release_all()
+
+    def cut(self) -> None:
+        """Close all connections of clients; new ones are forwarded. A request that is held back can still be
+        released.
+        """
+        with self._changed:
+            for connection in self._connections:
+                _shut(connection.client)
+
+    def wait_for_held(self, count: int = 1) -> list[Held]:
+        """Wait until ``count`` requests are held back; all of them, the oldest first."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self._held) >= count, PATIENCE_S), "nothing was held back"
+            return list(self._held)
+
+    def release_all(self) -> None:
+        """Let everything that is held back go to the server, the oldest first."""
+        with self._changed:
+            held = list(self._held)
+        for one in held:
+            one._released.set()
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self.server_port))
+            except OSError:
+                client.close()
+                continue
+            for sock in (client, server):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._changed:
+                self._count += 1
+                connection = _Connection(self._count, client, server)
+                self._connections.add(connection)
+            for target in (self._forward_requests, self._forward_answers):
+                threading.Thread(target=target, args=(connection,), daemon=True).start()
+
+    def _forward_requests(self, connection: _Connection) -> None:
+        with suppress(OSError):
+            while data := _frame(connection.client):
+                api_key, version, correlation_id = _HEADER.unpack_from(data, _LENGTH)
+                frame = Frame(connection.number, api_key, version, correlation_id, data)
+                fate = self.rule(frame)
+                if fate.lost or self.silent:
+                    if fate.cut or self.silent:
+                        break
+                    continue
+                if fate.answer_lost or fate.cut:
+                    connection.lost_answers[correlation_id] = fate.cut
+                if fate.delay_s > 0:
+                    self._wait(connection, frame, fate.delay_s)
+                connection.server.sendall(data)
+        if connection.held is not None:
+            connection.held._answered.wait(PATIENCE_S)
+        self._end(connection)
+
+    def _wait(self, connection: _Connection, frame: Frame, delay_s: float) -> None:
+        held = connection.held = Held(frame)
+        with self._changed:
+            self._held.append(held)
+            self._changed.notify_all()
+        held._released.wait(None if delay_s == HELD else delay_s)
+        with self._changed:
+            self._held.remove(held)
+
+    def _forward_answers(self, connection: _Connection) -> None:
+        with suppress(OSError):
+            while data := _frame(connection.server):
+                correlation_id = int.from_bytes(data[_LENGTH : 2 * _LENGTH], "big", signed=True)
+                held = connection.held
+                if held is not None and held.frame.correlation_id == correlation_id:
+                    held.end(data)
+                if self.silent:
+                    break
+                if (cut := connection.lost_answers.pop(correlation_id, None)) is None:
+                    with suppress(OSError):  # the client may have gone, while a request is held back
+                        connection.client.sendall(data)
+                elif cut:
+                    break
+        if connection.held is not None:
+            connection.held.end()
+        self._end(connection)
+
+    def _end(self, connection: _Connection) -> None:
+        """A direction has ended; the second one closes the sockets."""
+        _shut(connection.client)
+        _shut(connection.server)
+        with self._changed:
+            connection.directions -= 1
+            if connection.directions == 0:
+                self._connections.discard(connection)
+                connection.client.close()
+                connection.server.close()
+
+
+@dataclass(eq=False)
+class _Connection:
+    number: int
+    client: socket.socket
+    server: socket.socket
+    directions: int = 2  # that are open
+    held: Held | None = None  # the newest request that was held back
+    lost_answers: dict[int, bool] = field(default_factory=dict)  # by correlation id: whether the connection is cut then
+
+
+def _frame(source: socket.socket) -> bytes:
+    """The next frame, with its length; empty if the connection has ended."""
+    head = _exactly(source, _LENGTH)
+    return head + _exactly(source, int.from_bytes(head, "big")) if head else b""
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = source.recv(min(size, 1 << 20))
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _shut(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
