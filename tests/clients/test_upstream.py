@@ -1,7 +1,7 @@
 """Programs that other projects test transactions with, unchanged, while processes of the broker and of the programs are killed.
 
-Kafka's copier of messages and its performance test, the smoke test of Kafka Streams, and franz-go's chain of transactional groups.
-`ODRADEK_TEST_PEER=kafka` puts Apache Kafka in the broker's place, as control; it is not killed.
+Kafka's copier of messages and its performance test, the smoke test of Kafka Streams, and franz-go's chain of transactional
+groups. `ODRADEK_TEST_PEER=kafka` puts Apache Kafka in the broker's place, as control; it is not killed.
 """
 
 from __future__ import annotations
