@@ -9,6 +9,7 @@ class AppendFiles(TypedDict):
     log_fd: int
     index_fd: int
     time_fd: int
+    txn_fd: int
     used: int
 
 def limit_append_files(limit: int): ...

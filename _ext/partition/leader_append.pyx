@@ -326,7 +326,7 @@ cdef inline void copy_repeated(AppendItem* items, int count) noexcept nogil:
                 items[i].duplicate = 0
 
 
-cdef int write_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint alone, int64_t wall_ms) noexcept nogil:
+cdef inline int write_ready(uint32_t index, Slot* slot, AppendItem* items, int count, bint alone, int64_t wall_ms) noexcept nogil:
     cdef AppendItem* ready[MAX_JOINED]
     cdef int i = 0, n, result = 0
     if new_epoch(slot, slot.leader_epoch):
@@ -340,7 +340,7 @@ cdef int write_items(uint32_t index, Slot* slot, AppendItem* items, int count, b
     return result
 
 
-cdef AppendResult finish_append(uint32_t index, Slot* slot, int result, bint alone, int64_t before, AppendOutcome* outcome) noexcept nogil:
+cdef inline AppendResult finish(uint32_t index, Slot* slot, int result, bint alone, int64_t before, AppendOutcome* outcome) noexcept nogil:
     if not alone:
         move_high_watermark(slot, coarse_ms())
     set_outcome(slot, result, outcome)
@@ -352,6 +352,16 @@ cdef AppendResult finish_append(uint32_t index, Slot* slot, int result, bint alo
     wake_after(index, slot, True, outcome.high_watermark != before)
     fault(APPEND_WOKEN)
     return APPEND_IO_ERROR if result != 0 else APPEND_OK
+
+
+# The same for other modules; `append_as_leader` has its own copies, which saves calls in every append.
+
+cdef int write_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint alone, int64_t wall_ms) noexcept nogil:
+    return write_ready(index, slot, items, count, alone, wall_ms)
+
+
+cdef AppendResult finish_append(uint32_t index, Slot* slot, int result, bint alone, int64_t before, AppendOutcome* outcome) noexcept nogil:
+    return finish(index, slot, result, alone, before, outcome)
 
 
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
@@ -385,6 +395,6 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         return APPEND_OK
     alone = is_lone_leader(slot)
     before = current(slot).high_watermark
-    result = write_items(index, slot, items, count, alone, wall_ms)
+    result = write_ready(index, slot, items, count, alone, wall_ms)
     copy_repeated(items, count)
-    return finish_append(index, slot, result, alone, before, outcome)
+    return finish(index, slot, result, alone, before, outcome)

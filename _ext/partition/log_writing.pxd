@@ -63,8 +63,9 @@ cdef inline void advance(Commit* commit, const AppendItem* item) noexcept nogil:
     commit.log_end_offset = item.base_offset + item.info.last_offset_delta + 1
 
 
-# Write and commit batches that fit into the active segment and whose offsets are set: control batches only, or none [R 1.7]. Returns
-# 0, or -errno, and then the log contains none of them. `alone`: this leader is the only in-sync replica, so that the high watermark moves as well.
+# Write and commit batches that fit into the active segment and whose offsets are set: control batches only, or none [R 1.7].
+# Returns 0, or -errno, and then the log contains none of them. `alone`: this leader is the only in-sync replica, so that the high
+# watermark moves as well.
 cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil
 
 # Empty the ring of recent batches: its entries are no longer in the log, or its writer died during a change.

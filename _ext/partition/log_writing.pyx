@@ -4,7 +4,7 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 """
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 
 from odradek._ext.partition.append_files cimport AppendFiles, index_file, release_files, take_files
@@ -122,7 +122,7 @@ cdef int write_batches(AppendFiles* files, AppendItem** batches, int count, int6
     return 0
 
 
-cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendItem** batches, int count) noexcept nogil:
+cdef inline int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendItem** batches, int count) noexcept nogil:
     """Advance `commit` by the batches (sizes, timestamps) and write the index entries that are due. Returns 0, or -errno."""
     cdef uint8_t[MAX_JOINED * OFFSET_ENTRY_BYTES] entries
     cdef uint8_t[MAX_JOINED * TIME_ENTRY_BYTES] times

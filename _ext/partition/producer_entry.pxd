@@ -87,7 +87,8 @@ cdef enum:
 
 
 cdef inline uint64_t pack_mark(int16_t epoch, int32_t leader_epoch, bint version_2) noexcept nogil:
-    return <uint64_t><uint32_t>leader_epoch << 32 | <uint64_t><uint16_t>epoch << 16 | (MARK_SET | MARK_OF_VERSION_2 if version_2 else MARK_SET)
+    cdef uint64_t mark = <uint64_t><uint32_t>leader_epoch << 32 | <uint64_t><uint16_t>epoch << 16 | MARK_SET
+    return mark | MARK_OF_VERSION_2 if version_2 else mark
 
 
 cdef inline bint has_mark(ProducerEntry* entry, int16_t epoch, int32_t leader_epoch) noexcept nogil:
