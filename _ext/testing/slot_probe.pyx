@@ -19,10 +19,11 @@ from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 from odradek._ext.storage.file_calls cimport file_error
 
 
-def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0, bint trusted=True):
+def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0, bint trusted=True,
+           bint after_refused=False):
     """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
 
-    :param owner: owner of new producers. :param trusted: transactional batches need no mark.
+    :param owner: owner of new producers. :param trusted: transactional batches need no mark. :param after_refused: see AppendItem.
     :raises SlotChanged: the slot's checks failed, with the reason; no batch was checked.
     """
     cdef AppendItem[MAX_JOINED] items
@@ -39,6 +40,7 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
         items[i].data = <uint8_t*>PyByteArray_AS_STRING(copies[i])
         items[i].owner = owner
         items[i].trusted = trusted
+        items[i].after_refused = after_refused
         checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
         if checked != 0:
             raise ValueError(f"the checks refuse batch {i}: error {checked}")
