@@ -1,6 +1,6 @@
-"""Reads of committed records: the row `fetch-committed`. Builds logs of transactions, and reads them at both isolation levels.
+"""Reads of committed records, for the row `fetch-committed`: builds logs of transactions, and reads them at both isolation levels.
 
-The log is written beside the broker, which reads it when it starts, so that transactions by the hundred thousand need no requests.
+The log is written while the broker is stopped, so that 100,000 transactions need no requests.
 A reader has one connection and one request in flight; it receives all bytes, and checks the lists of aborted transactions.
 """
 
@@ -21,12 +21,14 @@ _HEAD = struct.Struct(">ihhih5s")  # size, key, version, correlation, client id
 _BODY = struct.Struct(">iiiibii")  # replica, wait, least bytes, most bytes, isolation, session, epoch
 _PARTITION = struct.Struct(">iiiqqi")  # partitions, partition, leader epoch, offset, log start, most bytes
 _RESPONSE = struct.Struct(">iihii")  # correlation, throttle time, error, session, topics
-_TOLD = struct.Struct(">iihqqqi")  # partitions, partition, error, high watermark, stable, log start, aborted transactions
+_TOLD = struct.Struct(
+    ">iihqqqi"
+)  # partitions, partition, error, high watermark, stable, log start, aborted transactions
 _BATCH = struct.Struct(">qi")
 
 
 def write_log(path: Path, aborted_share: float) -> int:
-    """Write the log of TRANSACTIONS transactions of one batch each, of which a share is aborted, evenly; return its log end offset."""
+    """Write the log of TRANSACTIONS transactions of one batch each, of which an even share is aborted; return its log end offset."""
     value = bytes(range(250)) * (RECORD_BYTES // 250)
     batches = [
         build_batch(

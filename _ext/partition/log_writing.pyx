@@ -4,7 +4,7 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 """
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close

@@ -1,7 +1,8 @@
-"""The aborted transactions of Fetch responses at read_committed, step by step in one process: complete in every read, however the log
-is cut into segments and responses, and read by a bounded amount of work."""
+"""The aborted transactions of Fetch responses at read_committed, step by step in one process: the lists are complete, however the
+log is cut into segments and responses, and a turn of the loop does a bounded amount of work."""
 
 import itertools
+import random
 import select
 import tempfile
 import time
@@ -17,7 +18,7 @@ from odradek._ext.testing import slot_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 from odradek.storage.batch import read_batches
-from odradek.storage.indexes import TXN_ENTRY, read_txn_index
+from odradek.storage.indexes import TXN_ENTRY
 from tests.api.transactional_log import EPOCH, TransactionalLog, filtered
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.durability.test_cold_reads import TRIES, Reader, make_cold
@@ -42,8 +43,8 @@ STEP = st.one_of(
 class Reading:
     """A worker with one partition, which replicates what the test appends, and a reader's connection."""
 
-    def __init__(self, path: Path, **options):
-        self.worker = HandWorker(path)
+    def __init__(self, path: Path, *, processes: int = 1, **options):
+        self.worker = HandWorker(path, processes=processes)
         self.topic = f"t{next(_names)}"
         self.topic_id = uuid.uuid4().bytes
         self.slot = self.worker.create(self.topic, topic_id=self.topic_id, **(SMALL | options))
@@ -91,7 +92,7 @@ class Reading:
         return partition
 
     def check_all(self, max_bytes):
-        """Read the log from its start to the last stable offset, in responses of at most `max_bytes` unless a batch is larger."""
+        """Read the log from its start to the last stable offset, at most `max_bytes` or one batch at a time."""
         offset, end, found, responses = 0, None, [], 0
         while end is None or offset < end:
             told = self.ask(offset, partition_max_bytes=max_bytes)
@@ -138,6 +139,7 @@ def reading(tmp_path):
 
 
 # -- the lists ----------------------------------------------------------------------------------------------------------
+
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=60), st.integers(1, 900), st.sampled_from([300, 700, 1 << 20]))
@@ -221,7 +223,11 @@ def test_a_list_has_only_transactions_of_the_range_that_was_read(reading):
 
 
 def test_the_marker_of_a_transaction_may_be_many_segments_behind(reading):
-    rest = [step for number in range(200) for step in (("data", 2, 2), ("abort" if number % 10 else "commit", 2), ("plain", 1))]
+    rest = [
+        step
+        for number in range(200)
+        for step in (("data", 2, 2), ("abort" if number % 10 else "commit", 2), ("plain", 1))
+    ]
     reading.append([("data", 1, 1), *rest, ("data", 1, 1), *rest, ("abort", 1), *rest])
     assert len(reading.indexes()) > 20
     reading.check_all(1)
@@ -239,6 +245,7 @@ def test_an_open_transaction_hides_what_follows_it(reading):
 
 
 # -- changes of the log ---------------------------------------------------------------------------------------------------
+
 
 def test_lists_follow_truncations(reading):
     reading.append([("data", 1, 1), ("data", 2, 2), ("abort", 2), ("data", 3, 2), ("abort", 3), ("commit", 1)])
@@ -287,6 +294,7 @@ def test_a_new_segment_s_aborts_are_found_at_once(reading):
 
 
 # -- damaged indexes ------------------------------------------------------------------------------------------------------
+
 
 def with_aborts(reading, count=40):
     reading.append([step for _ in range(count) for step in (("data", 1, 1), ("abort", 1), ("plain", 1))])
@@ -348,6 +356,7 @@ def test_a_damaged_offset_index_may_only_make_lists_longer(reading, damage):
 
 # -- starts ---------------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_load_finds_the_newest_abort(reading, tmp_path_factory, clean):
     reading.append([("data", 1, 1), ("plain", 1), ("abort", 1), ("plain", 4), ("data", 2, 30), ("data", 1, 5)])
@@ -373,6 +382,7 @@ def test_a_log_without_aborts_has_no_newest_abort(reading, tmp_path_factory):
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
+
 
 def test_a_long_poll_is_answered_in_the_turn_in_which_the_last_stable_offset_moves(reading):
     reading.append([("plain", 1), ("data", 1, 2)])
@@ -495,6 +505,7 @@ def test_a_list_of_many_transactions_is_complete(tmp_path):
 
 # -- pages that are not in the page cache -------------------------------------------------------------------------------------
 
+
 def test_a_cold_index_is_read_beside_the_loop(large):
     large.append(aborts(600))
     for _ in range(TRIES):
@@ -524,6 +535,7 @@ def test_indexes_that_are_evicted_at_every_turn_are_waited_for_in_the_end(large)
 
 
 # -- the last stable offset ---------------------------------------------------------------------------------------------------
+
 
 def test_a_read_up_to_an_open_transaction_needs_no_offset_index(tmp_path):
     """Its end is in the slot. The index is removed: a look-up would fail."""
@@ -567,4 +579,43 @@ def test_a_marker_of_the_coordinator_wakes_readers_in_the_same_turn(tmp_path):
     reading.worker.turn()
     told = reading.receive()
     assert (pairs(told), told.last_stable_offset) == ({(1, 1)}, 4)
+    reading.close()
+
+
+# -- changes while the log is read --------------------------------------------------------------------------------------------
+
+
+def test_lists_are_complete_while_another_process_appends_and_rolls(tmp_path):
+    """Every response is compared with the whole log, in which the records below a last stable offset have the same outcome."""
+    chance = random.Random(11)
+    reading = Reading(tmp_path, processes=2, segment_bytes=400)
+    batches = []
+    for _ in range(1500):
+        kind = chance.choice(["data", "data", "abort", "abort", "commit", "plain"])
+        step = {"data": ("data", chance.randrange(3), 1), "plain": ("plain", 1)}.get(kind, (kind, chance.randrange(3)))
+        batches.append((reading.log.take([step]), reading.log.end))
+    batches.append((reading.log.take([("commit", 0), ("commit", 1), ("commit", 2)]), reading.log.end))
+
+    def append():
+        for data, end in batches:
+            slots.follow(reading.slot, data, end)
+
+    child = reading.worker.broker.fork(1, append)
+    stable = responses = 0
+    until = time.monotonic() + TIMEOUT_S
+    while stable < reading.log.end:
+        assert time.monotonic() < until, "the other process does not go on"
+        start = chance.randrange(max(0, stable - 60), stable + 1)
+        told = reading.ask(start, partition_max_bytes=chance.choice([1, 200, 1000]))
+        assert told.error_code == 0
+        stable = told.last_stable_offset
+        records = whole(told.records)
+        if records:
+            assert filtered(records, told.aborted_transactions, start) == reading.log.committed(
+                start, next_offset(records)
+            )
+            responses += 1
+    assert reading.worker.broker.reap(child, 1) == 0
+    assert responses > 10
+    reading.check_all(1)
     reading.close()

@@ -117,14 +117,18 @@ def test_the_end_for_readers_of_committed_records_is_not_above_the_high_watermar
 
 @pytest.fixture
 def ask_slot(tmp_path, monkeypatch):
-    """A partition with an open transaction from offset 4 on: times 1000 to 1003, an aborted transaction at 1 to 3, then more."""
+    """A partition with an aborted transaction at 1 to 3, and an open one from offset 4 on; a record's time is 1000 + its offset."""
     with OneBroker(tmp_path) as broker:
         slot = broker.create(segment_bytes=300, index_interval_bytes=1)
         broker.obey(slot, EPOCH)
         log = TransactionalLog()
-        log.take([("plain", 1), ("data", 1, 2), ("abort", 1), ("data", 2, 1), ("plain", 2), ("data", 1, 1), ("commit", 1)])
+        log.take(
+            [("plain", 1), ("data", 1, 2), ("abort", 1), ("data", 2, 1), ("plain", 2), ("data", 1, 1), ("commit", 1)]
+        )
         slots.follow(slot, log.data, log.end - 1)
-        monkeypatch.setattr(list_offsets, "leader_state", lambda *_, **__: (ErrorCode.NONE, slot, slot_facts.describe(slot)))
+        monkeypatch.setattr(
+            list_offsets, "leader_state", lambda *_, **__: (ErrorCode.NONE, slot, slot_facts.describe(slot))
+        )
         view = SimpleNamespace(brokers=None, log_dirs=[str(tmp_path)], segments=SegmentCache())
 
         def ask(timestamp, isolation, version=7):

@@ -1,6 +1,6 @@
-"""A partition with transactions for tests of readers: its log is replicated batch by batch, and a model knows which records are committed.
+"""The log of a partition with transactions, for tests of readers, and a model that knows which records are committed.
 
-The tests append as a follower, which stores what a leader decided, so that they can choose every batch and every marker.
+The tests append as a follower, so that they can choose every batch and every marker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, RecordBatch, build_batch, build_end_marker, read_batches
+from odradek.storage.batch import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    Record,
+    RecordBatch,
+    build_batch,
+    build_end_marker,
+    read_batches,
+)
 
 EPOCH = 1
 Step = tuple[Any, ...]
@@ -67,14 +76,21 @@ class TransactionalLog:
             self.open.setdefault(producer, self.end)
             sequence = self.sequences.get(producer, 0)
             self.sequences[producer] = sequence + count
-            place |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "attributes": TRANSACTIONAL}
+            place |= {
+                "producer_id": producer,
+                "producer_epoch": 0,
+                "base_sequence": sequence,
+                "attributes": TRANSACTIONAL,
+            }
         self.end += count
         return build_batch(records, **place)
 
     def committed(self, start: int, end: int) -> list[tuple[int, bytes]]:
         """The records in [start, end) that a reader of committed records gets; `end` is at most the last stable offset."""
         return [
-            (offset, value) for offset, producer, value in self.values if start <= offset < end and self._stays(offset, producer)
+            (offset, value)
+            for offset, producer, value in self.values
+            if start <= offset < end and self._stays(offset, producer)
         ]
 
     def _stays(self, offset: int, producer: int) -> bool:
@@ -84,7 +100,7 @@ class TransactionalLog:
         return not found.aborted
 
     def aborted(self, start: int, end: int) -> set[tuple[int, int]]:
-        """(producer, first offset) of the aborted transactions that a list for [start, end) must contain at least, or in Kafka contains."""
+        """(producer, first offset) of the aborted transactions with records in [start, end)."""
         return {
             (one.producer, one.first_offset)
             for one in self.decided
@@ -98,8 +114,8 @@ class TransactionalLog:
 
 
 def filtered(records: bytes, aborted: Sequence[Any] | None, start: int) -> list[tuple[int, bytes]]:
-    """(offset, value) of what a Kafka consumer at read_committed returns of one response: it drops markers and the batches of the
-    listed producers, from the first offset of the list to the abort marker."""
+    """(offset, value) of the records of a response that a Kafka consumer at read_committed returns: it drops markers, and the batches
+    of the listed producers from the first offset in the list to the abort marker."""
     waiting = [(one.first_offset, one.producer_id) for one in aborted or ()]
     heapq.heapify(waiting)
     dropped: set[int] = set()
@@ -117,4 +133,3 @@ def filtered(records: bytes, aborted: Sequence[Any] | None, start: int) -> list[
 
 def _is_abort(batch: RecordBatch) -> bool:
     return int.from_bytes(batch.records()[0].key[2:4], "big") == ABORT
-
