@@ -209,8 +209,8 @@ def fetch_downconverted(kind: type[Server]) -> Figures:
 
 
 def fetch_committed(kind: type[Server]) -> Figures:
-    """Logs of 100,000 transactions of 5 kB, of which none, 1 % and all are aborted: the CPU for a reader of committed records, and
-    its ratio to the CPU for a reader of all records on the same broker."""
+    """Logs of 100,000 transactions of 5 kB, of which none, 1 % and all are aborted: the CPU for a reader of committed records,
+    and its ratio to the CPU for a reader of all records on the same broker."""
     figures = {}
     with _fresh(kind, {"log.segment.bytes": str(1 << 30)}) as server:
         topics = {"none": 0.0, "few": 0.01, "all": 1.0}

@@ -1,4 +1,4 @@
-"""Fetch responses at read_committed: those of a real Kafka, then those of this broker to the same requests, from the same directory."""
+"""Fetch responses at read_committed: those of a real Kafka, and those of this broker after it adopted the directory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The aborted transactions of Fetch responses at read_committed, step by step in one process: the lists are complete, however the
-log is cut into segments and responses, and a turn of the loop does a bounded amount of work."""
+"""The aborted transactions of Fetch responses at read_committed, step by step in one process: the lists are complete,
+however the log is cut into segments and responses, and a turn of the loop does a bounded amount of work."""
 
 import itertools
 import random

@@ -114,8 +114,8 @@ class TransactionalLog:
 
 
 def filtered(records: bytes, aborted: Sequence[Any] | None, start: int) -> list[tuple[int, bytes]]:
-    """(offset, value) of the records of a response that a Kafka consumer at read_committed returns: it drops markers, and the batches
-    of the listed producers from the first offset in the list to the abort marker."""
+    """(offset, value) of the records of a response that a Kafka consumer at read_committed returns: it drops markers, and the
+    batches of the listed producers from the first offset in the list to the abort marker."""
     waiting = [(one.first_offset, one.producer_id) for one in aborted or ()]
     heapq.heapify(waiting)
     dropped: set[int] = set()
