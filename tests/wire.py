@@ -251,11 +251,15 @@ def with_crc(data: bytes | bytearray) -> bytes:
 
 
 def produce_request(
-    topics: list[tuple[str | bytes, list[tuple[int, bytes | None]]]], acks: int = -1, timeout_ms: int = 10_000
+    topics: list[tuple[str | bytes, list[tuple[int, bytes | None]]]],
+    acks: int = -1,
+    timeout_ms: int = 10_000,
+    transactional_id: str | None = None,
 ) -> Any:
     """A Produce request; a topic is a name, or an id as bytes."""
     make = produce.Request
     return make(
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
         topic_data=[

@@ -1,5 +1,5 @@
-"""A delayed produce: a Produce that cannot be answered at once, because a thread must decompress its records, a lock is taken, or it
-waits for replicas or for a sync.
+"""A delayed produce: a Produce that cannot be answered at once, because a thread must decompress its records, a lock is taken, the
+coordinator of its transaction must be asked, or it waits for replicas or for a sync.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -9,14 +9,24 @@ from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.net.connection cimport Connection, Pending
+from odradek._ext.shm.topics cimport TopicDirectory
+
+
+cdef enum:
+    LARGE_REQUEST = 2 * 1024 * 1024   # bytes above which a thread appends a request, so that the loop can serve others meanwhile
+    MANY_ITEMS = 256                  # partitions above which a thread appends a request
 
 
 cdef class ProduceDelays:
     """The services of the worker that delayed produces use."""
+    cdef TopicDirectory topics
     cdef Purgatory purgatory
     cdef ProduceResponses responses
     cdef RefusedBatches refused
+    cdef object offload           # callable(DelayedProduce): calls its `step` on the append thread, then its `worked`
     cdef object retry             # callable(DelayedProduce): calls its `again` soon
+    cdef object ask               # callable(DelayedProduce, questions, deadline_ms): calls its `verified` later
+    cdef dict asking              # connection id -> the DelayedProduce that waits for the answer to a question
     cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement, size)
     cdef int64_t max_opened_bytes  # limit of the decompressed size of a request's records (odradek.produce.max.decompressed.bytes)
 
@@ -27,8 +37,12 @@ cdef class DelayedProduce(Pending):
     A Pending by inheritance: a connection links the places of its responses through the Pendings themselves, and `must_wait` recognizes
     delayed produces among them by their class. With a Pending as a member, each Produce with compressed records would need one object
     more. It overrides no method of Pending, and Pending calls none of its methods. Its own callbacks are `step` and `open_large`, which
-    the threads for appends call (`offload` of ProduceHandler), `worked`, which the loop calls after them, and `again`, which
-    `ProduceDelays.retry` calls. A DelayedProduceWaiter, as a member, waits in the purgatory for it.
+    the threads for appends call (`offload` of ProduceHandler), `worked`, which the loop calls after them, `again`, which
+    `ProduceDelays.retry` calls, and `verified`, which `ProduceDelays.ask` calls. A DelayedProduceWaiter, as a member, waits in the
+    purgatory for it.
+
+    Order: of the requests of a connection that are not executed, only the first one appends, retries or asks; the others are linked
+    by `behind` and have `waits_turn`. Whoever executes a request calls `go_on`, which continues with the requests behind it.
     """
     cdef ProduceDelays delays
     cdef ProduceRequest request
@@ -42,6 +56,12 @@ cdef class DelayedProduce(Pending):
     cdef readonly bint large_next     # the next item's records are too large, decompressed, for the append thread
     cdef readonly bint executed       # every item is appended or refused
     cdef readonly int tries           # attempts at a taken lock
+    cdef bint waits_turn              # an earlier request of its connection is not executed
+    cdef DelayedProduce behind        # the next request of its connection that waits for its turn
+    cdef bint dropped                 # not executed, because the client has closed the connection
+    cdef readonly int questions       # that the coordinator of its transaction was asked
+    cdef QuestionWaiter asker         # while it waits for an answer
+    cdef int64_t asked_us             # when it asked
     cdef DelayedProduceWaiter waiter
     cdef readonly int64_t deadline_ms  # of the client's timeout, for the high watermark
     cdef readonly int64_t patience_ms  # when items whose lock is taken are refused
@@ -60,8 +80,24 @@ cdef class DelayedProduce(Pending):
     cdef int check_slot_of(self, int item) except -1
     cdef void arm(self, ProduceItem* item) noexcept
     cdef int note_refused(self) except -1
-    cdef int wait_or_answer(self) except -1
+    cdef bint unappended(self) noexcept
+    cdef int append_rest(self) except -1
+    cdef int settle(self) except -1
+    cdef int go_on(self) except -1
+    cdef int drop(self) except -1
+    cdef int64_t question_deadline(self) noexcept
+    cdef bint ask(self) except -1
+    cdef int put_question(self, dict questions) except -1
+    cdef int end_question(self) except -1
+    cdef int refuse_unverified(self, const char* message) except -1
+    cdef int unanswered(self, const char* message) except -1
+    cdef int connection_closed(self) except -1
     cdef int answer_now(self) except -1
+
+
+cdef class QuestionWaiter(Waiter):
+    """Waits in the purgatory for the deadline of a question of a delayed produce; it watches no slot."""
+    cdef DelayedProduce pending
 
 
 cdef class DelayedProduceWaiter(Waiter):

@@ -4,15 +4,17 @@ from odradek._ext.api.produce_responses import ProduceResponses
 from odradek._ext.api.purgatory import Purgatory, Waiter
 from odradek._ext.api.refused_batches import RefusedBatches
 from odradek._ext.net.connection import Pending
+from odradek._ext.shm.topics import TopicDirectory
 
 
 class ProduceDelays:
-    def __init__(self, purgatory: Purgatory, retry, prepare, max_opened_bytes: int, responses: ProduceResponses, refused: RefusedBatches): ...
+    def __init__(self, topics: TopicDirectory, purgatory: Purgatory, offload, retry, ask, prepare, max_opened_bytes: int, responses: ProduceResponses, refused: RefusedBatches): ...
 
 class DelayedProduce(Pending):
     large_next: Final[bool]
     executed: Final[bool]
     tries: Final[int]
+    questions: Final[int]
     deadline_ms: Final[int]
     patience_ms: Final[int]
 
@@ -21,5 +23,8 @@ class DelayedProduce(Pending):
     def open_large(self): ...
     def worked(self): ...
     def again(self): ...
+    def verified(self, number: int, codes): ...
+
+class QuestionWaiter(Waiter): ...
 
 class DelayedProduceWaiter(Waiter): ...

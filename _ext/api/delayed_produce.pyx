@@ -12,7 +12,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from odradek._ext.api.produce_items cimport (
+    PRODUCE_BY_ID,
     SLOW_OLD,
+    BatchProducer,
     ProduceItem,
     ProduceRequest,
     any_refused,
@@ -23,19 +25,36 @@ from odradek._ext.api.produce_items cimport (
     link_items,
     may_be_deposed,
     on_device,
+    producer_of,
     reason_of,
     refuse,
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.api.refused_batches cimport RefusedBatches
+from odradek._ext.api.transactional_items cimport PRODUCE_ADDS_PARTITIONS, refuse_by_coordinator, refuse_unanswered
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
+from odradek._ext.partition.log_writing cimport UNVERIFIED
 from odradek._ext.protocol.byte_view cimport ByteView
-from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
+from odradek._ext.protocol.kafka_errors cimport (
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from odradek._ext.records.record_batch cimport BatchInfo, parse_batch_header
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
 from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
-from odradek._ext.shm.metering cimport PARKED_PRODUCES
+from odradek._ext.shm.metering cimport (
+    PARKED_PRODUCES,
+    VERIFICATION_FAILURES,
+    VERIFICATION_US,
+    VERIFICATIONS,
+    add,
+    clock_us,
+)
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef enum:
@@ -45,10 +64,20 @@ cdef enum:
     APPENDED_IN_A_STEP = 256                      # items
     LIMIT_REACHED = -1                            # returned by `prepare` as size: the decompressed records exceed its limit
     LOCK_PATIENCE_MS = 15000                      # longer than the supervisor lets a process that holds a lock stand still
+    MOST_QUESTIONS = 3                            # that a request asks the coordinator of its transaction
+    LEAST_QUESTION_MS = 1000                      # the client's timeout limits the time for all of them, within these limits
+    MOST_QUESTION_MS = 30000
 
 
 cdef const char* TOO_MUCH_DECOMPRESSED = \
     "the decompressed records of the request exceed odradek.produce.max.decompressed.bytes; send them again in smaller requests"
+
+
+cdef const char* STOPPING = "the broker stops; send the batch again"
+cdef const char* MARK_LOST = \
+    "the partition lost what it knew of the transaction several times before the batch was appended; send the batch again"
+cdef const char* NOT_ANSWERED = "the coordinator of the transaction did not answer; send the batch again"
+cdef const char* NOT_IN_TIME = "the coordinator of the transaction did not answer in time; send the batch again"
 
 
 cdef bint must_wait(Connection connection) noexcept:
@@ -61,10 +90,14 @@ cdef bint must_wait(Connection connection) noexcept:
 
 
 cdef class ProduceDelays:
-    def __init__(self, Purgatory purgatory not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None,
-                 RefusedBatches refused not None):
+    def __init__(self, TopicDirectory topics not None, Purgatory purgatory not None, offload, retry, ask, prepare,
+                 int64_t max_opened_bytes, ProduceResponses responses not None, RefusedBatches refused not None):
+        self.topics = topics
         self.purgatory = purgatory
+        self.offload = offload
         self.retry = retry
+        self.ask = ask
+        self.asking = {}
         self.prepare = prepare
         self.max_opened_bytes = max_opened_bytes
         self.responses = responses
@@ -85,14 +118,17 @@ cdef class DelayedProduce(Pending):
         if self.frame == NULL:
             raise MemoryError(f"no memory for a copy of a Produce request of {size} bytes")
         memcpy(self.frame, frame, size)
+        if request.transactional_id_bytes > 0:
+            self.request.transactional_id = self.frame + (request.transactional_id - frame)
         for i in range(self.request.count):
             self.items[i].topic = self.frame + (self.items[i].topic - frame)
             if self.items[i].append.data != NULL:
                 self.items[i].append.data = self.frame + (self.items[i].append.data - frame)
 
     cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
-        """Own a request that was executed as far as possible. Copies only its topic names and the batches that are not appended yet."""
-        cdef int64_t room = 0, at = 0
+        """Own a request that was executed as far as possible. Copies only its transactional id, its topic names, and the batches that
+        are not appended yet."""
+        cdef int64_t room = max(request.transactional_id_bytes, 0), at = 0
         cdef int i
         cdef ProduceItem* item
         self.own_items(delays, request, items, record_errors)
@@ -104,6 +140,10 @@ cdef class DelayedProduce(Pending):
         self.frame = <uint8_t*>malloc(max(room, <int64_t>1))
         if self.frame == NULL:
             raise MemoryError(f"no memory for {room} bytes of a delayed Produce request")
+        if request.transactional_id_bytes > 0:
+            memcpy(self.frame, request.transactional_id, request.transactional_id_bytes)
+            self.request.transactional_id = self.frame
+            at = request.transactional_id_bytes
         for i in range(self.request.count):
             item = &self.items[i]
             memcpy(self.frame + at, item.topic, item.topic_bytes)
@@ -228,18 +268,203 @@ cdef class DelayedProduce(Pending):
 
     def worked(self):
         """Called in the loop after the last `step`."""
-        cdef int i
         if self.appended_items < self.request.count:        # the client has closed its connection
-            for i in range(self.request.count):
-                if not self.items[i].error and not self.items[i].appended:
-                    refuse(&self.items[i], REQUEST_TIMED_OUT, NULL)
-        self.wait_or_answer()
+            self.drop()
+        self.settle()
+        self.go_on()
 
     def again(self):
         """Try again to append the items whose lock was taken, even if the client has closed its connection meanwhile."""
         self.tries += 1
+        self.append_rest()
+        self.go_on()
+
+    cdef bint unappended(self) noexcept:
+        """Return whether an item is neither appended nor refused."""
+        cdef int i
+        for i in range(self.request.count):
+            if not self.items[i].error and not self.items[i].appended:
+                return True
+        return False
+
+    cdef int append_rest(self) except -1:
+        """Append the items that are neither appended nor refused; on the append thread if they are large."""
+        cdef int64_t size = 0
+        cdef int i, count = 0
+        cdef ProduceItem* item
+        for i in range(self.request.count):
+            item = &self.items[i]
+            if item.error or item.appended:
+                continue
+            item.unverified = item.held = item.append.unverified = 0
+            item.append.error = 0
+            if not self.cancelled:
+                self.delays.refused.judge(self.request.connection_id, item)
+            size += item.append.info.size
+            count += 1
+        if size > LARGE_REQUEST or count > MANY_ITEMS:
+            self.appended_items = 0
+            self.delays.offload(self)
+            return 0
         append_items(self.items, 0, self.request.count, SPINS_OF_LOOP, now_ms())
-        self.wait_or_answer()
+        return self.settle()
+
+    cdef int go_on(self) except -1:
+        """If the request is executed, execute those that waited for it. A loop: they may be as many as the requests of a read."""
+        cdef DelayedProduce done = self, following
+        while done.executed and done.behind is not None:
+            following = done.behind
+            done.behind = None
+            following.waits_turn = False
+            if done.dropped or (following.cancelled and done.questions):
+                following.drop()
+                following.settle()
+            else:
+                following.append_rest()
+            done = following
+        return 0
+
+    cdef int drop(self) except -1:
+        """Do not execute what is not executed yet: the client has closed the connection."""
+        cdef int i
+        self.dropped = True
+        for i in range(self.request.count):
+            if not self.items[i].error and not self.items[i].appended:
+                refuse(&self.items[i], REQUEST_TIMED_OUT, NULL)
+        return 0
+
+    # -- questions to the coordinator of the transaction ----------------------------------------------------------------
+
+    cdef int64_t question_deadline(self) noexcept:
+        cdef int64_t timeout_ms = self.request.timeout_ms
+        return self.deadline_ms - max(timeout_ms, <int64_t>0) + min(max(timeout_ms, <int64_t>LEAST_QUESTION_MS), <int64_t>MOST_QUESTION_MS)
+
+    cdef bint ask(self) except -1:
+        """Ask the coordinator of the transaction for the unverified partitions. Return False if they were refused instead.
+
+        The question also contains the partitions of the requests behind this one, which then need no question of their own.
+        """
+        cdef Purgatory purgatory = self.delays.purgatory
+        cdef DelayedProduce following = self.behind
+        cdef dict questions = {}
+        cdef int64_t deadline_ms = self.question_deadline()
+        if self.cancelled:
+            self.drop()
+            return False
+        if purgatory.ending:
+            return self.refuse_unverified(STOPPING)
+        if self.questions == MOST_QUESTIONS:
+            return self.refuse_unverified(MARK_LOST)
+        if monotonic_ms() >= deadline_ms:
+            return self.refuse_unverified(NOT_IN_TIME)
+        self.put_question(questions)
+        if not questions:
+            return False
+        while following is not None:
+            following.put_question(questions)
+            following = following.behind
+        self.questions += 1
+        self.asked_us = clock_us()
+        self.asker = QuestionWaiter.__new__(QuestionWaiter)
+        self.asker.pending = self
+        self.asker.gauge = PARKED_PRODUCES
+        self.delays.asking[self.request.connection_id] = self
+        purgatory.park(self.asker, deadline_ms)
+        self.delays.ask(self, [(*producer, list(partitions.values())) for producer, partitions in questions.items()], deadline_ms)
+        return True
+
+    cdef int put_question(self, dict questions) except -1:
+        """Add the unverified partitions to {(transactional id, producer id, epoch, verify only): {slot: (slot, incarnation, topic,
+        partition)}}. Refuse those that were deleted."""
+        cdef bint by_id = self.request.version >= PRODUCE_BY_ID
+        cdef dict partitions = None
+        cdef ProduceItem* item
+        cdef BatchProducer producer
+        cdef Topic topic
+        cdef int i
+        for i in range(self.request.count):
+            item = &self.items[i]
+            if item.unverified != UNVERIFIED or item.error:
+                continue
+            name = (<const char*>item.topic)[:item.topic_bytes]
+            topic = (self.delays.topics.by_id if by_id else self.delays.topics.by_name).get(name)
+            if topic is None:
+                refuse(item, UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION, NULL)
+                continue
+            if partitions is None:
+                producer = producer_of(item)
+                name = (<const char*>self.request.transactional_id)[:self.request.transactional_id_bytes].decode("utf-8", "replace")
+                partitions = questions.setdefault(
+                    (name, producer.id, producer.epoch, self.request.version < PRODUCE_ADDS_PARTITIONS), {})
+            partitions.setdefault(item.slot - 1, (item.slot - 1, item.incarnation, topic.name, item.partition))
+        return 0
+
+    def verified(self, int number, codes):
+        """Called in the loop with the answer to a question: append what may be appended, and refuse the rest.
+
+        :param number: `questions` at the time of the question. :param codes: Kafka's error code of each partition of the question, in
+            order; None if there is no answer.
+        :raises ValueError: there are fewer codes than partitions.
+        """
+        cdef int i, code, place = 0
+        cdef tuple answers
+        if self.asker is None or number != self.questions:
+            return                                  # too late
+        if codes is None:
+            self.unanswered(NOT_ANSWERED)
+            return
+        answers = tuple(codes)
+        for i in range(self.request.count):
+            place += self.items[i].unverified == UNVERIFIED and not self.items[i].error
+        if len(answers) < place:
+            raise ValueError(f"{len(answers)} error codes for at least {place} partitions")
+        self.end_question()
+        place = 0
+        for i in range(self.request.count):
+            if self.items[i].unverified != UNVERIFIED or self.items[i].error:
+                continue
+            code = answers[place]
+            place += 1
+            if code:
+                refuse_by_coordinator(self.items, i, code, self.request.version)
+                add(VERIFICATION_FAILURES, 1)
+        self.append_rest()
+        self.go_on()
+
+    cdef int end_question(self) except -1:
+        cdef QuestionWaiter waiter = self.asker
+        self.asker = None
+        waiter.pending = None                       # may be the last reference to `self` except the caller's
+        self.delays.purgatory.leave(waiter)
+        self.delays.asking.pop(self.request.connection_id, None)
+        add(VERIFICATIONS, 1)
+        add(VERIFICATION_US, clock_us() - self.asked_us)
+        return 0
+
+    cdef int refuse_unverified(self, const char* message) except -1:
+        """Refuse the unverified items; the client may send them again. Return 0."""
+        cdef int i
+        for i in range(self.request.count):
+            if self.items[i].unverified == UNVERIFIED and not self.items[i].error:
+                refuse_unanswered(self.items, i, message)
+                add(VERIFICATION_FAILURES, 1)
+        return 0
+
+    cdef int unanswered(self, const char* message) except -1:
+        """The question gets no answer."""
+        self.end_question()
+        self.refuse_unverified(message)
+        self.append_rest()
+        return self.go_on()
+
+    cdef int connection_closed(self) except -1:
+        """The client has closed the connection while the request waited for an answer: do not execute it."""
+        self.end_question()
+        self.drop()
+        self.settle()
+        return self.go_on()
+
+    # -- the answer to the client ---------------------------------------------------------------------------------------
 
     cdef int note_refused(self) except -1:
         """Note the refused batches, so that later ones of their producers do not come before their retries."""
@@ -251,15 +476,23 @@ cdef class DelayedProduce(Pending):
                 self.delays.refused.note(self.request.connection_id, &self.items[i])
         return 0
 
-    cdef int wait_or_answer(self) except -1:
-        """Answer if all items are decided; else wait for a lock, for the high watermark or for a sync."""
+    cdef int settle(self) except -1:
+        """Answer if all items are decided; else wait for its turn, for an answer of the coordinator, for a lock, for the high watermark
+        or for a sync."""
         cdef int i
-        cdef bint unappended = False
+        cdef bint unappended = False, unverified = False
         cdef Purgatory purgatory = self.delays.purgatory
         cdef DelayedProduceWaiter waiter
+        if self.waits_turn:
+            return 0
         for i in range(self.request.count):
             if not self.items[i].error and not self.items[i].appended:
                 unappended = True
+                unverified |= self.items[i].unverified
+        if unverified:
+            if self.ask():
+                return 0
+            unappended = self.unappended()
         if unappended:
             if monotonic_ms() < self.patience_ms:
                 self.delays.retry(self)
@@ -371,6 +604,22 @@ cdef class DelayedProduce(Pending):
             self.abandon()
             raise
         self.finish()
+        return 0
+
+
+cdef class QuestionWaiter(Waiter):
+    cdef int expired(self) except -1:
+        cdef DelayedProduce pending = self.pending      # `end_question` sets the field to None
+        if pending is None:
+            return 0
+        return pending.unanswered(STOPPING if pending.delays.purgatory.ending else NOT_IN_TIME)
+
+    cdef int failed(self, error) except -1:
+        cdef DelayedProduce pending = self.pending
+        self.pending = None
+        if pending is not None and not pending.cancelled:
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
+                                                   f"a delayed Produce failed: {type(error).__name__}: {error}")
         return 0
 
 

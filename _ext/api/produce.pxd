@@ -19,6 +19,7 @@ cdef class ProduceHandler:
     cdef RefusedBatches refused
     cdef int64_t max_partitions   # limit of a request
     cdef bint too_many            # the last parsed request has more
+    cdef public bint verify_transactions   # transaction.partition.verification.enable
     cdef ProduceItem* items
     cdef int item_room
     cdef int item_count
@@ -33,6 +34,7 @@ cdef class ProduceHandler:
                    int64_t size) except -1
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
     cdef int parse_topics(self, int16_t version, int64_t topics, Cursor* body) except -1
+    cdef bint refused_transaction(self, Connection connection, ProduceRequest* request) except -1
     cdef int look_up(self, ProduceItem* item, bint by_id, bint deposed) except -1
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
     cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1

@@ -2,8 +2,8 @@
 
 Runs in a worker's event loop. A request becomes a delayed produce (DelayedProduce, with a copy of its frame) if it contains compressed
 records, which an append thread decompresses and appends; if that thread must convert message sets of old formats (versions 0 to 2), or
-compress records with the topic's own codec; if it is large; if a slot's lock is taken; if acks=all must wait for the high watermark;
-or if `flush.messages` requires a sync to the device before the answer. A Produce may be executed while earlier Produces are appended
+compress records with the topic's own codec; if it is large; if a slot's lock is taken; if the coordinator of its transaction must be
+asked first; if acks=all must wait for the high watermark; or if `flush.messages` requires a sync to the device before the answer. A Produce may be executed while earlier Produces are appended
 but not answered; requests of other APIs wait until these are answered.
 """
 
@@ -12,7 +12,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from odradek._ext.api.delayed_produce cimport DelayedProduce, ProduceDelays, must_wait
+from odradek._ext.api.delayed_produce cimport LARGE_REQUEST, MANY_ITEMS, DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
     PRODUCE_BY_ID,
     SLOW_COMPRESSED,
@@ -34,6 +34,7 @@ from odradek._ext.api.produce_items cimport (
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.api.refused_batches cimport RefusedBatches
+from odradek._ext.api.transactional_items cimport check_transactional, is_transactional
 from odradek._ext.net.connection cimport (
     CLOSE_HANDLER,
     FRAME_CLOSE,
@@ -59,7 +60,6 @@ from odradek._ext.protocol.kafka_errors cimport (
     INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
-    INVALID_TXN_STATE,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
     UNKNOWN_TOPIC_ID,
@@ -74,8 +74,6 @@ from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef enum:
-    LARGE_REQUEST = 2 * 1024 * 1024   # bytes above which a thread appends a request, so that the loop can serve others meanwhile
-    MANY_ITEMS = 256                  # partitions above which a thread appends a request
     FIRST_WITH_BATCHES = 3            # earlier versions: message sets of formats v0 and v1
     AS_SENT = 255                     # compression.type=producer
 
@@ -104,6 +102,9 @@ cdef class ProduceHandler:
     :param offload: (pending): calls `pending.step()` on the append thread until it returns False; then, if `pending.large_next`,
         `pending.open_large()` on the thread for large batches, and `step` again; finally `pending.worked()` in the loop.
     :param retry: (pending): calls `pending.again()` in the loop, a moment later.
+    :param ask: (pending, questions, deadline_ms): asks the coordinator of transactions, and calls `pending.verified()` in the loop,
+        never before it returns; `deadline_ms`: CLOCK_MONOTONIC. `questions`: [(transactional id, producer id, producer epoch, whether
+        to verify only, [(slot, incarnation, topic, partition)])]. See `odradek.processes.transaction_questions`.
     :param prepare: (data, old, codec, level, limit, max_message_bytes): checks a batch with its compressed records, or converts a
         message set (old), and compresses with `codec` (255: as sent); see `odradek.storage.incoming.prepare`.
     :param max_opened_bytes: limit of the decompressed size of a request's records.
@@ -111,14 +112,15 @@ cdef class ProduceHandler:
     :param replicas: in a cluster, what is known about other brokers (`odradek.api.replicas.ReplicaView`); None: there are none.
     """
 
-    def __init__(self, TopicDirectory topics, Purgatory purgatory, offload, retry, prepare, *, int64_t max_opened_bytes,
+    def __init__(self, TopicDirectory topics, Purgatory purgatory, offload, retry, ask, prepare, *, int64_t max_opened_bytes,
                  int64_t max_partitions, replicas=None):
+        self.verify_transactions = True
         self.max_partitions = max_partitions
         self.topics = topics
         self.offload = offload
         self.responses = ProduceResponses(replicas)
         self.refused = RefusedBatches()
-        self.delays = ProduceDelays(purgatory, retry, prepare, max_opened_bytes, self.responses, self.refused)
+        self.delays = ProduceDelays(topics, purgatory, offload, retry, ask, prepare, max_opened_bytes, self.responses, self.refused)
 
     def __dealloc__(self):
         free(self.items)
@@ -162,10 +164,14 @@ cdef class ProduceHandler:
                     self.name_bad_records(&self.items[i], wall_ms)
             if self.items[i].error:
                 self.refused.note(connection.connection_id, &self.items[i])
+                request.transactional |= is_transactional(&self.items[i])
                 continue
             self.refused.judge(connection.connection_id, &self.items[i])
+            request.transactional |= self.items[i].append.info.transactional
             if self.items[i].slow:
                 slow = True
+        if request.transactional and self.refused_transaction(connection, request):
+            slow = False
         if not slow:
             self.count_arrival(request, self.items, size + 4)
             return FRAME_JOINED
@@ -185,17 +191,27 @@ cdef class ProduceHandler:
         self.offload(pending)
         return FRAME_PENDING
 
+    cdef bint refused_transaction(self, Connection connection, ProduceRequest* request) except -1:
+        """Apply the rules of requests with transactional batches. Return whether all items are refused."""
+        cdef int i
+        if not check_transactional(request, self.items, self.verify_transactions):
+            return False
+        for i in range(request.first, request.first + request.count):
+            self.refused.note(connection.connection_id, &self.items[i])
+        return True
+
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1:
         """Add a request and its partitions to the arrays. Return 0 if the request is malformed or names too many partitions."""
         cdef int first = self.item_count, i
-        cdef int64_t topics, length
+        cdef int64_t topics, length = -1
         cdef int16_t acks
         cdef int32_t timeout_ms
+        cdef const uint8_t* transactional_id = NULL
         cdef ProduceRequest* request
         if version >= 3:
             length = read_string_length(body, version >= PRODUCE_FLEXIBLE)
             if length > 0:
-                read_bytes(body, length)      # the transactional id, unused: each batch has a flag if it is transactional
+                transactional_id = read_bytes(body, length)
         acks = read_int16(body)
         timeout_ms = read_int32(body)
         topics = read_length(body, version >= PRODUCE_FLEXIBLE)
@@ -209,7 +225,9 @@ cdef class ProduceHandler:
         request.timeout_ms = timeout_ms
         request.first = first
         request.count = self.item_count - first
-        request.topics = request.record_errors = 0
+        request.topics = request.record_errors = request.transactional = 0
+        request.transactional_id = transactional_id
+        request.transactional_id_bytes = <int16_t>length
         for i in range(first, self.item_count):
             request.topics += self.items[i].topic_partitions > 0
         return 1
@@ -328,8 +346,6 @@ cdef class ProduceHandler:
             return refuse(item, INVALID_RECORD, "a Produce request must contain exactly one record batch per partition")
         if info.size > slot.settings.max_message_bytes:
             return refuse(item, MESSAGE_TOO_LARGE, "the record batch is larger than the topic's max.message.bytes")
-        if info.transactional:
-            return refuse(item, INVALID_TXN_STATE, "transactions are not supported yet")
         if info.codec == CODEC_ZSTD and version < 7:
             return refuse(item, UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce requests of version 7 or newer")
         if slot.settings.compression != AS_SENT and slot.settings.compression != info.codec:
@@ -352,7 +368,8 @@ cdef class ProduceHandler:
         """Append and answer all joined requests of the connection, in order."""
         cdef int r
         cdef ProduceRequest* request
-        cdef DelayedProduce pending
+        cdef DelayedProduce pending, first = None, last = None
+        cdef list delayed = None
         cdef ResponseOutput out = connection.data_loop
         if self.request_count == 0:
             self.joined_by = self.record_errors = None
@@ -372,7 +389,16 @@ cdef class ProduceHandler:
                 connection.attach(pending)
                 pending.api = PRODUCE
                 out.not_executed(PRODUCE)
-                pending.wait_or_answer()
+                if delayed is None:
+                    delayed = []
+                delayed.append(pending)
+                if pending.unappended():
+                    if last is None:
+                        first = pending
+                    else:
+                        last.behind = pending
+                        pending.waits_turn = True
+                    last = pending
                 continue
             self.responses.count_in(request, self.items)
             if request.acks == 0:
@@ -384,11 +410,21 @@ cdef class ProduceHandler:
                 self.responses.write_response(out, request, self.items, self.record_errors)
         self.request_count = self.item_count = 0
         self.joined_by = self.record_errors = None
+        if delayed is not None:
+            for pending in delayed:
+                pending.settle()
+            if first is not None:
+                first.go_on()
         return 0
 
     cdef int forget(self, Connection connection) except -1:
         """The connection is closed, possibly during its turn: its joined requests must not be executed in another connection's turn."""
+        cdef DelayedProduce asking
         self.refused.forget(connection.connection_id)
+        if self.delays.asking:
+            asking = self.delays.asking.get(connection.connection_id)
+            if asking is not None:
+                asking.connection_closed()
         if self.joined_by is connection:
             self.request_count = self.item_count = 0
             self.joined_by = self.record_errors = None

@@ -28,6 +28,7 @@ cdef struct ProduceItem:          # one partition of one request
     int16_t error
     uint8_t appended
     uint8_t slow                  # Slow: why an append thread must process it first; 0: it need not
+    uint8_t unverified            # Unverified: not appended before the transaction's coordinator was asked (transaction_checks.pxd)
     uint8_t bad_records           # refused because records violate a rule of the topic: the response must name them
     const char* message           # of the error, or NULL
     int32_t record_errors         # index in the request's list of RecordErrors + 1; 0: none
@@ -37,7 +38,7 @@ cdef struct ProduceItem:          # one partition of one request
     int32_t sent_bytes            # of records, as sent
     uint32_t counted              # number of the topic in the meter page
     int32_t following             # the next item of the same slot, -1: none; see link_items
-    uint8_t held                  # during append_items: an earlier item of its slot met a taken lock
+    uint8_t held                  # during append_items: an earlier item of its slot met a taken lock or is unverified
 
 
 cdef struct ProduceRequest:
@@ -53,6 +54,9 @@ cdef struct ProduceRequest:
     int32_t listener              # index of the listener of its connection
     uint32_t owner                # of the producers that its connection creates (owners.pxd)
     int64_t connection_id
+    const uint8_t* transactional_id
+    int16_t transactional_id_bytes    # -1: none
+    uint8_t transactional         # it contains a transactional batch
 
 
 cdef enum:
@@ -109,8 +113,13 @@ cdef inline bint follows(int32_t before, int32_t sequence) noexcept nogil:
 
 # Appends every item from `first` to `end` that is neither refused nor appended yet, the items of a slot together and in order,
 # including those of the same slots after `end`. Returns the number of slots whose lock is taken: their items stay neither refused nor
-# appended, and the caller must pass them again before any later batch of these slots. The time is proportional to the number of items.
+# appended, and the caller must pass them again before any later batch of these slots. The same is true of unverified items and of the
+# later items of their slots. The time is proportional to the number of items.
 cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil
+
+# Marks the later items of a slot that continue the sequence of a refused one: a later append must not take one of them for the first
+# batch of its producer. Ends at a retry of the refused batch, and at an item that is marked already.
+cdef void mark_behind(ProduceItem* items, int refused) noexcept nogil
 
 # Returns whether the item awaits no sync: it is synced; or its partition changed since the append (deleted, offline, another leader
 # epoch), so that it cannot be acknowledged, and this function has refused it.

@@ -19,6 +19,7 @@ class ProduceItem(TypedDict):
     error: int
     appended: int
     slow: int
+    unverified: int
     bad_records: int
     message: int
     record_errors: int
@@ -43,6 +44,9 @@ class ProduceRequest(TypedDict):
     listener: int
     owner: int
     connection_id: int
+    transactional_id: int
+    transactional_id_bytes: int
+    transactional: int
 
 class BatchProducer(TypedDict):
     id: int

@@ -175,8 +175,6 @@ cdef BatchProducer producer_of(ProduceItem* item) noexcept nogil:
 
 
 cdef void mark_behind(ProduceItem* items, int refused) noexcept nogil:
-    """Mark the later items of a slot that continue the sequence of a refused one: a later append of the same call must not take one
-    of them for the first batch of its producer. Ends at a retry of the refused batch, and at an item that is marked already."""
     cdef BatchProducer producer = producer_of(&items[refused])
     cdef BatchProducer later
     cdef int j = items[refused].following
@@ -197,9 +195,9 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
     cdef int[MAX_JOINED] places
     cdef AppendOutcome outcome
     cdef AppendResult result
-    cdef int i, j, n, busy = 0
+    cdef int i, j, n, k, busy = 0
     cdef Slot* slot
-    cdef bint flush
+    cdef bint flush, unverified
     for i in range(first, end):
         if items[i].held:
             items[i].held = 0
@@ -209,7 +207,7 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
         n = 0
         j = i
         while j >= 0 and n < MAX_JOINED:
-            if not items[j].error and not items[j].appended:
+            if not items[j].error and not items[j].appended and not items[j].held:
                 batches[n] = items[j].append
                 places[n] = j
                 n += 1
@@ -226,32 +224,41 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
         # As in Kafka, the append that reaches flush.messages unsynced records requests the sync.
         flush = (result == APPEND_OK or result == APPEND_IO_ERROR) \
             and outcome.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages
-        for j in range(n):
-            items[places[j]].append = batches[j]
-            if result == APPEND_OK or batches[j].appended or batches[j].duplicate or batches[j].error:
-                items[places[j]].error = batches[j].error
-                if batches[j].error == NOT_ENOUGH_REPLICAS:
-                    items[places[j]].message = reason_of_room(batches[j].room)
-                items[places[j]].appended = 1
-                items[places[j]].leader_epoch = outcome.leader_epoch
-                items[places[j]].required_offset = outcome.log_end_offset
-                if batches[j].appended:
-                    items[places[j]].required_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
-                if flush and batches[j].base_offset >= 0:       # a duplicate too: its first append may not be synced yet
-                    items[places[j]].flush_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
+        unverified = False
+        for k in range(n):
+            items[places[k]].append = batches[k]
+            if batches[k].unverified:
+                unverified = True
+                items[places[k]].unverified = batches[k].unverified
+                items[places[k]].held = places[k] > i         # not appended again when the loop arrives there
+            elif result == APPEND_OK or batches[k].appended or batches[k].duplicate or batches[k].error:
+                items[places[k]].error = batches[k].error
+                if batches[k].error == NOT_ENOUGH_REPLICAS:
+                    items[places[k]].message = reason_of_room(batches[k].room)
+                items[places[k]].appended = 1
+                items[places[k]].leader_epoch = outcome.leader_epoch
+                items[places[k]].required_offset = outcome.log_end_offset
+                if batches[k].appended:
+                    items[places[k]].required_offset = batches[k].base_offset + batches[k].info.last_offset_delta + 1
+                if flush and batches[k].base_offset >= 0:       # a duplicate too: its first append may not be synced yet
+                    items[places[k]].flush_offset = batches[k].base_offset + batches[k].info.last_offset_delta + 1
             elif result == APPEND_STALE:
-                refuse(&items[places[j]], UNKNOWN_TOPIC_OR_PARTITION, NULL)
+                refuse(&items[places[k]], UNKNOWN_TOPIC_OR_PARTITION, NULL)
             elif result == APPEND_OFFLINE:
-                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the partition's log directory is offline")
+                refuse(&items[places[k]], KAFKA_STORAGE_ERROR, "the partition's log directory is offline")
             elif result == APPEND_IO_ERROR and is_full(-outcome.error_number):
-                refuse(&items[places[j]], NOT_ENOUGH_REPLICAS, DISK_IS_FULL)
+                refuse(&items[places[k]], NOT_ENOUGH_REPLICAS, DISK_IS_FULL)
             elif result == APPEND_IO_ERROR:
-                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the broker cannot write to the log")
+                refuse(&items[places[k]], KAFKA_STORAGE_ERROR, "the broker cannot write to the log")
             else:
-                refuse(&items[places[j]], NOT_LEADER_OR_FOLLOWER, NULL)
-        for j in range(n):
-            if items[places[j]].error:
-                mark_behind(items, places[j])
+                refuse(&items[places[k]], NOT_LEADER_OR_FOLLOWER, NULL)
+        for k in range(n):
+            if items[places[k]].error:
+                mark_behind(items, places[k])
+        if unverified:
+            while j >= 0:                 # those that did not fit into this write
+                items[j].held = 1
+                j = items[j].following
     return busy
 
 

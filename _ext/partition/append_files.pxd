@@ -15,13 +15,14 @@ cdef struct AppendFiles:          # descriptors of one slot, private to this pro
     int32_t log_fd                # 0: not open (descriptor 0 never belongs to a log)
     int32_t index_fd
     int32_t time_fd
+    int32_t txn_fd
     uint32_t used                 # used since the clock hand last passed
 
 
 # Returns the files of the slot's active segment and opens them if necessary; NULL with *error = -errno. The caller holds the slot's
 # lock and calls `release_files` afterwards.
 cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, int* error) noexcept nogil
-cdef int index_file(AppendFiles* files, Slot* slot, int kind) noexcept nogil
+cdef int index_file(AppendFiles* files, Slot* slot, int kind) noexcept nogil     # also the transaction index; -errno
 cdef void release_files(AppendFiles* files) noexcept nogil
 cdef void drop_files(uint32_t index) noexcept nogil
 

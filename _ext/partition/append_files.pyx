@@ -70,7 +70,7 @@ def sweep_append_files():
         return 0
     for i in range(region().header.slots_used):
         files = &table[i]
-        if files.log_fd == 0 and files.index_fd == 0 and files.time_fd == 0:
+        if not has_open(files):
             continue
         slot = slot_at(<uint32_t>i)
         if files.generation != slot.generation or files.incarnation != slot.incarnation:
@@ -141,6 +141,10 @@ cdef DIR* read_directory(Slot* slot, int* error) noexcept nogil:
     return stream
 
 
+cdef inline bint has_open(AppendFiles* files) noexcept nogil:
+    return (files.log_fd | files.index_fd | files.time_fd | files.txn_fd) != 0
+
+
 cdef void close_files(AppendFiles* files) noexcept nogil:
     if files.log_fd > 0:
         close(files.log_fd)
@@ -151,7 +155,10 @@ cdef void close_files(AppendFiles* files) noexcept nogil:
     if files.time_fd > 0:
         close(files.time_fd)
         count_open(-1)
-    files.log_fd = files.index_fd = files.time_fd = 0
+    if files.txn_fd > 0:
+        close(files.txn_fd)
+        count_open(-1)
+    files.log_fd = files.index_fd = files.time_fd = files.txn_fd = 0
 
 
 cdef void evict(int64_t down_to) noexcept nogil:
@@ -166,7 +173,7 @@ cdef void evict(int64_t down_to) noexcept nogil:
         hand = (hand + 1) % used
         passed += 1
         files = &table[hand]
-        if files.log_fd == 0 and files.index_fd == 0 and files.time_fd == 0:
+        if not has_open(files):
             continue
         if files.used:
             files.used = 0
@@ -179,7 +186,7 @@ cdef void evict(int64_t down_to) noexcept nogil:
 cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, int* error) noexcept nogil:
     cdef AppendFiles* files = &table[index]
     cdef int fd
-    while not take_word(&files.busy):   # only the evictor can hold it, and only while it closes three files
+    while not take_word(&files.busy):   # only the evictor can hold it, and only while it closes four files
         pass
     files.used = 1
     if files.incarnation != slot.incarnation or files.segment_base != segment_base or files.generation != slot.generation:
@@ -201,9 +208,9 @@ cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, i
 
 
 cdef int index_file(AppendFiles* files, Slot* slot, int kind) noexcept nogil:
-    """Returns the descriptor of the offset or time index of the active segment, or -errno."""
+    """Returns the descriptor of an index of the active segment, which is created if it is missing; or -errno."""
     cdef int fd
-    cdef int32_t* place = &files.index_fd if kind == FILE_INDEX else &files.time_fd
+    cdef int32_t* place = &files.index_fd if kind == FILE_INDEX else &files.time_fd if kind == FILE_TIME_INDEX else &files.txn_fd
     if place[0] == 0:
         place[0] = open_in_slot(slot, files.segment_base, kind, O_RDWR | O_CREAT)
         if place[0] < 0:

@@ -6,10 +6,8 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 from libc.errno cimport EIO, errno
 from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memset
-from posix.fcntl cimport O_CREAT, O_RDWR
-from posix.unistd cimport close
 
-from odradek._ext.partition.append_files cimport AppendFiles, index_file, open_in_slot, release_files, take_files
+from odradek._ext.partition.append_files cimport AppendFiles, index_file, release_files, take_files
 from odradek._ext.partition.commits cimport commit_to_log_end, publish, set_applied, within_flush_messages
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.producer_runs cimport find_producer, next_open, oldest_open
@@ -78,18 +76,17 @@ cdef int pack_aborted(Slot* slot, AppendItem** batches, int count, uint8_t* entr
     return packed
 
 
-cdef int put_transaction_entries(Slot* slot, Commit* commit, AppendItem** batches, int count) noexcept nogil:
+cdef int put_transaction_entries(Slot* slot, AppendFiles* files, Commit* commit, AppendItem** batches, int count) noexcept nogil:
     """Write the entries of aborted transactions to the transaction index before their markers are committed. Returns 0, or -errno."""
     cdef uint8_t[MAX_JOINED * TXN_ENTRY_BYTES] entries
     cdef int64_t newest = -1
     cdef int packed = pack_aborted(slot, batches, count, entries, &newest), fd, result
     if packed == 0:
         return 0
-    fd = open_in_slot(slot, commit.segment_base, FILE_TXN_INDEX, O_RDWR | O_CREAT)
+    fd = index_file(files, slot, FILE_TXN_INDEX)
     if fd < 0:
         return fd
     result = write_at(fd, entries, packed * TXN_ENTRY_BYTES, <int64_t>commit.txnindex_entries * TXN_ENTRY_BYTES)
-    close(fd)
     if result == 0:
         commit.txnindex_entries += packed
         # Before the commit [R 1.8].
@@ -224,7 +221,7 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
     result = write_batches(files, batches, count, position)
     fault(APPEND_LOG_WRITTEN)
     if result == 0 and batches[0].info.control:
-        result = put_transaction_entries(slot, &commit, batches, count)
+        result = put_transaction_entries(slot, files, &commit, batches, count)
     if result == 0:
         result = write_indexes(slot, files, &commit, batches, count)
     if result != 0:

@@ -323,6 +323,7 @@ cdef int expire_producers(Slot* slot, int64_t before_ms, uint32_t* at, uint32_t 
 
 cdef void shrink_producers(uint32_t index, Slot* slot) noexcept nogil:
     if slot.producer_run and slot.producer_count == 0:
-        forget_producers(slot)
+        release_run(slot)
+        slot.producers_changed = 1
     elif slot.producer_count * SPARSE < run_capacity(slot):
         move_run(index, slot, order_for(slot.producer_count), True, 0)      # if the arena is full, the run is kept

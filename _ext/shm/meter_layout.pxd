@@ -89,7 +89,10 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     ELECTION_US = 61
     SESSIONS_EXPIRED = 62
     SESSION_DISCONNECTS = 63
-    PROBES = 64
+    VERIFICATIONS = 64            # questions of Produce requests to coordinators of transactions that were answered, or got no answer
+    VERIFICATION_FAILURES = 65    # partitions of such questions that were refused
+    VERIFICATION_US = 66          # from a question to its answer
+    PROBES = 67
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

@@ -50,7 +50,7 @@ PROBE_NAMES = (
     "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
     "fetch_sessions_evicted", "late_requests", "forgotten_bytes", "replication_bytes_in", "in_sync_shrinks", "in_sync_expansions",
     "replication_bytes_out", "in_sync_failed", "unclean_elections", "election_events", "election_us", "sessions_expired",
-    "session_disconnects",
+    "session_disconnects", "verifications", "verification_failures", "verification_us",
 )
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")

@@ -42,12 +42,14 @@ def chance() -> random.Random:
     return random.Random(seed)
 
 
-def sound(api_key: int, version: int) -> bytes:
-    """A request without its length that is answered at once."""
+def sound(api_key: int, version: int, *, transactional: bool = False) -> bytes:
+    """A request without its length that is answered at once, or, if it is of a transaction, after a question."""
     if api_key == produce.API_KEY:
         named = TOPIC_ID if version >= 13 else TOPIC
-        records = batch(b"one", b"two") if version >= 3 else message_set(1)
-        request = produce_request([(named, [(0, records), (1, records)])], acks=1)
+        fields = {"attributes": 0x10, "producer_id": 7, "producer_epoch": 3, "base_sequence": 0} if transactional else {}
+        records = batch(b"one", b"two", **fields) if version >= 3 else message_set(1)
+        transactional_id = "my-id" if transactional else None
+        request = produce_request([(named, [(0, records), (1, records)])], 1, transactional_id=transactional_id)
     else:
         named = TOPIC_ID if version >= 13 else TOPIC
         fields = {"forget": [(named, 7)], "session_epoch": 0} if version >= 7 else {}
@@ -67,7 +69,9 @@ def serve(worker: HandWorker, wire: Wire, data: bytes) -> bytes:
     wire.socket.sendall(data)
     wire.socket.shutdown(1)
     worker.turn()
-    while worker.offloaded or worker.conversions or worker.retries:
+    while worker.offloaded or worker.conversions or worker.retries or worker.questions:
+        while worker.questions:
+            worker.answer()
         worker.append()
         worker.convert()
         worker.retry()
@@ -92,14 +96,18 @@ def whole_frames(answer: bytes) -> int:
 
 
 @pytest.mark.parametrize(
-    ("api_key", "version"),
-    [*((produce.API_KEY, version) for version in range(14)), *((fetch.API_KEY, version) for version in range(19))],
+    ("api_key", "version", "transactional"),
+    [
+        *((produce.API_KEY, version, False) for version in range(14)),
+        *((produce.API_KEY, version, True) for version in range(3, 14)),
+        *((fetch.API_KEY, version, False) for version in range(19)),
+    ],
 )
 def test_a_request_with_wrong_values_anywhere_is_answered_or_closes_its_connection(
-    worker, chance, caplog, api_key, version
+    worker, chance, caplog, api_key, version, transactional
 ):
     caplog.set_level(logging.ERROR)
-    frame = sound(api_key, version)
+    frame = sound(api_key, version, transactional=transactional)
     good = struct.pack(">i", len(frame)) + frame
     assert whole_frames(serve(worker, worker.connect(), good)) == 1
     closed = 0

@@ -76,9 +76,9 @@ REFUSED = {
     "base offset": (batch(base_offset=5), ErrorCode.INVALID_RECORD),
     "unknown codec": (with_crc(batch()[:22] + b"\x05" + batch()[23:]), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "too far ahead": (batch(timestamp=NOW + 86_400_000), ErrorCode.INVALID_TIMESTAMP),
-    "transactional": (
+    "transactional without a transactional id": (
         batch(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
-        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
 }
 

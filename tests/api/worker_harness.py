@@ -17,6 +17,7 @@ from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.partition import slots
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
@@ -26,7 +27,8 @@ from tests.wire import Wire
 
 
 class HandWorker:
-    """The worker. `offloaded`: pendings of which a `step` is due; `retries`: those that met a taken lock;
+    """The worker. `offloaded`: pendings of which a `step` is due; `retries`: those that met a taken lock; `questions`: what the
+    coordinator of transactions was asked: (pending, number, questions, deadline), see `answer`;
     `conversions`: what old consumers wait for; `slices`: steps of long work in the loop, which `turn` takes to their end."""
 
     def __init__(
@@ -49,6 +51,7 @@ class HandWorker:
         self.topics = TopicDirectory()
         self.offloaded: list[Any] = []
         self.retries: list[Any] = []
+        self.questions: list[tuple[Any, int, list[Any], int]] = []
         self.conversions: list[Any] = []
         self.slices: list[Any] = []
         self.room = Purgatory(lambda deadline_ms: None)
@@ -70,6 +73,7 @@ class HandWorker:
                 self.room,
                 self.offloaded.append,
                 self.retries.append,
+                self._ask,
                 prepare,
                 max_opened_bytes=max_opened_bytes,
                 max_partitions=max_partitions,
@@ -169,6 +173,30 @@ class HandWorker:
         self.loop.flush_dirty()
         self.turn()
 
+    def answer(self, *codes: int, at: int = 0, mark: bool = True) -> None:
+        """Answer the question `at` of the coordinator: with these codes, or with 0 for each partition.
+
+        :param mark: set the marks of the partitions with code 0, as the coordinator does.
+        """
+        pending, number, questions, _ = self.questions.pop(at)
+        asked = [(question, partition) for question in questions for partition in question[-1]]
+        codes = codes or (0,) * len(asked)
+        if mark:
+            codes = tuple(code or _mark(*question[1:4], *partition[:2]) for code, (question, partition) in zip(codes, asked))
+        pending.verified(number, codes)
+        self.loop.flush_dirty()
+        self.turn()
+
+    def no_answer(self) -> None:
+        """The coordinator ends before it answers the oldest question."""
+        pending, number, _, _ = self.questions.pop(0)
+        pending.verified(number, None)
+        self.loop.flush_dirty()
+        self.turn()
+
+    def _ask(self, pending: Any, questions: list[Any], deadline_ms: int) -> None:
+        self.questions.append((pending, pending.questions, questions, deadline_ms))
+
     def expire(self) -> None:
         """As after the longest deadline."""
         self.room.finish_all()
@@ -183,6 +211,10 @@ class HandWorker:
 
     def _no_other_request(self, *request: Any) -> Any:
         raise AssertionError(f"not a Produce or Fetch: {request}")
+
+
+def _mark(producer_id: int, epoch: int, verify_only: bool, slot: int, incarnation: int) -> int:
+    return slots.allow_transaction(slot, incarnation, -1, producer_id, epoch, 0 if verify_only else 2)
 
 
 def tcp_pair(address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:

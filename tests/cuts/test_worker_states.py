@@ -165,6 +165,130 @@ def produces_are_held_back_behind_one_in_the_append_thread(worker: HandWorker, w
     return worker.append
 
 
+# -- Produce of transactions ------------------------------------------------------------------------------------------
+
+
+def send_in_transaction(wire: Wire, topic: str, sequence: int, acks: int = -1, value: bytes = b"a", **fields: int) -> None:
+    records = batch(value, attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=sequence, **fields)
+    wire.send(produce_request([(topic, [(0, records)])], acks, 30_000, "id"), produce.API_KEY, 12)
+
+
+def answer_questions(worker: HandWorker) -> None:
+    """As the coordinator, until nothing more is asked."""
+    while worker.questions:
+        worker.answer()
+    worker.append()
+
+
+@state
+def produces_wait_for_the_coordinator(worker: HandWorker, wire: Wire) -> Finish:
+    worker.create("t")
+    for number in range(3):
+        send_in_transaction(wire, "t", number)
+    until(lambda: worker.turn() or worker.questions, "the first request waits")
+    return lambda: answer_questions(worker)
+
+
+@state
+def produces_wait_for_the_coordinator_that_refuses_them(worker: HandWorker, wire: Wire) -> Finish:
+    worker.create("t")
+    worker.create("u")
+    for topic in ("t", "u"):
+        send_in_transaction(wire, topic, 0)
+    until(lambda: worker.turn() or worker.questions, "the first request waits")
+
+    def finish() -> None:
+        worker.answer(48, 48)
+        while worker.questions:
+            worker.answer(48)
+
+    return finish
+
+
+@state
+def produce_without_acks_waits_for_the_coordinator(worker: HandWorker, wire: Wire) -> Finish:
+    worker.create("t")
+    send_in_transaction(wire, "t", 0, acks=0)
+    wire.forget_answer()
+    until(lambda: worker.turn() or worker.questions, "the request waits")
+    return lambda: answer_questions(worker)
+
+
+@state
+def compressed_produce_waits_for_the_coordinator(worker: HandWorker, wire: Wire) -> Finish:
+    worker.create("t")
+    for number in range(2):
+        send_in_transaction(wire, "t", number, codec=1)
+    until(lambda: worker.turn() or worker.offloaded, "the request is the thread's")
+    worker.append()
+    assert worker.questions
+    return lambda: answer_questions(worker)
+
+
+@state
+def produce_waits_for_a_coordinator_that_ends(worker: HandWorker, wire: Wire) -> Finish:
+    worker.create("t")
+    for number in range(2):
+        send_in_transaction(wire, "t", number)
+    until(lambda: worker.turn() or worker.questions, "the first request waits")
+
+    def finish() -> None:
+        while worker.questions:
+            worker.no_answer()
+
+    return finish
+
+
+@state
+def produce_waits_for_the_coordinator_until_its_time_is_up(worker: HandWorker, wire: Wire) -> Finish:
+    worker.create("t")
+    for number in range(2):
+        send_in_transaction(wire, "t", number)
+    until(lambda: worker.turn() or worker.questions, "the first request waits")
+
+    def finish() -> None:
+        while worker.room.waiters:
+            worker.expire()
+
+    return finish
+
+
+@state
+def produces_wait_behind_a_taken_lock_and_for_the_coordinator(worker: HandWorker, wire: Wire) -> Finish:
+    held = lock_probe.SlotLock(worker.create("t"))
+    held.__enter__()
+    for number in range(3):
+        send_in_transaction(wire, "t", number)
+    until(lambda: worker.turn() or worker.retries, "the requests meet the lock")
+
+    def finish() -> None:
+        held.__exit__(None, None, None)
+        worker.retry()
+        answer_questions(worker)
+
+    return finish
+
+
+@state
+def produce_meets_a_taken_lock_after_the_answer(worker: HandWorker, wire: Wire) -> Finish:
+    slot = worker.create("t")
+    for number in range(2):
+        send_in_transaction(wire, "t", number)
+    until(lambda: worker.turn() or worker.questions, "the first request waits")
+    pending, number, ((*_, ((_, incarnation, _, _),)),), _ = worker.questions.pop()
+    slots.allow_transaction(slot, incarnation, -1, 7, 0, 2)
+    held = lock_probe.SlotLock(slot)
+    held.__enter__()
+    pending.verified(number, (0,))
+    assert worker.retries
+
+    def finish() -> None:
+        held.__exit__(None, None, None)
+        worker.retry()
+
+    return finish
+
+
 # -- Fetch --------------------------------------------------------------------------------------------------------------
 
 

@@ -47,7 +47,7 @@ class Bench:
         self.room = Purgatory(lambda deadline_ms: None)
         unused = lambda *_: pytest.fail("not a forwarded request")  # noqa: E731
         handler = RequestHandler(
-            ProduceHandler(topics, self.room, unused, unused, unused, max_opened_bytes=1 << 28, max_partitions=10_000),
+            ProduceHandler(topics, self.room, unused, unused, unused, unused, max_opened_bytes=1 << 28, max_partitions=10_000),
             FetchHandler(
                 topics,
                 self.room,

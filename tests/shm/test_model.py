@@ -12,7 +12,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
 from odradek._ext.shm.layout import Role
 from odradek._ext.testing import slot_probe
-from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
+from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch, read_batches
 from tests.shm.model import EPOCHS_KEPT, NEVER, SEQUENCES, Model
 from tests.shm.one_broker import OneBroker, batch
 
@@ -44,6 +44,24 @@ STEP = st.one_of(
         st.integers(0, 70),
         st.integers(0, 100),
     ),
+    st.tuples(
+        st.just("transact"),
+        st.lists(st.tuples(st.sampled_from([20, 21, 22, 23]), st.integers(1, 3)), min_size=1, max_size=5),
+    ),
+    st.tuples(
+        st.just("end"),
+        st.lists(
+            st.tuples(
+                st.sampled_from([20, 20, 21, 21, 22, 23, 24, 1]),
+                st.booleans(),
+                st.integers(-1, 1),
+                st.integers(-1, 1),
+                st.sampled_from([0, 2]),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+    ),
     st.tuples(st.just("truncate"), st.integers(0, 100), st.booleans()),
     st.tuples(st.just("raise"), st.integers(0, 100)),
     st.tuples(st.just("roll")),
@@ -63,6 +81,7 @@ class Pair:
         self.slot = broker.create(segment_bytes=700, index_interval_bytes=INTERVAL)
         self.model = Model()
         self.leads = self.alone = True
+        self.cut = False
         self.times = itertools.count(1000, 7)
 
     def item(self, producer: int | None, kind: str, count: int, jitter: int) -> bytes:
@@ -89,6 +108,60 @@ class Pair:
         fields = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
         return batch(count, timestamp=next(self.times) - jitter, **fields)
 
+    def transact(self, items: list[tuple[int, int]]) -> None:
+        """Batches of transactions, of producers that `append` does not use."""
+        if not self.leads:
+            return
+        for producer, count in items:
+            known = self.model.producers.get(producer)
+            sequence = (known.batches[0][1] + 1) % SEQUENCES if known and known.batches else 0
+            data = batch(
+                count,
+                timestamp=next(self.times),
+                producer_id=producer,
+                producer_epoch=known.epoch if known else 0,
+                base_sequence=sequence,
+                attributes=TRANSACTIONAL,
+            )
+            expected = [self.model.append(data)]
+            assert slot_probe.append(self.slot, [data]) == expected
+            self.follow_slot()
+
+    def end(self, ends: list[tuple[int, bool, int, int, int]]) -> None:
+        """Markers, which may be those of former transactions or coordinators."""
+        if not self.leads:
+            return
+        markers = []
+        for producer, commits, epochs_on, coordinator_epochs_on, version in ends:
+            known = self.model.producers.get(producer)
+            epoch = max(0, (known.epoch if known else 0) + epochs_on + (version == 2))
+            coordinator_epoch = max(0, (known.coordinator_epoch if known else 0) + coordinator_epochs_on)
+            markers.append((producer, epoch, coordinator_epoch, commits, version))
+        incarnation, before = slot_probe.incarnation_of(self.slot), len(self.broker.log_bytes(self.slot))
+        found = slots.append_markers(self.slot, incarnation, self.model.leader_epoch, markers)
+        written = iter(read_batches(self.broker.log_bytes(self.slot)[before:]))
+        for marker, result in zip(markers, found, strict=True):
+            timestamp = next(written).max_timestamp if result[1] >= 0 else 0
+            assert self.model.end(*marker, timestamp) == result
+        assert next(written, None) is None
+        self.follow_slot()
+
+    def follow_slot(self) -> None:
+        """After a write of a lone leader. Only the first of several commits may have moved the high watermark; then the model
+        does not know which markers were above it."""
+        if self.alone:
+            self.appended_alone()
+            if self.model.flush_messages != NEVER:
+                self.adopt_held()
+
+    def adopt_held(self) -> None:
+        """What holds the last stable offset depends on snapshots, or on commits: any part of what it may be is right."""
+        shown = slot_facts.describe(self.slot).unreplicated
+        ended = [(first, marker) for first, marker in self.model.ended if marker >= self.model.high_watermark]
+        self.model.held = [[pair] if pair[0] >= 0 else [] for pair in shown]
+        for first, marker in shown:
+            assert first < 0 or (first in [first for first, _ in ended] and marker in [marker for _, marker in ended])
+
     def append(self, items: list[tuple[int | None, str, int, int]]) -> None:
         if not self.leads:
             with pytest.raises(slots.SlotChanged, match="not leader"):
@@ -112,7 +185,7 @@ class Pair:
             assert seen - self.model.flushed < self.model.flush_messages
         assert seen in ends
         assert seen >= self.model.high_watermark
-        self.model.high_watermark = seen
+        self.model.raise_high_watermark(seen)
 
     def follow(self, sent: list[tuple[int, int, int, int]], cut: int, watermark: int) -> None:
         if self.leads:
@@ -150,7 +223,7 @@ class Pair:
             if end <= len(partial):
                 self.model.take(one)
         watermark = self.model.log_end * watermark // 100
-        self.model.high_watermark = max(self.model.high_watermark, watermark)
+        self.model.raise_high_watermark(watermark)
         assert slots.follow(self.slot, partial, watermark) == self.model.log_end
 
     def truncate(self, share: int, at_batch: bool) -> None:
@@ -168,11 +241,13 @@ class Pair:
             assert batches == known.batches[: len(batches)]
             assert bool(batches) == bool(known.batches)
             known.batches = known.batches[: len(batches)]
+        self.cut = True
+        self.adopt_held()
 
     def raise_(self, share: int) -> None:
         watermark = self.model.log_end * share // 100
         slots.raise_high_watermark(self.slot, watermark)
-        self.model.high_watermark = max(self.model.high_watermark, watermark)
+        self.model.raise_high_watermark(watermark)
 
     def roll(self) -> None:
         slot_probe.roll(self.slot)
@@ -209,13 +284,37 @@ class Pair:
         assert found.high_watermark == model.high_watermark
         assert found.flushed_offset == model.flushed
         self.check_place_of_high_watermark(found)
-        assert found.last_stable_offset == model.last_stable
+        self.check_transactions(found)
         assert found.epochs == model.epochs[-EPOCHS_KEPT:]
         assert found.role == (Role.ROLE_LEADER if self.leads else Role.ROLE_FOLLOWER)
         assert found.applied_position == found.size
         assert slot_probe.producers(self.slot) == model.producers_shown()
         assert self.broker.log_bytes(self.slot) == b"".join(model.log)
         self.check_files(found)
+
+    def check_transactions(self, found: slot_facts.SlotFacts) -> None:
+        """The last stable offset, the list of open transactions, and the place of the oldest one."""
+        model = self.model
+        assert found.unreplicated == model.held_shown()
+        assert found.last_stable_offset == model.last_stable
+        if not self.cut:
+            assert found.last_stable_offset <= model.last_stable_of_kafka
+        if all(marker < model.high_watermark for _, marker in model.ended):
+            assert found.last_stable_offset == model.last_stable_of_kafka
+        opened = slots.transactions_of(self.slot)
+        assert [one["first_offset"] for one in opened] == model.open_offsets()
+        for one in opened:
+            known = model.producers[one["producer_id"]]
+            assert (one["first_offset"], one["epoch"]) == (known.transaction_first, known.epoch)
+            assert one["coordinator_epoch"] == known.coordinator_epoch
+        assert found.first_unstable_offset == min(model.open_offsets(), default=-1)
+        if found.unstable_base >= 0:
+            data = (self.broker.table.path(self.slot) / f"{found.unstable_base:020d}.log").read_bytes()
+            assert read_batch(data, found.unstable_position)[0].base_offset == found.first_unstable_offset
+        else:
+            assert self.cut or not opened
+        newest = max((last for _, _, last, _ in model.aborted), default=-1)
+        assert found.newest_abort_offset == newest or (self.cut and found.newest_abort_offset > newest)
 
     def check_place_of_high_watermark(self, found: dict) -> None:
         """Where a consumer's read ends, if the slot says it: behind the last batch below, before the next."""
@@ -259,7 +358,7 @@ class Pair:
         transactions = b"".join(before[name] for name in sorted(before) if name.endswith(".txnindex"))
         entries = [transactions[at : at + 34] for at in range(0, len(transactions), 34)]
         assert [
-            tuple(int.from_bytes(e[at : at + 8], "big") for at in (2, 10, 18)) for e in entries
+            tuple(int.from_bytes(e[at : at + 8], "big") for at in (2, 10, 18, 26)) for e in entries
         ] == self.model.aborted
 
 

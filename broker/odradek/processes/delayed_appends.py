@@ -54,7 +54,7 @@ class DelayedAppends:
             else:
                 pending.worked()
         except Exception as failure:
-            self._failed(pending, failure)
+            self.failed(pending, failure)
         finally:
             self._purgatory.serve()
         self._settle()
@@ -65,7 +65,7 @@ class DelayedAppends:
         else:
             self._offloaded(pending, error)
 
-    def _failed(self, pending: Any, error: BaseException) -> None:
+    def failed(self, pending: Any, error: BaseException) -> None:
         """Close the connection, because it is unknown whether the records are in the log."""
         connection = pending.connection
         log.error(
@@ -86,25 +86,13 @@ class DelayedAppends:
         self._retries.append(pending)
 
     def handle_retries(self) -> None:
-        """Retry the requests in the order of arrival. A request waits if an earlier one of its connection must wait, and is not
-        executed if an earlier one failed."""
+        """Retry the requests. Later requests of their connections wait for them, and are not executed if they fail."""
         retries, self._retries = self._retries, []
-        blocked: set[Any] = set()
-        failed: set[Any] = set()
         for pending in retries:
-            if pending.connection in failed:
-                continue
-            if pending.connection in blocked:
-                self.retry(pending)
-                continue
             try:
                 pending.again()
             except Exception as error:
-                self._failed(pending, error)
-                failed.add(pending.connection)
-                continue
-            if not pending.executed:
-                blocked.add(pending.connection)
+                self.failed(pending, error)
         if retries:
             self._purgatory.serve()
             self._settle()

@@ -51,6 +51,7 @@ from odradek.processes.delayed_appends import DelayedAppends
 from odradek.processes.expiry_timer import ExpiryTimer
 from odradek.processes.job_thread import JobThread
 from odradek.processes.slices import LoopSlices
+from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.replication_limits import limit_replication
@@ -92,6 +93,7 @@ class Worker:
         self.slices = LoopSlices(loop, self._settle)
         self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
         self.forward.serve(self.topics, self._take_over_metadata)
+        self.questions = TransactionQuestions(loop, self.forward, self._settle, self.delayed_appends.failed)
         self.brokers = (
             ClusterBrokers([listener.name for listener in context.advertised]) if in_cluster(config) else None
         )
@@ -154,11 +156,13 @@ class Worker:
             self.purgatory,
             self.delayed_appends.offload,
             self.delayed_appends.retry,
+            self.questions.ask,
             prepare,
             max_opened_bytes=config.integer("odradek.produce.max.decompressed.bytes"),
             max_partitions=config.integer("odradek.max.partitions"),
             replicas=self.replicas,
         )
+        produce_handler.verify_transactions = self._verify_transactions
         view = WorkerView(
             config=config,
             shm=self.shm,
@@ -232,6 +236,11 @@ class Worker:
         if self._running.changed:
             self._running.take_over(self._config)
             self._limit_replication()
+            self.handler.produce_handler.verify_transactions = self._verify_transactions
+
+    @property
+    def _verify_transactions(self) -> bool:
+        return bool(self._config["transaction.partition.verification.enable"])
 
     def _limit_replication(self) -> None:
         if self._config.clustered:

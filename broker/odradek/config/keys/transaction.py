@@ -54,9 +54,11 @@ KEYS = (
     ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000,
         Range(1), LOW, READ_ONLY, NONE_YET,
         "The time in ms between two checks for expired transactional ids."),
-    ConfigKey("transaction.partition.verification.enable", BOOLEAN, True, None, LOW, CLUSTER_WIDE, NONE_YET,
-        "Whether the broker checks, before it appends a transactional batch, that the partition was added to the "
-        "transaction (KIP-890)."),
+    ConfigKey("transaction.partition.verification.enable", BOOLEAN, True, None, LOW, CLUSTER_WIDE, NOW,
+        "Whether the broker checks, before it appends the first batch of a transaction to a partition, that the producer "
+        "added the partition to the transaction (KIP-890). Without the check, a batch that arrives after the end of its "
+        "transaction can open a transaction that nobody ends. It concerns producers that use Produce requests of version "
+        "11 or older; for newer ones the broker adds the partition itself."),
     ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
         "Whether producers can prepare a transaction and commit it under an external transaction coordinator "
         "(KIP-939)."),

@@ -1,0 +1,207 @@
+"""The questions of Produce requests on their way to the coordinator and back; the coordinator is played by the test."""
+
+import asyncio
+import socket
+
+import pytest
+import uvloop
+
+from odradek.net.forward import ForwardClient
+from odradek.net.forward_frames import AskedPartition, ForwardReply, Kind, Question, Status, decode_questions, encode_codes
+from odradek.net.forward_server import ForwardServer
+from odradek.processes.transaction_questions import TransactionQuestions
+
+LIMIT_S = 60
+QUESTIONS = [
+    Question("id", 7, 3, False, [AskedPartition(1, 10, "t", 0), AskedPartition(2, 11, "t", 1)]),
+    Question("ïd", 8, 0, True, [AskedPartition(1, 10, "t", 0)]),
+]
+
+
+class Connection:
+    connection_id, listener_index, peer, client_id, principal = 5, 0, "client:1", b"client", None
+    client_software_name = client_software_version = None
+
+
+class Pending:
+    """In the place of a `DelayedProduce`."""
+
+    questions = 1
+    connection = Connection()
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[tuple[int, tuple[int, ...] | None]] = asyncio.Queue()
+
+    def verified(self, number: int, codes: tuple[int, ...] | None) -> None:
+        self.answers.put_nowait((number, codes))
+
+
+class Bench:
+    """Both ends of a stream. :param handler: the coordinator's."""
+
+    def __init__(self, path, handler, **limits) -> None:
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.loop = asyncio.get_running_loop()
+        self.forward = ForwardClient(self.loop, str(path), self.settle, **limits)
+        self.server = ForwardServer(handler)
+        self.settled = 0
+        self.failed: list[BaseException] = []
+        self.questions = TransactionQuestions(
+            self.loop, self.forward, self.settle, lambda pending, error: self.failed.append(error)
+        )
+
+    def settle(self) -> None:
+        self.settled += 1
+
+    def ask(self, pending, *, timeout_s=LIMIT_S):
+        self.questions.ask(pending, QUESTIONS, int((self.loop.time() + timeout_s) * 1000))
+
+    async def close(self) -> None:
+        self.forward.close()
+        await self.server.stop(0)
+        self.listener.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    def runner(test, handler, **limits):
+        async def main():
+            bench = Bench(tmp_path / "socket", handler, **limits)
+            try:
+                await test(bench)
+            finally:
+                await bench.close()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            loop.run(asyncio.wait_for(main(), LIMIT_S))
+
+    return runner
+
+
+def test_the_answer_has_a_code_for_each_partition(run):
+    seen = []
+
+    async def handler(request):
+        seen.append((request.kind, request.context.connection_id, request.context.client_id))
+        assert decode_questions(request.payload) == QUESTIONS
+        return ForwardReply(Status.OK, 0, encode_codes([0, 48, -1]))
+
+    async def test(bench):
+        await bench.server.start(bench.listener.dup())
+        pending = Pending()
+        bench.ask(pending)
+        assert pending.answers.empty()
+        assert await pending.answers.get() == (1, (0, 48, -1))
+        assert seen == [(Kind.ADD_PARTITIONS, 5, "client")]
+
+    run(test, handler)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ForwardReply(Status.OK, 0, encode_codes([0, 0])),
+        ForwardReply(Status.OK, 0, b"\0\0\0\0\0\0\0"),
+        ForwardReply(Status.UNSUPPORTED, 0),
+        ForwardReply(Status.MALFORMED, 0),
+    ],
+)
+def test_an_answer_of_another_form_is_none(run, caplog, reply):
+    async def handler(request):
+        return reply
+
+    async def test(bench):
+        await bench.server.start(bench.listener.dup())
+        pending = Pending()
+        bench.ask(pending)
+        assert await pending.answers.get() == (1, None)
+
+    run(test, handler)
+    assert "transaction" in caplog.text
+
+
+def test_a_coordinator_that_raises_gives_no_answer(run):
+    async def handler(request):
+        raise RuntimeError("as if a defect were in it")
+
+    async def test(bench):
+        await bench.server.start(bench.listener.dup())
+        pending = Pending()
+        bench.ask(pending)
+        assert await pending.answers.get() == (1, None)
+
+    run(test, handler)
+
+
+def test_a_coordinator_that_ends_or_hangs_gives_no_answer(run):
+    began = asyncio.Event()
+
+    async def handler(request):
+        began.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def test(bench):
+        await bench.server.start(bench.listener.dup())
+        lost, late = Pending(), Pending()
+        bench.ask(late, timeout_s=0.05)
+        assert await late.answers.get() == (1, None)
+        bench.ask(lost)
+        await began.wait()
+        await bench.server.stop(0)
+        assert await lost.answers.get() == (1, None)
+        unreachable = Pending()
+        bench.ask(unreachable, timeout_s=0.05)
+        assert await unreachable.answers.get() == (1, None)
+
+    run(test, handler)
+
+
+def test_a_full_queue_gives_no_answer_in_a_later_turn(run):
+    async def test(bench):
+        pending = Pending()
+        bench.ask(pending)
+        assert pending.answers.empty()
+        assert bench.settled == 0
+        assert await pending.answers.get() == (1, None)
+        await asyncio.sleep(0)
+        assert bench.settled == 1
+
+    run(test, None, max_queued=0)
+
+
+def test_nobody_is_told_after_the_clients_connection_was_closed(run):
+    async def handler(request):
+        return ForwardReply(Status.OK, 0, encode_codes([0, 0, 0]))
+
+    async def test(bench):
+        gone, staying = Pending(), Pending()
+        bench.ask(gone)
+        bench.forward.cancel(Connection.connection_id)
+        await bench.server.start(bench.listener.dup())
+        bench.ask(staying)
+        assert await staying.answers.get() == (1, (0, 0, 0))
+        assert gone.answers.empty()
+
+    run(test, handler)
+
+
+def test_an_error_while_the_answer_is_taken_ends_the_request(run):
+    class Failing(Pending):
+        def verified(self, number, codes):
+            super().verified(number, codes)
+            raise MemoryError("as if memory were short")
+
+    async def handler(request):
+        return ForwardReply(Status.OK, 0, encode_codes([0, 0, 0]))
+
+    async def test(bench):
+        await bench.server.start(bench.listener.dup())
+        pending = Failing()
+        bench.ask(pending)
+        await pending.answers.get()
+        assert [str(error) for error in bench.failed] == ["as if memory were short"]
+
+    run(test, handler)
