@@ -1,8 +1,7 @@
-"""Reads of committed records: the row `fetch-committed`. Builds logs of transactions, and reads them at both isolation levels.
+"""Reads of committed records, for the row `fetch-committed`: builds logs of transactions, and reads them at both levels.
 
-The log is written beside the broker, which reads it when it starts, so that transactions by the hundred thousand need no
-requests. A reader has one connection and one request in flight; it receives all bytes, and checks the lists of aborted
-transactions.
+The log is written while the broker is stopped, so that 100,000 transactions need no requests.
+A reader has one connection and one request in flight; it receives all bytes, and checks the lists of aborted transactions.
 """
 
 import socket
@@ -29,8 +28,7 @@ _BATCH = struct.Struct(">qi")
 
 
 def write_log(path: Path, aborted_share: float) -> int:
-    """Write the log of TRANSACTIONS transactions of one batch each, of which a share is aborted, evenly; return its log end
-    offset."""
+    """Write the log of TRANSACTIONS transactions of one batch each, a share of them aborted; return its log end offset."""
     value = bytes(range(250)) * (RECORD_BYTES // 250)
     batches = [
         build_batch(

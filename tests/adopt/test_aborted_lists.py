@@ -1,5 +1,4 @@
-"""Fetch responses at read_committed over a real Kafka's directory: Kafka's own answers, then those of this broker to the same
-requests."""
+"""Fetch responses at read_committed: those of a real Kafka, and those of this broker after it adopted the directory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The aborted transactions of Fetch responses at read_committed, step by step in one process: complete in every read, however
-the log is cut into segments and responses, and read by a bounded amount of work."""
+"""The aborted transactions of Fetch responses at read_committed, step by step in one process: the lists are complete,
+however the log is cut into segments and responses, and a turn of the loop does a bounded amount of work."""
 
 import itertools
+import random
 import select
 import tempfile
 import time
@@ -42,8 +43,8 @@ STEP = st.one_of(
 class Reading:
     """A worker with one partition, which replicates what the test appends, and a reader's connection."""
 
-    def __init__(self, path: Path, **options):
-        self.worker = HandWorker(path)
+    def __init__(self, path: Path, *, processes: int = 1, **options):
+        self.worker = HandWorker(path, processes=processes)
         self.topic = f"t{next(_names)}"
         self.topic_id = uuid.uuid4().bytes
         self.slot = self.worker.create(self.topic, topic_id=self.topic_id, **(SMALL | options))
@@ -91,8 +92,7 @@ class Reading:
         return partition
 
     def check_all(self, max_bytes):
-        """Read the log from its start to the last stable offset, in responses of at most `max_bytes` unless a batch is
-        larger."""
+        """Read the log from its start to the last stable offset, at most `max_bytes` or one batch at a time."""
         offset, end, found, responses = 0, None, [], 0
         while end is None or offset < end:
             told = self.ask(offset, partition_max_bytes=max_bytes)
@@ -579,4 +579,43 @@ def test_a_marker_of_the_coordinator_wakes_readers_in_the_same_turn(tmp_path):
     reading.worker.turn()
     told = reading.receive()
     assert (pairs(told), told.last_stable_offset) == ({(1, 1)}, 4)
+    reading.close()
+
+
+# -- changes while the log is read --------------------------------------------------------------------------------------------
+
+
+def test_lists_are_complete_while_another_process_appends_and_rolls(tmp_path):
+    """Every response is compared with the whole log, in which the records below a last stable offset have the same outcome."""
+    chance = random.Random(11)
+    reading = Reading(tmp_path, processes=2, segment_bytes=400)
+    batches = []
+    for _ in range(1500):
+        kind = chance.choice(["data", "data", "abort", "abort", "commit", "plain"])
+        step = {"data": ("data", chance.randrange(3), 1), "plain": ("plain", 1)}.get(kind, (kind, chance.randrange(3)))
+        batches.append((reading.log.take([step]), reading.log.end))
+    batches.append((reading.log.take([("commit", 0), ("commit", 1), ("commit", 2)]), reading.log.end))
+
+    def append():
+        for data, end in batches:
+            slots.follow(reading.slot, data, end)
+
+    child = reading.worker.broker.fork(1, append)
+    stable = responses = 0
+    until = time.monotonic() + TIMEOUT_S
+    while stable < reading.log.end:
+        assert time.monotonic() < until, "the other process does not go on"
+        start = chance.randrange(max(0, stable - 60), stable + 1)
+        told = reading.ask(start, partition_max_bytes=chance.choice([1, 200, 1000]))
+        assert told.error_code == 0
+        stable = told.last_stable_offset
+        records = whole(told.records)
+        if records:
+            assert filtered(records, told.aborted_transactions, start) == reading.log.committed(
+                start, next_offset(records)
+            )
+            responses += 1
+    assert reading.worker.broker.reap(child, 1) == 0
+    assert responses > 10
+    reading.check_all(1)
     reading.close()

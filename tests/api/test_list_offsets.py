@@ -117,8 +117,7 @@ def test_the_end_for_readers_of_committed_records_is_not_above_the_high_watermar
 
 @pytest.fixture
 def ask_slot(tmp_path, monkeypatch):
-    """A partition with an open transaction from offset 4 on: times 1000 to 1003, an aborted transaction at 1 to 3, then
-    more."""
+    """A partition with an aborted transaction at 1 to 3, and an open one from offset 4 on. Times are 1000 + the offset."""
     with OneBroker(tmp_path) as broker:
         slot = broker.create(segment_bytes=300, index_interval_bytes=1)
         broker.obey(slot, EPOCH)

@@ -1,7 +1,6 @@
-"""A partition with transactions for tests of readers: its log is replicated batch by batch, and a model knows which records
-are committed.
+"""The log of a partition with transactions, for tests of readers, and a model that knows which records are committed.
 
-The tests append as a follower, which stores what a leader decided, so that they can choose every batch and every marker.
+The tests append as a follower, so that they can choose every batch and every marker.
 """
 
 from __future__ import annotations
@@ -101,8 +100,7 @@ class TransactionalLog:
         return not found.aborted
 
     def aborted(self, start: int, end: int) -> set[tuple[int, int]]:
-        """(producer, first offset) of the aborted transactions that a list for [start, end) must contain at least, or in
-        Kafka contains."""
+        """(producer, first offset) of the aborted transactions with records in [start, end)."""
         return {
             (one.producer, one.first_offset)
             for one in self.decided
@@ -116,8 +114,8 @@ class TransactionalLog:
 
 
 def filtered(records: bytes, aborted: Sequence[Any] | None, start: int) -> list[tuple[int, bytes]]:
-    """(offset, value) of what a Kafka consumer at read_committed returns of one response: it drops markers and the batches of
-    the listed producers, from the first offset of the list to the abort marker."""
+    """(offset, value) of the records of a response that a Kafka consumer at read_committed returns: it drops markers, and the
+    batches of the listed producers from the first offset in the list to the abort marker."""
     waiting = [(one.first_offset, one.producer_id) for one in aborted or ()]
     heapq.heapify(waiting)
     dropped: set[int] = set()
