@@ -5,7 +5,7 @@ Every read ends at the end of its batch.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
 from odradek._ext.protocol.byte_order cimport load16
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR
@@ -49,7 +49,7 @@ cdef int take_record(const uint8_t** p, const uint8_t* end, int64_t base_offset,
     if (read_varlong(p, stop, &timestamp_delta) or read_varint(p, stop, &offset_delta)
             or take_bytes(p, stop, &out.key, &out.key_bytes) or take_bytes(p, stop, &out.value, &out.value_bytes)):
         return -1
-    out.offset = base_offset + offset_delta
+    out.offset = <int64_t>(<uint64_t>base_offset + <uint64_t>offset_delta)    # wraps, instead of overflowing
     p[0] = stop
     return 0
 
@@ -114,7 +114,7 @@ def read_batches(bytes data not None, Py_ssize_t at, int64_t start, int64_t end)
         else:
             plain.extend(records)
         at += info.size
-        reached = info.base_offset + info.last_offset_delta + 1
+        reached = <int64_t>(<uint64_t>info.base_offset + <uint64_t>info.last_offset_delta + 1)
     return at, reached, batches
 
 

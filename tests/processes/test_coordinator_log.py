@@ -37,11 +37,11 @@ class Bench:
         self.flusher = Flusher()
         self.told = []
 
-    def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True):
+    def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True, **options):
         slot = self.broker.create(topic, alone=alone)
         state = slot_facts.describe(slot)
         place = slot, state.incarnation if incarnation is None else incarnation, state.leader_epoch
-        return CoordinatorLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher)
+        return CoordinatorLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher, **options)
 
     def then(self, name):
         return lambda code: self.told.append((name, code))
@@ -363,6 +363,34 @@ def test_an_append_acknowledged_in_time_is_not_reported_late(stepped):
     log.close()
     stepped.loop.advance(60_000)
     assert stepped.told == [("a", NONE), ("b", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_the_error_of_an_append_that_is_not_written_differs_from_that_of_one_that_may_be(stepped, monkeypatch):
+    not_written = ErrorCode.NOT_ENOUGH_REPLICAS
+    log = stepped.log(not_written=not_written)
+    monkeypatch.setattr(slots, "has_min_in_sync", lambda slot, maximal=False: not maximal)
+    log.append([(b"a", b"1")], stepped.then("written"))
+    stepped.turn.run()
+    monkeypatch.setattr(slots, "has_min_in_sync", lambda slot, maximal=False: False)
+    log.append([(b"b", b"2")], stepped.then("too few"))
+    log.append_marker(marker(7), stepped.at("marker"))
+    stepped.turn.run()
+    monkeypatch.undo()
+
+    def busy(*arguments):
+        raise slots.SlotChanged("busy", AppendResult.APPEND_BUSY)
+
+    monkeypatch.setattr(slots, "append_built", busy)
+    log.append([(b"c", b"3")], stepped.then("busy"))
+    stepped.turn.run()
+    stepped.loop.advance(PATIENCE_MS)
+    assert stepped.told == [
+        ("written", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("too few", not_written),
+        ("marker", not_written, -1),
+        ("busy", not_written),
+    ]
+    assert stepped.stored(log) == [(b"a", b"1")]
 
 
 def test_a_lock_that_is_not_free_in_time_fails_the_queued_appends(stepped, monkeypatch):

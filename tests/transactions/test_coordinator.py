@@ -751,3 +751,15 @@ def test_replies_are_given_once():
     reply(1)
     with pytest.raises(AssertionError):
         reply(2)
+
+
+def test_only_some_ids_are_packed_at_once(process, monkeypatch):
+    monkeypatch.setattr("odradek.transactions.coordinator.MOST_PACKED", 2)
+    for name in ("a", "b", "c"):
+        process.init(name)
+    shard = process.coordinator.shards.by_partition[0]
+    sizes = []
+    for _ in range(3):
+        process.coordinator.abort_timed_out()
+        sizes.append((len(shard.active), len(shard.idle)))
+    assert sizes == [(3, 0), (1, 2), (0, 3)]

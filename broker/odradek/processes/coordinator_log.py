@@ -60,7 +60,7 @@ ERROR_OF_BATCH = {
     int(ErrorCode.INVALID_PRODUCER_EPOCH): ErrorCode.INVALID_PRODUCER_EPOCH,
     int(ErrorCode.INVALID_TXN_STATE): ErrorCode.INVALID_TXN_STATE,
 }
-"""The error that clients receive if the batch is refused with this error; COORDINATOR_NOT_AVAILABLE for all others."""
+"""The error of appends whose batch is refused with this error; `not_written` for all others."""
 
 
 class Writer(Protocol):
@@ -188,6 +188,7 @@ class CoordinatorLog:
     :param timeout_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged within this time is reported as late.
     :param acks: `offsets.commit.required.acks`: an append with 0 or 1 does not wait for other replicas.
     :param flusher: syncs the log if its topic has flush.messages.
+    :param not_written: the error of an append that is certainly not in the log, unless there is a more precise one.
     """
 
     def __init__(
@@ -200,8 +201,10 @@ class CoordinatorLog:
         timeout_ms: int,
         flusher: Flusher,
         acks: int = ACKS_ALL,
+        not_written: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ) -> None:
         self.place = place
+        self._not_written = not_written
         self._flusher = flusher
         self._waits = acks == ACKS_ALL
         self._loop = loop
@@ -386,7 +389,7 @@ class CoordinatorLog:
         if not builder.count:  # the appends have no records and wait for those written before
             return NONE, self._last_end()
         if self._waits and not slots.has_min_in_sync(slot):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, 0
+            return self._not_written, 0
         place = slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
         if special is None:
             error, base_offset = slots.append_built(*place)
@@ -394,7 +397,7 @@ class CoordinatorLog:
             error, base_offset = slots.append_built(*place, special.producer_id, special.producer_epoch, True)
             special.base_offset = base_offset if not error else -1
         if error:
-            return ERROR_OF_BATCH.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE), 0
+            return ERROR_OF_BATCH.get(error, self._not_written), 0
         return NONE, base_offset + builder.count
 
     def _write_markers(self) -> tuple[ErrorCode, int]:
@@ -407,7 +410,7 @@ class CoordinatorLog:
             appends.append(special)
         self._front = len(appends)
         if self._waits and not slots.has_min_in_sync(slot):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, 0
+            return self._not_written, 0
         outcomes = slots.append_markers(slot, incarnation, leader_epoch, [append.marker for append in appends])
         end = self._last_end()  # a repeated marker is not written again, and waits for the first one
         for append, (error, offset) in zip(appends, outcomes, strict=True):
@@ -433,7 +436,7 @@ class CoordinatorLog:
             len(self._queue), self.name, self._timeout_s,
         )  # fmt: skip
         self._busy_since = None
-        call_all(self._drop_queue(), ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        call_all(self._drop_queue(), self._not_written)
 
     def _watch(self) -> None:
         """Set the deadline of batches that have none, and the timer for the first deadline."""

@@ -317,7 +317,16 @@ class TransactionService:
 
     def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
         max_bytes = self._config.integer("message.max.bytes")
-        return CoordinatorLog(self._loop, self._turn, place, 0, max_bytes, APPEND_TIMEOUT_MS, self._flusher)
+        return CoordinatorLog(
+            self._loop,
+            self._turn,
+            place,
+            0,
+            max_bytes,
+            APPEND_TIMEOUT_MS,
+            self._flusher,
+            not_written=ErrorCode.NOT_ENOUGH_REPLICAS,  # then the coordinator need not load the partition again
+        )
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
         """The broker that leads a partition; this broker, if the partition does not exist."""

@@ -32,9 +32,9 @@ from odradek.transactions.environment import (
 )
 from odradek.transactions.expiry import Expiry
 from odradek.transactions.markers import Completions
-from odradek.transactions.records import facts_of, producer_of, state_of, times_of
+from odradek.transactions.records import facts_of, producer_of, state_of
 from odradek.transactions.shards import NONE, Shard, Shards, Transaction
-from odradek.transactions.states import IDLE, NAMES
+from odradek.transactions.states import IDLE, NAMES, State
 from odradek.transactions.transaction import Answer, Write
 
 log = logging.getLogger("odradek.transactions")
@@ -45,6 +45,8 @@ AddCallback = Callable[[ErrorCode, Sequence[ErrorCode]], None]
 """Receives the error of the request and, if it is NONE, the result of `Marks.allow` for each place, in order."""
 VerifyCallback = Callable[[Mapping[Place, ErrorCode]], None]
 
+MOST_PACKED = 10_000
+"""How many ids are packed at once, so that other work of the loop need not wait for long."""
 NO_ID = verbs.NO_ID
 NO_EPOCH = verbs.NO_EPOCH
 INVALID_REQUEST = ErrorCode.INVALID_REQUEST
@@ -311,7 +313,7 @@ class TransactionCoordinator:
         Called each `transaction.abort.timed.out.transaction.cleanup.interval.ms`. Also releases memory of ids that are not
         in use.
         """
-        now_ms, count = self._timers.wall_ms(), 0
+        now_ms, count, packed = self._timers.wall_ms(), 0, 0
         for shard in self.shards.loaded_shards():
             for transaction in list(shard.active.values()):
                 if shard.closed:
@@ -319,7 +321,7 @@ class TransactionCoordinator:
                 if transaction.pending is None and verbs.timed_out(transaction.facts, now_ms):
                     count += self._abort(shard, transaction, now_ms)
             if not shard.closed:
-                shard.put_idle_away()
+                packed += shard.put_idle_away(MOST_PACKED - packed)
         self.counts.timed_out += count
         return count
 
@@ -374,28 +376,18 @@ class TransactionCoordinator:
         if self.shards.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], []
         unknown = [name for name in which.states if name not in NAMES]
-        states, producer_ids = frozenset(which.states), frozenset(which.producer_ids)
-        newest_ms = self._timers.wall_ms() - which.longer_than_ms
-        found = []
-        for shard in self.shards.by_partition.values():
-            for name, transaction in shard.active.items():
-                facts = transaction.facts
-                if which.longer_than_ms < 0 or facts.start_ms < newest_ms:
-                    found.append(Listed(name, facts.producer_id, NAMES[facts.state]))
-            for name, value in shard.idle.items():
-                if which.longer_than_ms < 0 or times_of(value)[1] < newest_ms:
-                    found.append(Listed(name, producer_of(value)[0], NAMES[state_of(value)]))
-        return (
-            NONE,
-            unknown,
-            [
-                listed
-                for listed in found
-                if (not states or listed.state in states)
-                and (not producer_ids or listed.producer_id in producer_ids)
-                and (which.matches is None or which.matches(listed.transactional_id))
-            ],
-        )
+        states = frozenset(state for state in State if not which.states or NAMES[state] in which.states)
+        producer_ids = frozenset(which.producer_ids)
+        newest_ms = self._timers.wall_ms() - which.longer_than_ms if which.longer_than_ms >= 0 else verbs.NO_TIME_LIMIT
+        found = [
+            Listed(name, producer_id, NAMES[state])
+            for shard in self.shards.by_partition.values()
+            for name, producer_id, state, start_ms in shard.rows(states)
+            if start_ms < newest_ms
+            and (not producer_ids or producer_id in producer_ids)
+            and (which.matches is None or which.matches(name))
+        ]
+        return NONE, unknown, found
 
     def open_transactions(self) -> dict[int, Owner]:
         """The transactions that are ongoing, or whose markers are not all written, by producer id.

@@ -8,7 +8,7 @@ again. Runs in the coordinator process's loop, which is its only protection.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.records.transaction_values import apply_records
@@ -16,7 +16,17 @@ from odradek.coordination.environment import LogBatch, Record, Timer, Timers
 from odradek.protocol import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import NOT_WRITTEN, Environment, Place, Settings, TransactionLog
-from odradek.transactions.records import busy_ids, facts_of, key_of, pack, value_of, why_unreadable
+from odradek.transactions.records import (
+    busy_ids,
+    facts_of,
+    key_of,
+    pack,
+    producer_of,
+    state_of,
+    times_of,
+    value_of,
+    why_unreadable,
+)
 from odradek.transactions.states import COMPLETE_OF, DEAD, IDLE, State
 from odradek.transactions.transaction import NO_EPOCH, Facts, fresh
 
@@ -140,14 +150,29 @@ class Shard:
         value = self.idle.get(transactional_id)
         return None if value is None else facts_of(value)
 
-    def put_idle_away(self) -> None:
-        """Pack the ids that have no transaction and were not used since the last call."""
+    def rows(self, states: Collection[State]) -> Iterator[tuple[str, int, State, int]]:
+        """The ids in one of the states: transactional id, producer id, state, start of the transaction."""
+        for name, transaction in self.active.items():
+            facts = transaction.facts
+            if facts.state in states:
+                yield name, facts.producer_id, facts.state, facts.start_ms
+        if not IDLE.isdisjoint(states):
+            for name, value in self.idle.items():
+                state = state_of(value)
+                if state in states:
+                    yield name, producer_of(value)[0], state, times_of(value)[1]
+
+    def put_idle_away(self, most: int) -> int:
+        """Pack ids that have no transaction and were not used since the last call, at most `most`; return their number."""
+        packed = 0
         for transaction in list(self.active.values()):
             if transaction.used or transaction.pending is not None or transaction.facts.state not in IDLE:
                 transaction.used = False
-            else:
+            elif packed < most:
                 del self.active[transaction.transactional_id]
                 self.idle[transaction.transactional_id] = pack(transaction.facts)
+                packed += 1
+        return packed
 
 
 class Append:

@@ -28,6 +28,7 @@ from odradek.transactions.states import (
 NO_ID = -1
 NO_EPOCH = -1
 NO_TIME = -1
+NO_TIME_LIMIT = 2**63
 MAX_EPOCH = 2**15 - 1
 LAST_EPOCH = MAX_EPOCH - 1
 """The last epoch that a producer may have; the one above is for markers and for fencing."""
