@@ -45,6 +45,9 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
+    "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
+    "tests/clients/test_upstream.py::test_the_smoke_test_of_kafka_streams": "Kafka Streams at exactly_once_v2, with kills",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
     "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
     "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_by_other_failures": "clusters: more failures",
@@ -64,6 +67,9 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_replication_throttles.py": "clusters: throttles of replication",
     "tests/cluster/test_without_zookeeper.py": "clusters: requests of administrators while ZooKeeper is away",
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: rounds of all faults",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: losses of power",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: rounds in clusters",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from odradek.testing import Broker
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900), pytest
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(directory=tmp_path_factory.mktemp("spark")) as started:
         with GroupTalk(started.host, started.port) as wire:
-            for topic in ("numbers", "copies", "batches"):
+            for topic in ("numbers", "copies", "batches", "transactions", "committed"):
                 wire.create(topic, 3)
         yield started
 
@@ -95,3 +96,30 @@ def test_a_stream_is_copied_and_goes_on_from_its_checkpoint(spark: Any, broker: 
         assert query.awaitTermination(400), "the stream does not end"
         assert query.exception() is None
         assert values(spark, broker, "copies") == [*range(start + 500)]
+
+
+def test_a_stream_reads_what_is_committed(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "spark"})
+    producer.init_transactions(90)
+    for first, commit in ((0, True), (10_000, False), (100, True), (20_000, False)):
+        producer.begin_transaction()
+        for number in range(first, first + 100):
+            producer.produce("transactions", str(number), partition=number % 3)
+        producer.commit_transaction(90) if commit else producer.abort_transaction(90)
+    isolation = {"kafka.isolation.level": "read_committed"}
+    assert values(spark, broker, "transactions", **isolation) == [*range(200)]
+    query = (
+        spark.readStream.format("kafka")
+        .options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "transactions"} | isolation)
+        .options(startingOffsets="earliest", maxOffsetsPerTrigger="60", failOnDataLoss="true")
+        .load()
+        .selectExpr("key", "value")
+        .writeStream.format("kafka")
+        .options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "committed"})
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(400), "the stream does not end"
+    assert query.exception() is None
+    assert values(spark, broker, "committed") == [*range(200)]

@@ -10,6 +10,7 @@ Apache Kafka.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 from collections import Counter
@@ -18,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from odradek.protocol.schemas import add_partitions_to_txn, end_txn, init_producer_id, produce, txn_offset_commit
+from tests.faults import process_faults
 from tests.frame_relay import FORWARD, HELD, Fate, Frame, Held, Rule, forward_all
 from tests.transactions.broker_under_test import STARTERS, UnderTest
 from tests.transactions.checker.anomalies import Anomaly, Kind, anomalies
@@ -121,6 +123,21 @@ def late_commit(trial: Trial) -> None:
     trial.producer.write(trial.first)
     with trial.held(end_txn.API_KEY) as held:
         trial.producer.commit()
+    trial.begin()
+    trial.producer.write(trial.first)
+    held[0].release()
+    trial.end(False, trial.second)
+
+
+def late_commit_after_a_death(trial: Trial) -> None:
+    """As `late_commit`, and the process that remembers on which connection the commit came again is killed in between."""
+    trial.producer.init()
+    trial.begin()
+    trial.producer.write(trial.first)
+    with trial.held(end_txn.API_KEY) as held:
+        trial.producer.commit()
+    assert trial.broker.broker is not None
+    process_faults.kill_one(trial.broker.broker, random.Random(1), "coordinator")
     trial.begin()
     trial.producer.write(trial.first)
     held[0].release()
@@ -239,12 +256,23 @@ def late_offsets(trial: Trial) -> None:
 SCENARIOS: dict[str, Callable[[Trial], None]] = {
     function.__name__: function
     for function in (
-        late_commit, late_abort, late_records, late_first_records, late_records_of_the_dead, late_partitions, late_fence,
+        late_commit, late_commit_after_a_death, late_abort, late_records, late_first_records, late_records_of_the_dead, late_partitions, late_fence,
         late_offsets,
     )
 }  # fmt: skip
 NEEDS_FIRST_VERSION = {late_partitions.__name__}
 """The scenarios with requests that only clients of transaction version 1 send."""
+NEEDS_PROCESSES = {late_commit_after_a_death.__name__}
+"""The scenarios with processes of Odradek."""
+TORN_BY_KAFKA = {late_commit.__name__, late_abort.__name__, late_offsets.__name__}
+"""The scenarios that go wrong with Apache Kafka 4.3, for clients of transaction version 1."""
+
+
+def applies(scenario: str, transaction_version: int, peer: str) -> bool:
+    """Whether a scenario is possible."""
+    if scenario in NEEDS_FIRST_VERSION and transaction_version == 2:
+        return False
+    return scenario not in NEEDS_PROCESSES or peer == "odradek"
 
 
 def run(broker: UnderTest, scenario: str, transaction_version: int, number: int) -> list[Anomaly]:
@@ -273,7 +301,7 @@ def main() -> int:
         broker = stack.enter_context(STARTERS[options.peer](directory / "broker", settings))
         for version in options.tv or (1, 2):
             for scenario in options.only.split(",") if options.only else SCENARIOS:
-                if version == 2 and scenario in NEEDS_FIRST_VERSION:
+                if not applies(scenario, version, options.peer):
                     continue
                 kinds: Counter[str] = Counter()
                 for number in range(options.trials):

@@ -313,7 +313,9 @@ class TransactionService:
 
     def _offsets_partitions(self) -> int:
         topic = self._topics.get(CONSUMER_OFFSETS)
-        return 0 if topic is None else int(topic.published_count() if self._config.clustered else topic.count)
+        if topic is None:  # FindCoordinator of the group will create it, after this request of its producer
+            return self._config.integer("offsets.topic.num.partitions")
+        return int(topic.published_count() if self._config.clustered else topic.count)
 
     def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
         max_bytes = self._config.integer("message.max.bytes")

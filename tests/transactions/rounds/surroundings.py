@@ -30,6 +30,11 @@ DISK_BYTES = 256 * MIB
 LOSSY_MEBIBYTES = 256
 FULL_S = 1.5
 KINDS = ("coordinator", "worker")
+OF_ONE_BROKER = (
+    "nothing", "delay", "lose answers", "cut", "kill coordinator", "stop coordinator", "kill worker", "stop worker",
+    "kill supervisor", "kill all", "restart", "full disk",
+)  # fmt: skip
+"""The faults of a broker of Odradek whose machine keeps its power."""
 SYNCED: dict[str, str | int] = {"log.flush.interval.messages": 1}
 """Settings with which a transaction outlives a loss of power: each append waits for the device, of records, markers
 and coordinators.
