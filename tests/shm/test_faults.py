@@ -29,6 +29,7 @@ from tests.shm.one_broker import PRODUCER, OneBroker, batch, numbered, retain_at
 from tests.shm.test_compaction_faults import AROUND_THE_SWAPS, SWAP
 from tests.shm.test_producer_faults import ARENA, PUBLISH
 from tests.shm.test_replication_faults import REPLICATION
+from tests.shm.test_transaction_faults import FIRST_BATCH, MARKERS_APPLIED, MARKERS_WRITTEN
 from tests.storage.old_writer import message, wrapper
 from tests.wire import fetch_request
 
@@ -497,7 +498,7 @@ def test_every_point_is_met_by_some_test() -> None:
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET, *ARENA, *PUBLISH}
     met |= {point for point in FaultPoint if point.name.startswith(("PRODUCER_", "FLUSH_"))}
     met |= set(AROUND_THE_SWAPS)
-    met |= {FaultPoint.HIGH_WATERMARK_PUBLISHED, *REPLICATION}
+    met |= {FaultPoint.HIGH_WATERMARK_PUBLISHED, *REPLICATION, *MARKERS_WRITTEN, *MARKERS_APPLIED, *FIRST_BATCH}
     assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
 
 

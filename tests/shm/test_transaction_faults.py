@@ -21,7 +21,7 @@ from tests.shm.test_transactions import PRODUCER, aborted, allow, begin, end, of
 pytestmark = pytest.mark.faults
 require_fault_points()
 
-WRITE = [
+MARKERS_WRITTEN = [
     FaultPoint.APPEND_LOCKED,
     FaultPoint.MARKERS_RESERVED,
     FaultPoint.APPEND_LOG_WRITTEN,
@@ -29,7 +29,7 @@ WRITE = [
     FaultPoint.APPEND_INDEX_WRITTEN,
     FaultPoint.APPEND_BLOCK_FILLED,
 ]
-APPLY = [
+MARKERS_APPLIED = [
     FaultPoint.APPEND_COMMITTED,
     FaultPoint.UNREPLICATED_HALF_STORED,
     FaultPoint.TRANSACTION_UNREPLICATED,
@@ -124,7 +124,7 @@ def repeat(slot: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "replicated"])
-@pytest.mark.parametrize("point", WRITE, ids=lambda point: point.name)
+@pytest.mark.parametrize("point", MARKERS_WRITTEN, ids=lambda point: point.name)
 def test_markers_that_were_not_committed_leave_no_trace(broker: OneBroker, point: FaultPoint, alone: bool) -> None:
     slot = begun(broker, alone)
     before = broker.log_bytes(slot)
@@ -138,7 +138,7 @@ def test_markers_that_were_not_committed_leave_no_trace(broker: OneBroker, point
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "replicated"])
 @pytest.mark.parametrize("countdown", [1, 2, 4])
-@pytest.mark.parametrize("point", APPLY, ids=lambda point: point.name)
+@pytest.mark.parametrize("point", MARKERS_APPLIED, ids=lambda point: point.name)
 def test_markers_that_were_committed_are_applied(
     broker: OneBroker, point: FaultPoint, countdown: int, alone: bool
 ) -> None:
@@ -150,7 +150,7 @@ def test_markers_that_were_committed_are_applied(
     slot = begun(broker, alone)
     broker.die(lambda: repeat(slot), point, countdown=countdown)
     assert check(broker, slot) == 11
-    assert slot_facts.describe(slot).lock_recoveries == (point not in APPLY[-2:])
+    assert slot_facts.describe(slot).lock_recoveries == (point not in MARKERS_APPLIED[-2:])
     # Those of version 0 are appended again, as Kafka does; that of version 2 is known.
     assert repeat(slot) == [(0, 11), (0, -1), (0, 12), (0, 13), (0, 14)]
     assert check(broker, slot) == 15
