@@ -33,9 +33,12 @@ SENDS = st.tuples(
     st.sampled_from((1, 1, -1)),
     st.sampled_from((0, 0, 1)),
     st.sampled_from((11, 12)),
+    st.integers(1, 3),
 )
 OTHERS = st.one_of(
-    st.tuples(st.just("answer"), st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=3), st.booleans()),
+    st.tuples(
+        st.just("answer"), st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=3), st.booleans(), st.integers(0, 3)
+    ),
     st.tuples(st.sampled_from(("lock", "unlock", "mark")), st.sampled_from(TOPICS), st.sampled_from(PRODUCERS)),
     st.tuples(st.just("end"), st.sampled_from(PRODUCERS)),
     st.tuples(st.sampled_from(("turn", "append", "retry", "expire", "no_answer", "resend", "close"))),
@@ -58,7 +61,12 @@ class World:
         self.wire = self.worker.connect()
         self.requests: list[list[tuple[int, int, str, int]]] = []
 
-    def send(self, producer, topics, acks, codec, version):
+    def send(self, producer, topics, acks, codec, version, count):
+        """Send `count` requests without waiting, each with a batch for each of the topics."""
+        for _ in range(count):
+            self.send_one(producer, topics, acks, codec, version)
+
+    def send_one(self, producer, topics, acks, codec, version):
         request = []
         for topic in topics:
             if len(self.unacknowledged[producer, topic]) < MOST_IN_FLIGHT:
@@ -98,10 +106,12 @@ class World:
             for sequence in sorted(sequences):
                 self.put([(producer, self.epochs[producer], topic, sequence)], 1, 0, 12)
 
-    def answer(self, codes, mark):
+    def answer(self, codes, mark, at=0):
+        self.worker.turn()
         if not self.worker.questions:
             return
-        _, _, questions, _ = self.worker.questions[0]
+        at %= len(self.worker.questions)
+        _, _, questions, _ = self.worker.questions[at]
         asked = [(question, partition) for question in questions for partition in question[-1]]
         codes = [codes[number % len(codes)] for number in range(len(asked))]
         for code, ((name, producer, epoch, _, _), (_, _, topic, _)) in zip(codes, asked, strict=True):
@@ -110,7 +120,7 @@ class World:
                 self.allowed.add((producer, epoch, topic))
         if mark and any(topic in self.locks for _, (_, _, topic, _) in asked):
             mark = False  # the coordinator waits for the lock
-        self.worker.answer(*codes, mark=mark)
+        self.worker.answer(*codes, mark=mark, at=at)
 
     def mark(self, topic, producer):
         if topic not in self.locks:

@@ -633,7 +633,8 @@ class TestEnds:
         assert wire.closed_by_broker()
 
     @pytest.mark.parametrize("acks", [0, 1, -1])
-    def test_requests_of_a_connection_that_is_closed_before_their_turn_are_not_executed(self, worker, acks):
+    @pytest.mark.parametrize("marked", ["before", "after"])
+    def test_requests_of_a_connection_that_is_closed_before_their_turn_are_not_executed(self, worker, acks, marked):
         slot = worker.create("t")
         other = worker.create("u")
         wire = worker.connect()
@@ -641,11 +642,14 @@ class TestEnds:
         send(wire, {"t": written(1), "u": written()}, acks=acks)
         worker.turn()
         question = worker.questions[0]
+        if marked == "before":
+            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
         wire.socket.close()
         worker.turn()
         assert not worker.loop.connections
         assert worker.room.waiters == 0
-        slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
+        if marked == "after":
+            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
         pending, number, _, _ = question
         pending.verified(number, (0, 0))
         worker.retry()

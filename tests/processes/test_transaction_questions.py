@@ -1,11 +1,15 @@
 """The questions of Produce requests on their way to the coordinator and back; the coordinator is played by the test."""
 
 import asyncio
+import select
 import socket
 
 import pytest
 import uvloop
 
+from odradek._ext.partition import slots
+from odradek._ext.shm.meter_reading import read_counters
+from odradek._ext.testing import slot_probe
 from odradek.net.forward import ForwardClient
 from odradek.net.forward_frames import (
     AskedPartition,
@@ -18,6 +22,10 @@ from odradek.net.forward_frames import (
 )
 from odradek.net.forward_server import ForwardServer
 from odradek.processes.transaction_questions import TransactionQuestions
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import produce
+from tests.processes.test_worker import WorkerUnderTest
+from tests.wire import Wire, batch, produce_request
 
 LIMIT_S = 60
 QUESTIONS = [
@@ -213,3 +221,109 @@ def test_an_error_while_the_answer_is_taken_ends_the_request(run):
         assert [str(error) for error in bench.failed] == ["as if memory were short"]
 
     run(test, handler)
+
+
+class Coordinated:
+    """A client of a worker, whose coordinator process is a task of the test."""
+
+    def __init__(self, held, path) -> None:
+        self.held = held
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path / "no-coordinator"))
+        self.listener.listen()
+        self.server = ForwardServer(self.answer)
+        self.asked: list[Question] = []
+        self.go_on = asyncio.Event()
+        near, far = socket.socketpair()
+        held.acceptor.send(far.fileno(), 1, 0, "client:1")
+        far.close()
+        self.wire = Wire.over(near)
+        held.worker._on_handover()
+
+    async def answer(self, request):
+        questions = decode_questions(request.payload)
+        self.asked += questions
+        await self.go_on.wait()
+        codes = [
+            slots.allow_transaction(found.slot, found.incarnation, -1, asked.producer_id, asked.producer_epoch, 2)
+            for asked in questions
+            for found in asked.partitions
+        ]
+        return ForwardReply(Status.OK, 0, encode_codes(codes))
+
+    async def produce(self, topic, sequence, version, epoch=0):
+        """The error code of a transactional batch."""
+        fields = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": sequence, "attributes": 0x10}
+        request = produce_request([(topic, [(0, batch(**fields))])], 1, 30_000, "id")
+        self.wire.send(request, produce.API_KEY, version)
+        self.held.worker._on_data()
+        while not select.select([self.wire.socket], [], [], 0)[0]:
+            await asyncio.sleep(0)
+        return self.wire.receive().responses[0].partition_responses[0].error_code
+
+    async def close(self) -> None:
+        self.wire.socket.close()
+        await self.server.stop(0)
+        self.listener.close()
+
+
+@pytest.fixture
+def run_worker(tmp_path):
+    def runner(test) -> None:
+        async def main() -> None:
+            held = WorkerUnderTest(tmp_path)
+            coordinated = Coordinated(held, tmp_path)
+            try:
+                await asyncio.wait_for(test(held, coordinated), LIMIT_S)
+            finally:
+                await coordinated.close()
+                held.close()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            loop.run(main())
+
+    return runner
+
+
+def test_a_worker_asks_once_for_a_transaction(run_worker):
+    async def test(held, coordinated):
+        slot = held.broker.create("t")
+        held.worker.topics.refresh()
+        await coordinated.server.start(coordinated.listener.dup())
+        coordinated.go_on.set()
+        assert [await coordinated.produce("t", sequence, 12) for sequence in range(3)] == [0, 0, 0]
+        incarnation = slot_probe.incarnation_of(slot)
+        assert coordinated.asked == [Question("id", 7, 0, False, [AskedPartition(slot, incarnation, "t", 0)])]
+        counted = read_counters(0)
+        assert (counted["verifications"], counted["verification_failures"]) == (1, 0)
+
+    run_worker(test)
+
+
+def test_a_worker_whose_coordinator_ends_refuses_the_batch(run_worker):
+    async def test(held, coordinated):
+        held.broker.create("t")
+        held.worker.topics.refresh()
+        await coordinated.server.start(coordinated.listener.dup())
+        refused = asyncio.ensure_future(coordinated.produce("t", 0, 12))
+        while not coordinated.asked:
+            await asyncio.sleep(0)
+        await coordinated.server.stop(0)
+        assert await refused == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    run_worker(test)
+
+
+def test_verification_is_switched_at_run_time(run_worker):
+    async def test(held, coordinated):
+        held.broker.create("t")
+        held.worker.topics.refresh()
+        await coordinated.server.start(coordinated.listener.dup())
+        coordinated.go_on.set()
+        for epoch, (value, asked) in enumerate([("false", 0), ("true", 1), ("false", 1)]):
+            held.worker._running.publish({"transaction.partition.verification.enable": value}, {}, {})
+            held.worker._take_over_settings()
+            assert await coordinated.produce("t", 0, 11, epoch) == 0
+            assert len(coordinated.asked) == asked
+
+    run_worker(test)
