@@ -354,6 +354,19 @@ def test_a_damaged_offset_index_may_only_make_lists_longer(reading, damage):
     reading.check_all(500)
 
 
+def test_a_recovery_from_the_start_rebuilds_damaged_indexes(reading, tmp_path_factory):
+    with_aborts(reading)
+    reading.append(
+        [("data", 2, 1), *[step for _ in range(10) for step in (("data", 1, 1), ("abort", 1))], ("abort", 2)]
+    )
+    indexes = {path.name: path.read_bytes() for path in reading.indexes()}
+    for number, (name, data) in enumerate(indexes.items()):
+        (reading.path / name).write_bytes([data[:-1], data[:5] + b"\xff" + data[6:], b""][number % 3])
+    copy = tmp_path_factory.mktemp("load") / "copy"
+    reading.worker.broker.reload(reading.slot, copy, index_interval_bytes=SMALL["index_interval_bytes"])
+    assert {path.name: path.read_bytes() for path in copy.glob("*.txnindex")} == indexes
+
+
 def test_flipped_bits_of_indexes_give_a_list_or_an_error(reading):
     chance = random.Random(5)
     with_aborts(reading)
