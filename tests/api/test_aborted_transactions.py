@@ -354,6 +354,39 @@ def test_a_damaged_offset_index_may_only_make_lists_longer(reading, damage):
     reading.check_all(500)
 
 
+def test_a_recovery_from_the_start_rebuilds_damaged_indexes(reading, tmp_path_factory):
+    with_aborts(reading)
+    reading.append(
+        [("data", 2, 1), *[step for _ in range(10) for step in (("data", 1, 1), ("abort", 1))], ("abort", 2)]
+    )
+    indexes = {path.name: path.read_bytes() for path in reading.indexes()}
+    for number, (name, data) in enumerate(indexes.items()):
+        (reading.path / name).write_bytes([data[:-1], data[:5] + b"\xff" + data[6:], b""][number % 3])
+    copy = tmp_path_factory.mktemp("load") / "copy"
+    reading.worker.broker.reload(reading.slot, copy, index_interval_bytes=SMALL["index_interval_bytes"])
+    assert {path.name: path.read_bytes() for path in copy.glob("*.txnindex")} == indexes
+
+
+def test_flipped_bits_of_indexes_give_a_list_or_an_error(reading):
+    chance = random.Random(5)
+    with_aborts(reading)
+    files = {path: path.read_bytes() for suffix in ("txnindex", "index") for path in reading.path.glob(f"*.{suffix}")}
+    for number in range(150):
+        path = chance.choice([path for path, data in files.items() if data])
+        data = bytearray(files[path])
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        slot_probe.roll(reading.slot)  # another generation: nothing is known of the files
+        reading.append([("plain", 1)])
+        for offset in range(number % 5, reading.log.end, 17):
+            told = reading.ask(offset, partition_max_bytes=chance.choice([1, 500, 1 << 20]))
+            assert told.error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
+        path.write_bytes(files[path])
+    slot_probe.roll(reading.slot)
+    reading.check_all(1 << 20)
+
+
 # -- starts ---------------------------------------------------------------------------------------------------------------
 
 
