@@ -89,7 +89,8 @@ def test_the_only_broker_coordinates_every_transactional_id(wire, version):
         answer = wire.ask(find_coordinator.Request(key_type=1, **keys), find_coordinator.API_KEY, version)
         return answer.coordinators if version >= 4 else [answer]
 
-    until(lambda: answers()[0].error_code == ErrorCode.NONE)  # the first request creates `__transaction_state`
+    # The first request creates `__transaction_state`.
+    until(lambda: answers()[0].error_code == ErrorCode.NONE, "a coordinator")
     for one in answers():
         assert (one.error_code, one.host, one.port) == (ErrorCode.NONE, *wire.socket.getpeername())
 
