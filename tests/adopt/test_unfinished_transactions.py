@@ -1,4 +1,4 @@
-"""Transactions that one broker leaves unfinished, and another one on the same directory ends: Kafka and this broker, both ways.
+"""Transactions that one broker leaves unfinished, and another one on the same directory ends: Kafka and ours, both ways.
 
 A transaction is prepared when its end is decided and its markers are not written. Kafka's are held back by a gate; ours are
 made so by a record in the log of a stopped broker, because this broker writes its own markers at once.
@@ -193,8 +193,7 @@ def prepare(data: Path, left: dict[str, Producer], protocol: int) -> None:
     """Write the record that decides an end into the log of a stopped broker."""
     for name, state in PREPARED.items():
         epoch = left[name].epoch + (1 if protocol >= 2 else 0)
-        state_log.change(data, int(CONFIG["transaction.state.log.num.partitions"]), name,
-        transaction_status=STATES.index(state), producer_epoch=epoch)  # fmt: skip
+        state_log.change(data, name, transaction_status=STATES.index(state), producer_epoch=epoch)
 
 
 def committed(side: Side, name: str) -> int:
