@@ -54,6 +54,7 @@ class CoordinatedTopic:
     """See the module.
 
     :param note_load: called with the time in ms that the load of a partition took.
+    :param refresh: called before a partition is loaded again: takes over changes of the topics.
     :param name: of the topic. :param log: the logger of its messages. :param state: what they call the loaded state ("groups").
     :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
     :param waits_for_commit: whether a loaded partition is served only once the high watermark has reached the end of what was
@@ -73,6 +74,7 @@ class CoordinatedTopic:
         make_log: Callable[[Place], CoordinatorLog],
         waits_for_commit: bool,
         note_load: Callable[[int], None] = lambda took_ms: None,
+        refresh: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self._log = log
@@ -82,6 +84,7 @@ class CoordinatedTopic:
         self._make_log = make_log
         self._waits_for_commit = waits_for_commit
         self._note_load = note_load
+        self._refresh = refresh
         self._loop = asyncio.get_running_loop()
         self._led: dict[int, tuple[CoordinatorLog, asyncio.Task[None]]] = {}
         self._shards: Shards | None = None
@@ -177,6 +180,7 @@ class CoordinatedTopic:
 
     def _reload(self, partition: int, partition_log: CoordinatorLog) -> None:
         """Load the partition again, unless it is led with another log by now, or not led any more."""
+        self._refresh()
         if self._topics is not None:
             self.follow(self._topics)
         if partition in self._led and self._led[partition][0] is partition_log:

@@ -204,7 +204,14 @@ class GroupService:
         self._stored = stored
         self._turn = turn
         self._offsets = CoordinatedTopic(
-            CONSUMER_OFFSETS, log, "groups", log_dirs, self._reader, self._make_log, not config.clustered
+            CONSUMER_OFFSETS,
+            log,
+            "groups",
+            log_dirs,
+            self._reader,
+            self._make_log,
+            not config.clustered,
+            refresh=self.refresh,  # otherwise the load would keep the offsets of a topic that was deleted before it
         )
         self._handlers = handlers_of(Where.GROUPS)
         self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
