@@ -5,7 +5,6 @@ DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions, ListTransact
 what `test_against_kafka.comparable` leaves out.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -34,6 +33,7 @@ from odradek.protocol.schemas import (
 from odradek.testing import Broker
 from tests.api.test_against_kafka import comparable, differences
 from tests.clients.kafka_peer import Peer
+from tests.waiting import until
 from tests.wire import Wire
 
 pytestmark = [pytest.mark.xdist_group("admin-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
@@ -286,19 +286,18 @@ def test_no_features(sides):
 
 
 def test_transactions_that_there_are_not(sides):
-    """Kafka knows that only once it coordinates them: it makes `__transaction_state` for the first who looks."""
+    """A broker knows that only once it coordinates them: it makes `__transaction_state` for the first request."""
     make = describe_transactions.Request
-    theirs, busy = sides[1], {14, 15, 16}
-    while busy & {
-        *(one.error_code for one in theirs.wire.ask(OF_TRANSACTIONS, find_coordinator.API_KEY, 4).coordinators),
-        *(
-            one["error_code"]
-            for one in theirs.ask(make(transactional_ids=["t", "u"]), describe_transactions.API_KEY, 0)[
-                "transaction_states"
-            ]
-        ),
-    }:
-        time.sleep(0.1)
+    busy = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+
+    def serves(side):
+        found = side.wire.ask(OF_TRANSACTIONS, find_coordinator.API_KEY, 4).coordinators
+        described = side.ask(make(transactional_ids=["t", "u"]), describe_transactions.API_KEY, 0)
+        codes = {one.error_code for one in found} | {one["error_code"] for one in described["transaction_states"]}
+        return not busy & codes
+
+    for side in sides:
+        until(lambda side=side: serves(side), "the coordinator of transactions")
     told = same(sides, lambda _: make(transactional_ids=["t", "u"]), describe_transactions.API_KEY, range(1))
     assert len(told["transaction_states"]) == 2
 

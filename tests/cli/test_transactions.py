@@ -33,7 +33,7 @@ _numbers = itertools.count()
     scope="module",
     params=[
         pytest.param("kafka", marks=pytest.mark.java),
-        pytest.param("odradek", marks=pytest.mark.skip(reason="this broker does not serve transactions yet")),
+        "odradek",
     ],
 )
 def cluster(request, tmp_path_factory):

@@ -95,7 +95,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             Prometheus(directory / "prometheus", target) as prometheus,
         ):
             made = Site(broker, target, prometheus, disk)
-            for role in ("writers", "group", "reader"):
+            for role in ("writers", "group", "reader", "transactions"):
                 made.begin(role)
             try:
                 yield made
@@ -109,15 +109,7 @@ def prometheus(site: Site) -> Prometheus:
     return site.prometheus
 
 
-TRANSACTIONS = pytest.param(
-    "odradek-transactions",
-    marks=pytest.mark.skip(
-        reason="this broker does not serve transactions yet; then begin the load `transactions` too"
-    ),
-)
-
-
-@pytest.mark.parametrize("uid", [TRANSACTIONS if uid == TRANSACTIONS.values[0] else uid for uid in DASHBOARDS])
+@pytest.mark.parametrize("uid", DASHBOARDS)
 def test_every_query_of_every_panel_has_data_with_all_labels_of_its_legend(uid: str, prometheus: Prometheus) -> None:
     asked = [
         query for query in panel_queries() if query.board == uid and not any(name in query.expr for name in IN_CLUSTERS)
