@@ -19,6 +19,7 @@ from odradek.api import txn_offset_commit as api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall, NoTransactions
 from odradek.api.table import BY_KEY
+from odradek.api.transaction_call import NewestConnections
 from odradek.groups.offsets import offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.net.forward_frames import ForwardContext
@@ -100,7 +101,11 @@ class Asker:
         self.bench = Bench()
         self.transactions = Transactions(error)
         self.view = SimpleNamespace(
-            groups=self.bench.groups, topics=topics, limits={KEY: 1000}, transactions=self.transactions
+            newest_commits=NewestConnections(),
+            groups=self.bench.groups,
+            topics=topics,
+            limits={KEY: 1000},
+            transactions=self.transactions,
         )
         self._way = way
 
@@ -231,7 +236,13 @@ class Recorder:
 
 def outcome_of(way: Way, frame: bytes, topics: TopicDirectory, outcome: ErrorCode) -> tuple[Any, ...]:
     groups, transactions = Recorder(outcome), Transactions()
-    view = SimpleNamespace(groups=groups, topics=topics, limits={KEY: 1000}, transactions=transactions)
+    view = SimpleNamespace(
+        groups=groups,
+        topics=topics,
+        limits={KEY: 1000},
+        transactions=transactions,
+        newest_commits=NewestConnections(),
+    )
     return way(frame, view), groups.commits, transactions.questions
 
 

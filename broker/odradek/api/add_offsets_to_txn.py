@@ -23,6 +23,8 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
+        if code is ErrorCode.NONE:
+            call.view.newest.note(request.transactional_id, call.connection_id)
         answer(Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version)))
 
     call.view.coordinator.add_partitions(

@@ -41,6 +41,8 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
+        if code is ErrorCode.NONE:
+            call.view.newest.note(request.v3_and_below_transactional_id, call.connection_id)
         # A mark that could not be set is asked for with the first batch of the partition.
         done(dict.fromkeys(places, fenced_before(FIRST_WITH_FENCED, code, call.version)))
 

@@ -2,7 +2,7 @@
 
 Version 5 gives the producer a new epoch with every transaction (KIP-890), so that a late request of an earlier transaction is
 refused. Earlier versions do not: a request that was delayed in the network could end the next transaction of its producer. So
-it is not executed if the producer has sent an EndTxn on a newer connection (docs/decisions/0031-transactions.md).
+it is not executed if the producer has used a newer connection (docs/decisions/0031-transactions.md).
 """
 
 from typing import Any
@@ -34,8 +34,8 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     newest = call.view.newest
     if not with_epochs and newest.is_older(transactional_id, call.connection_id):
         call.close(
-            f"an EndTxn request for the transactional id {transactional_id!r} arrived after its producer had sent"
-            " one on a newer connection"
+            f"an EndTxn request for the transactional id {transactional_id!r} arrived after its producer had used"
+            " a newer connection"
         )
         return
 

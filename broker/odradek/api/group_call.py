@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from odradek._ext.shm.topics import Topic, TopicDirectory
 from odradek.api.stepwise import Pace
+from odradek.api.transaction_call import NewestConnections
 from odradek.config.broker_config import BrokerConfig
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.coordinator import GroupCoordinator
@@ -88,6 +89,7 @@ class GroupView:
         thread.
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.
+    :param newest_commits: the connections on which clients commit offsets in transactions.
     """
 
     config: BrokerConfig
@@ -96,6 +98,7 @@ class GroupView:
     tree: OffsetTree
     limits: Mapping[int, int]
     transactions: TransactionsOfGroups = field(default_factory=NoTransactions)
+    newest_commits: NewestConnections = field(default_factory=NewestConnections)
 
     @property
     def without_consumer_protocol(self) -> str | None:
@@ -151,6 +154,10 @@ class GroupCall:
 
 class RequestContext(Protocol):
     """The forwarded context of the connection of a request that is served at once."""
+
+    @property
+    def connection_id(self) -> int:
+        """The connection; a newer one has a larger id."""
 
     @property
     def peer(self) -> str:

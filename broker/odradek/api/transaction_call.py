@@ -37,11 +37,12 @@ class Markers(Protocol):
 
 
 class NewestConnections:
-    """By transactional id: the newest connection on which an EndTxn passed the checks of producer id and epoch.
+    """By transactional id: the newest connection on which a request passed the checks of producer id and epoch.
 
-    A producer sends its EndTxn requests on one connection after the other. So an EndTxn that arrives on an older connection
-    is one that the client has given up; it must not end the next transaction (docs/decisions/0031-transactions.md). Ids of
-    connections ascend while the broker runs.
+    Before transaction.version 2 the epoch of a producer does not change between its transactions. So a request that the network
+    delayed, and that the client has repeated on another connection, could act on the producer's next transaction. A producer
+    sends the requests to a coordinator on one connection after the other, and the ids of connections ascend while the broker
+    runs: a request on an older connection is one that its client has given up (docs/decisions/0031-transactions.md).
 
     :param most: how many ids are remembered; the oldest are forgotten.
     """

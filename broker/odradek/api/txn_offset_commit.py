@@ -4,17 +4,20 @@ The group's partition of `__consumer_offsets` must belong to the transaction: cl
 AddOffsetsToTxn, and the transaction coordinator confirms that; from version 5 on (KIP-890) it adds the partition.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
-from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
+from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
+
+log = logging.getLogger("odradek.groups")
 
 FIRST_WITH_LOADING = 2
 FIRST_WITH_ABORTABLE = 4
@@ -42,7 +45,9 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     commit = read_transactional(request.payload, view.topics, longest, groups.wall_ms(), elements)
     if commit is None:
         return False
-    answer = partial(_answer, request, commit)
+    if commit.version < FIRST_THAT_ADDS and _is_late(request, commit, view):
+        return True
+    answer = partial(_answer, request, commit, view)
     if commit.known:
         producer = commit.producer_id, commit.producer_epoch
         _store(commit, commit.transactional_id, producer, commit.version, view, answer)
@@ -51,7 +56,23 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     return True
 
 
-def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> None:
+def _is_late(request: PlainRequest, commit: OffsetCommit, view: GroupView) -> bool:
+    """Whether the client has given this request up; then its connection is closed. See `NewestConnections`."""
+    context = request.context
+    if not view.newest_commits.is_older(commit.transactional_id, context.connection_id):
+        return False
+    log.warning(
+        "closing the connection of %s: a TxnOffsetCommit request for the transactional id %r arrived after its producer had"
+        " used a newer connection",
+        context.client, commit.transactional_id,
+    )  # fmt: skip
+    request.answer(b"", 0, FAILED)
+    return True
+
+
+def _answer(request: PlainRequest, commit: OffsetCommit, view: GroupView, outcome: ErrorCode) -> None:
+    if outcome is ErrorCode.NONE and commit.version < FIRST_THAT_ADDS:
+        view.newest_commits.note(commit.transactional_id, request.context.connection_id)
     response = commit.response(outcome)
     if commit.failed:  # no error leads the response, so the worker does not see it
         count_failed_request(request.context, txn_offset_commit.API_KEY)
