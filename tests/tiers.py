@@ -67,9 +67,9 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_replication_throttles.py": "clusters: throttles of replication",
     "tests/cluster/test_without_zookeeper.py": "clusters: requests of administrators while ZooKeeper is away",
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
-    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: rounds of all faults",
-    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: losses of power",
-    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: rounds in clusters",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: all faults",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.

@@ -256,10 +256,17 @@ def late_offsets(trial: Trial) -> None:
 SCENARIOS: dict[str, Callable[[Trial], None]] = {
     function.__name__: function
     for function in (
-        late_commit, late_commit_after_a_death, late_abort, late_records, late_first_records, late_records_of_the_dead, late_partitions, late_fence,
+        late_commit,
+        late_commit_after_a_death,
+        late_abort,
+        late_records,
+        late_first_records,
+        late_records_of_the_dead,
+        late_partitions,
+        late_fence,
         late_offsets,
     )
-}  # fmt: skip
+}
 NEEDS_FIRST_VERSION = {late_partitions.__name__}
 """The scenarios with requests that only clients of transaction version 1 send."""
 NEEDS_PROCESSES = {late_commit_after_a_death.__name__}
