@@ -45,6 +45,7 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/adopt/test_unfinished_transactions.py": "transactions that Kafka or this broker leaves unfinished in a directory",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
     "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
     "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_by_other_failures": "clusters: more failures",
@@ -65,6 +66,9 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_without_zookeeper.py": "clusters: requests of administrators while ZooKeeper is away",
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
+    "tests/transactions_against_kafka/test_conversations.py::test_kafkas_tools_print_what_they_print_of_kafka": "Kafka's tools",
+    "tests/transactions_against_kafka/test_held_markers.py": "conversations about transactions whose markers are held back",
+    "tests/transactions_against_kafka/test_kafka.py": "Apache Kafka still says what is recorded of it",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.
 

@@ -1,7 +1,7 @@
-"""Transactions that one broker leaves unfinished, and another one on the same directory ends: Kafka and this broker, both ways.
+"""Transactions that one broker leaves unfinished, and another one on the same directory ends: Kafka and ours, both ways.
 
-A transaction is prepared when its end is decided and its markers are not written. Kafka's are held back by a gate; ours are made
-so by a record in the log of a stopped broker, because this broker writes its own markers at once.
+A transaction is prepared when its end is decided and its markers are not written. Kafka's are held back by a gate; ours are
+made so by a record in the log of a stopped broker, because this broker writes its own markers at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.api.transactional_log import filtered
 from tests.cluster.peer_processes import VERSION as OLD_VERSION
 from tests.cluster.peer_processes import JavaProcess, Peers
 from tests.ports import reserved
+from tests.toolchains import KAFKA_VERSION
 from tests.transactions_against_kafka import sides, state_log
 from tests.transactions_against_kafka.marker_gate import MarkerGate
 from tests.transactions_against_kafka.sides import CONFIG, Side
 from tests.transactions_against_kafka.transaction_talk import Producer
-from tests.toolchains import KAFKA_VERSION
 from tests.waiting import until
 from tests.wire import whole
 
@@ -193,7 +193,7 @@ def prepare(data: Path, left: dict[str, Producer], protocol: int) -> None:
     """Write the record that decides an end into the log of a stopped broker."""
     for name, state in PREPARED.items():
         epoch = left[name].epoch + (1 if protocol >= 2 else 0)
-        state_log.change(data, int(CONFIG["transaction.state.log.num.partitions"]), name, transaction_status=STATES.index(state), producer_epoch=epoch)  # fmt: skip
+        state_log.change(data, name, transaction_status=STATES.index(state), producer_epoch=epoch)
 
 
 def committed(side: Side, name: str) -> int:

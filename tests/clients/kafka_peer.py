@@ -21,7 +21,7 @@ from tests.ports import reserved
 class Peer:
     """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `odradek.testing.Broker`.
 
-    In values of `config`, "{port}" is the broker's port and "{next_port}" the controller's. `version` is that of its release,
+    In values of `config`, "{port}" is the broker's port and "{controller}" the controller's. `version` is that of its release,
     None for the script's own choice.
     """
 
@@ -36,6 +36,11 @@ class Peer:
         self.data_dir = directory / "data"
 
     @property
+    def port(self) -> int:
+        """The port of the broker."""
+        return self._port
+
+    @property
     def bootstrap_servers(self) -> str:
         """`host:port` of the broker."""
         return f"127.0.0.1:{self._port}"
@@ -45,7 +50,7 @@ class Peer:
             toolchains.unavailable(f"there is no {self._script} to start a Kafka broker with; KAFKA_PEER may name it")
         with ExitStack() as ports:
             self._port = ports.enter_context(reserved(2))  # the next one is the controller's
-            ours = {"{port}": str(self._port), "{next_port}": str(self._port + 1)}
+            ours = {"{port}": str(self._port), "{controller}": str(self._port + 1)}
             settings = [f"{key}={_with(str(value), ours)}" for key, value in self._config.items()]
             subprocess.run(
                 [self._script, "start", str(self._port), str(self._directory), *settings],

@@ -195,7 +195,7 @@ def updates_of_features(stage: Stage, version: int) -> None:
         talk.update_feature(9, UPGRADE, version=version, dry=dry, more=[("no.such.feature", 1)])
     for kind in (0, 4, -1):
         talk.update_feature(1, kind, version=version)
-    settles(stage, 2)
+    talk.at_level(2)
 
 
 def updates_of_features_by_old_clients(stage: Stage) -> None:
@@ -204,8 +204,7 @@ def updates_of_features_by_old_clients(stage: Stage) -> None:
         for kind in (UPGRADE, SAFE_DOWNGRADE):
             stage.talk.update_feature(level, kind, version=0)
     tell_features(stage, 4)
-    with stage.talk.quietly():
-        stage.talk.at_level(2)
+    stage.talk.at_level(2)
 
 
 def settles(stage: Stage, level: int) -> None:

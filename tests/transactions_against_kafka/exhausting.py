@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.transactions_against_kafka import state_log
-from tests.transactions_against_kafka.sides import CONFIG, Row, Rows, Side, Stage, rows
+from tests.transactions_against_kafka.sides import Row, Rows, Side, Stage, rows
 from tests.transactions_against_kafka.transaction_talk import Producer
 
 LAST = 32766
@@ -30,7 +30,7 @@ def prepare(side: Side, rows_: Rows) -> list[str]:
 def exhaust(data: Path, names: list[str]) -> None:
     """Change the epochs in the directory of the stopped broker."""
     for name in names:
-        state_log.change(data, int(CONFIG["transaction.state.log.num.partitions"]), name, producer_epoch=BEFORE)
+        state_log.change(data, name, producer_epoch=BEFORE)
 
 
 def exhausted(stage: Stage, epoch: int = LAST) -> Producer:

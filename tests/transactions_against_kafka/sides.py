@@ -111,7 +111,7 @@ def kafka(directory: Path, version: str | None = None, config: dict[str, str | i
         internal = stack.enter_context(reserved())
         gate = stack.enter_context(MarkerGate(internal))
         listeners = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{next_port}},INTERNAL://127.0.0.1:{internal}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}},INTERNAL://127.0.0.1:{internal}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{{port}},INTERNAL://127.0.0.1:{gate.port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",

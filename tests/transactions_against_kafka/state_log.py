@@ -52,9 +52,9 @@ def _batches(wire: Wire, partition: int) -> Iterator[Any]:
             offset = batch.last_offset + 1
 
 
-def change(data: Path, partitions: int, transactional_id: str, **changes: Any) -> None:
+def change(data: Path, transactional_id: str, **changes: Any) -> None:
     """Append a record to the log of a stopped broker: the newest of the transactional id with some fields changed."""
-    partition = partition_for(transactional_id, partitions)
+    partition = partition_for(transactional_id, len(list(data.glob(f"{TOPIC}-*"))))
     (log,) = sorted((data / f"{TOPIC}-{partition}").glob("*.log"))[-1:]
     batches = list(read_batches(log.read_bytes()))
     newest: tuple[bytes, bytes] | None = None

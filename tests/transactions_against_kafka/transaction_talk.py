@@ -7,6 +7,7 @@ transaction is complete; they are bounded by `tests.waiting`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,11 +32,14 @@ from odradek.protocol.schemas import (
     update_features,
     write_txn_markers,
 )
+from odradek.protocol.schemas.transaction_records import STATES
 from odradek.storage.batch import TRANSACTIONAL, Record, build_batch
 from tests.api.group_talk import BUSY, GroupTalk
+from tests.transactions_against_kafka.state_log import records_of
 from tests.waiting import until
 from tests.wire import fetch_request, produce_request
 
+_probes = itertools.count()
 TIMEOUT_MS = 60_000
 WHEN = 1_700_000_000_000
 """The timestamp of all records."""
@@ -400,12 +404,25 @@ class TransactionTalk(GroupTalk):
         return self.ask(request, update_features.API_KEY, version)
 
     def at_level(self, level: int) -> None:
-        """Bring `transaction.version` to a level, unheard."""
+        """Bring `transaction.version` to a level, unheard, and wait until the coordinator follows it, too."""
         with self.quietly():
             if (now := self.level()) != level:
                 answer = self.update_feature(level, UPGRADE if level > now else SAFE_DOWNGRADE)
                 assert answer.error_code == ErrorCode.NONE, answer
                 until(lambda: self.level() == level, f"{FEATURE} is {level}")
+            until(lambda: self._level_of_coordinator() == level, f"the coordinator is at level {level}")
+
+    def _level_of_coordinator(self) -> int:
+        """The level by which the coordinator aborts a transaction and writes its record."""
+        name = f"probe-{next(_probes)}"
+        self.add_offsets(self.init(name), name, 3)
+        self.init(name, patient=False)
+        self.until_complete(name)
+        (prepared, *_) = [
+            record for record in records_of(self, {name}) if STATES[record.value.transaction_status] == "PrepareAbort"
+        ]
+        assert prepared.raw_value is not None
+        return int.from_bytes(prepared.raw_value[:2], "big") and max(1, prepared.value.client_transaction_version)
 
     def set_topic(self, topic: str, **configs: object) -> None:
         """Set configurations of a topic (`segment_bytes=...` is segment.bytes), unheard."""

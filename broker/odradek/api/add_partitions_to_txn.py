@@ -2,21 +2,22 @@
 its loop.
 
 Versions 0 to 3 come from producers, for one transaction. Versions 4 and 5 come from brokers, for several transactions: the
-leader of a partition asks before the first append (KIP-890). If a partition of a producer's request does not exist, no
-partition is added, and the others get OPERATION_NOT_ATTEMPTED.
+leader of a partition asks before the first append (KIP-890); the leader translates the code for its producer. If a partition
+does not exist, or is one of an internal topic that a producer names, no partition is added, and the others get
+OPERATION_NOT_ATTEMPTED.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.controller.topic_names import INTERNAL
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.transactions.environment import Place
 
 FIRST_OF_BROKERS = 4
 FIRST_WITH_FENCED = 2
-FIRST_WITH_ABORTABLE = 5
 ADDED_BY_BROKERS = 2
 """The transaction version of producers whose partitions are added by brokers."""
 Response = add_partitions_to_txn.Response
@@ -30,14 +31,13 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         return
     topics = request.v3_and_below_topics
     places = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-    missing = [place for place in places if not call.has_partition(*place)]
+    refused = _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def done(results: Results) -> None:
         answer(Response(results_by_topic_v3_and_below=_topics(topics, results)))
 
-    if missing or not places:
-        refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        done(refused | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if refused or not places:
+        done(refused)
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
@@ -54,6 +54,19 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     )
 
 
+def _refused(places: list[Place], call: TransactionCall, internal: ErrorCode | None) -> dict[Place, ErrorCode]:
+    """The codes of all places if one of them cannot be added, else nothing.
+
+    :param internal: the code of partitions of internal topics; None if they are allowed.
+    """
+    wrong = {
+        place: internal if internal is not None and place[0] in INTERNAL else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for place in places
+        if (internal is not None and place[0] in INTERNAL) or not call.has_partition(*place)
+    }
+    return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
+
+
 def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
     results: list[Results | None] = [None] * len(request.transactions)
     waiting = len(request.transactions)
@@ -63,7 +76,7 @@ def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
         results[number] = outcome
         waiting -= 1
         if waiting == 0:
-            answer(_response(request, results, call.version))
+            answer(_response(request, results))
 
     if not request.transactions:
         answer(Response())
@@ -73,10 +86,9 @@ def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
 
 def _one(transaction: Any, call: TransactionCall, then: Any) -> None:
     places = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
-    missing = [place for place in places if not call.has_partition(*place)]
-    if missing or not places:
-        refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        then(refused | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    refused = _refused(places, call, None)
+    if refused or not places:
+        then(refused)
         return
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
@@ -89,22 +101,15 @@ def _one(transaction: Any, call: TransactionCall, then: Any) -> None:
     call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added)
 
 
-def _response(request: Any, results: list[Results | None], version: int) -> Any:
-    rows = []
-    for transaction, outcome in zip(request.transactions, results, strict=True):
-        codes = {place: _known(code, version) for place, code in (outcome or {}).items()}
-        rows.append(
+def _response(request: Any, results: list[Results | None]) -> Any:
+    return Response(
+        results_by_transaction=[
             Response.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_topics(transaction.topics, codes)
+                transactional_id=transaction.transactional_id, topic_results=_topics(transaction.topics, outcome or {})
             )
-        )
-    return Response(results_by_transaction=rows)
-
-
-def _known(code: ErrorCode, version: int) -> ErrorCode:
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    return code
+            for transaction, outcome in zip(request.transactions, results, strict=True)
+        ]
+    )
 
 
 def _topics(topics: Any, results: Results) -> list[Any]:

@@ -10,6 +10,7 @@ import odradek._ext.partition.slots as slots
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Steps
+from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_producers
 
@@ -42,6 +43,10 @@ def _refused(partition: int) -> Any:
 
 
 def _partition(name: str, partition: int, call: Call) -> Any:
+    if (reason := why_illegal(name)) is not None:
+        return Response.PartitionResponse(
+            partition_index=partition, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=reason
+        )
     error, slot, _ = leader_state(call, name, partition, NO_EPOCH)
     answer = Response.PartitionResponse(partition_index=partition, error_code=error)
     if error is ErrorCode.NONE:

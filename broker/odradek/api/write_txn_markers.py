@@ -13,11 +13,13 @@ from odradek.protocol.schemas import write_txn_markers
 
 FIRST_WITH_VERSION = 2
 Response = write_txn_markers.Response
+Place = tuple[int, str, int]
+"""Number of the marker in the request, topic and partition."""
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when all in-sync replicas have the markers, or refused them."""
-    codes: dict[tuple[int, str, int], ErrorCode] = {}
+    codes: dict[Place, ErrorCode] = {}
     wanted = [
         (number, topic.name, partition)
         for number, marker in enumerate(request.markers)
@@ -26,7 +28,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     ]
     waiting = len(wanted)
 
-    def written(place: tuple[int, str, int], code: ErrorCode) -> None:
+    def written(place: Place, code: ErrorCode) -> None:
         nonlocal waiting
         codes[place] = code
         waiting -= 1
@@ -45,32 +47,40 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
             bool(marker.transaction_result),
             version,
         )
-        call.view.markers.put(
-            topic,
-            partition,
-            end,
-            lambda code, place=(number, topic, partition): written(place, code),  # type: ignore[misc]
-        )
+        if marker.producer_epoch < 0:
+            written((number, topic, partition), ErrorCode.INVALID_PRODUCER_EPOCH)
+        elif not call.has_partition(topic, partition):
+            written((number, topic, partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            call.view.markers.put(
+                topic,
+                partition,
+                end,
+                lambda code, place=(number, topic, partition): written(place, code),  # type: ignore[misc]
+            )
 
 
-def _response(request: Any, codes: dict[tuple[int, str, int], ErrorCode]) -> Any:
+def _response(request: Any, codes: dict[Place, ErrorCode]) -> Any:
+    """One result for each producer id, as coordinators expect it, also if several markers name the producer."""
+    results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for (number, topic, partition), code in codes.items():
+        of_producer = results.setdefault(request.markers[number].producer_id, {})
+        of_producer.setdefault(topic, {})[partition] = code
     return Response(
         markers=[
             Response.WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
+                producer_id=producer_id,
                 topics=[
                     Response.WritableTxnMarkerTopicResult(
-                        name=topic.name,
+                        name=topic,
                         partitions=[
-                            Response.WritableTxnMarkerPartitionResult(
-                                partition_index=partition, error_code=codes[number, topic.name, partition]
-                            )
-                            for partition in topic.partition_indexes
+                            Response.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
+                            for partition, code in partitions.items()
                         ],
                     )
-                    for topic in marker.topics
+                    for topic, partitions in topics.items()
                 ],
             )
-            for number, marker in enumerate(request.markers)
+            for producer_id, topics in results.items()
         ]
     )
