@@ -48,6 +48,7 @@ NIGHTLY: dict[str, str] = {
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
     "tests/clients/test_upstream.py::test_the_smoke_test_of_kafka_streams": "Kafka Streams at exactly_once_v2, with kills",
+    "tests/adopt/test_unfinished_transactions.py": "transactions that Kafka or this broker leaves unfinished in a directory",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
     "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
     "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_by_other_failures": "clusters: more failures",
@@ -71,6 +72,9 @@ NIGHTLY: dict[str, str] = {
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
+    "tests/transactions_against_kafka/test_conversations.py::test_kafkas_tools_print_what_they_print_of_kafka": "Kafka's tools",
+    "tests/transactions_against_kafka/test_held_markers.py": "conversations about transactions whose markers are held back",
+    "tests/transactions_against_kafka/test_kafka.py": "Apache Kafka still says what is recorded of it",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.
 
