@@ -206,6 +206,11 @@ def test_every_metric_has_samples_under_load(tmp_path):
         writer.send("t", 10)
         commit(broker.bootstrap_servers, "g", "t", 0, 4)
         read(broker, "reader", "t", 10)
+        payments = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payments"})
+        payments.init_transactions(30)
+        payments.begin_transaction()
+        payments.produce("t", b"paid")
+        payments.commit_transaction(30)
         lost = Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "lost", "auto.offset.reset": "error"}
         )
