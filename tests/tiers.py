@@ -45,6 +45,7 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
     "tests/clients/test_upstream.py::test_the_smoke_test_of_kafka_streams": "Kafka Streams at exactly_once_v2, with kills",

@@ -346,6 +346,7 @@ cdef class DelayedProduce(Pending):
         """
         cdef Purgatory purgatory = self.delays.purgatory
         cdef DelayedProduce following = self.behind
+        cdef QuestionWaiter asker
         cdef dict questions = {}
         cdef int64_t deadline_ms = self.question_deadline()
         if self.cancelled:
@@ -365,11 +366,11 @@ cdef class DelayedProduce(Pending):
             following = following.behind
         self.questions += 1
         self.asked_us = clock_us()
-        self.asker = QuestionWaiter.__new__(QuestionWaiter)
-        self.asker.pending = self
-        self.asker.gauge = PARKED_PRODUCES
+        asker = self.asker = QuestionWaiter.__new__(QuestionWaiter)
+        asker.pending = self
+        asker.gauge = PARKED_PRODUCES
         self.delays.asking[self.request.connection_id] = self
-        purgatory.park(self.asker, deadline_ms)
+        purgatory.park(asker, deadline_ms)
         self.delays.ask(self, [(*producer, list(partitions.values())) for producer, partitions in questions.items()], deadline_ms)
         return True
 

@@ -22,6 +22,7 @@ LOGGERS = {
     "odradek.metadata.kazoo": "The messages of kazoo, the library of this connection.",
     "odradek.replication": "Roles of partitions in a cluster, in-sync replicas, requests of the controller.",
     "odradek.groups": "Consumer groups, their members and offsets.",
+    "odradek.transactions": "Transactional ids, and the markers that end transactions.",
     "odradek.coordination": "Writing to the logs of the coordinators of groups and transactions.",
     "odradek.storage": "Files of logs and checkpoints: calls that fail, syncs.",
     "odradek.disks": "Free space on the disks; log directories that fail.",
