@@ -72,10 +72,8 @@ NIGHTLY: dict[str, str] = {
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: all faults",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
+    "tests/transactions_against_kafka": "conversations about transactions, compared with Apache Kafka",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
-    "tests/transactions_against_kafka/test_conversations.py::test_kafkas_tools_print_what_they_print_of_kafka": "Kafka's tools",
-    "tests/transactions_against_kafka/test_held_markers.py": "conversations about transactions whose markers are held back",
-    "tests/transactions_against_kafka/test_kafka.py": "Apache Kafka still says what is recorded of it",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.
 

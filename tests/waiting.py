@@ -4,6 +4,7 @@ Threads call `until`, coroutines `until_async`.
 """
 
 import asyncio
+import select
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -37,3 +38,10 @@ async def until_async(
 def _check(deadline: float, what: str | Callable[[], str], patience_s: float) -> None:
     if time.monotonic() > deadline:
         raise AssertionError(f"not within {patience_s:g} s: {what if isinstance(what, str) else what()}")
+
+
+def readable(descriptor: int, patience_s: float = 0) -> bool:
+    """Whether a descriptor can be read now, or within `patience_s`. Its number may be above 1023, which `select` refuses."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(patience_s * 1000))

@@ -3,7 +3,6 @@ however the log is cut into segments and responses, and a turn of the loop does 
 
 import itertools
 import random
-import select
 import tempfile
 import time
 import uuid
@@ -23,6 +22,7 @@ from odradek.storage.indexes import TXN_ENTRY
 from tests.api.transactional_log import EPOCH, TransactionalLog, filtered
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.durability.test_cold_reads import TRIES, Reader, make_cold
+from tests.waiting import readable
 from tests.wire import TIMEOUT_S, fetch_request, values, whole
 
 KEY = fetch.API_KEY
@@ -63,7 +63,7 @@ class Reading:
             data = bytearray()
             until_ns = time.monotonic_ns() + int(TIMEOUT_S * 1e9)
             while len(data) < size:
-                if select.select([wire.socket], [], [], 0)[0]:
+                if readable(wire.socket.fileno()):
                     part = wire.socket.recv(min(size - len(data), 1 << 20))
                     assert part, "the broker closed the connection"
                     data += part

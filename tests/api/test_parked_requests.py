@@ -1,7 +1,6 @@
 """Requests that cannot be answered immediately: taken locks, lagging replicas, work on the append thread, failures."""
 
 import gc
-import select
 import time
 
 import pytest
@@ -12,6 +11,7 @@ from odradek._ext.testing import lock_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, fetch, produce
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.waiting import readable
 from tests.wire import batch, fetch_request, offsets, produce_request, values
 
 
@@ -330,10 +330,10 @@ def test_who_waits_for_records_is_told_at_once_also_if_their_sender_ends_with_th
     sender.send(api_versions.Request(), api_versions.API_KEY, 0)  # which raises, in the harness
     shm = worker.broker.shm
     shm.drain_event()
-    while select.select([worker.loop.fileno()], [], [], 0)[0]:
+    while readable(worker.loop.fileno()):
         worker.loop.on_events()
     assert sender.socket.recv(1) == b"", "the connection has ended"
-    assert select.select([shm.event_fd()], [], [], 0)[0]
+    assert readable(shm.event_fd())
     shm.drain_event()
     worker.room.serve()
     worker.loop.flush_dirty()

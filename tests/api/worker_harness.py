@@ -5,7 +5,6 @@ One or several connections to a DataLoop over a shared mapping, without other pr
 append thread, retries, wake-ups, deadlines) happens when the test triggers it.
 """
 
-import select
 import socket
 import uuid
 from pathlib import Path
@@ -23,6 +22,7 @@ from odradek.api.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
 from tests.shm.one_broker import OneBroker
+from tests.waiting import readable
 from tests.wire import Wire
 
 
@@ -122,7 +122,7 @@ class HandWorker:
 
     def read(self) -> None:
         """As `turn`, but for the long work of the loop, which waits for its slices."""
-        while select.select([self.loop.fileno()], [], [], 0)[0]:
+        while readable(self.loop.fileno()):
             self.loop.on_events()
         self.room.serve()
         self.loop.flush_dirty()
@@ -237,4 +237,4 @@ def tcp_pair(address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:
 
 def nothing_came(wire: Wire) -> bool:
     """Whether no byte waits for the client."""
-    return not select.select([wire.socket], [], [], 0)[0]
+    return not readable(wire.socket.fileno())
