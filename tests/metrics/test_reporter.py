@@ -254,6 +254,7 @@ def test_readiness_ends_with_the_coordinator(tmp_path):
                 return error.read().decode()
             return None
 
+        until(lambda: reason() is None, "readiness")  # the reporter itself may still be starting
         os.kill(broker.pid, signal.SIGSTOP)  # nobody restarts the coordinator
         try:
             os.kill(pid, signal.SIGTERM)
