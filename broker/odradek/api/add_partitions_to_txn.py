@@ -7,11 +7,13 @@ does not exist, or is one of an internal topic that a producer names, no partiti
 OPERATION_NOT_ATTEMPTED.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
+from odradek.coordination.gathering import gather
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.transactions.environment import Place
@@ -70,23 +72,14 @@ def _refused(places: list[Place], call: TransactionCall, internal: ErrorCode | N
 
 
 def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
-    results: list[Results | None] = [None] * len(request.transactions)
-    waiting = len(request.transactions)
-
-    def done(number: int, outcome: Results) -> None:
-        nonlocal waiting
-        results[number] = outcome
-        waiting -= 1
-        if waiting == 0:
-            answer(_response(request, results))
-
-    if not request.transactions:
-        answer(Response())
-    for number, transaction in enumerate(request.transactions):
-        _one(transaction, call, lambda outcome, number=number: done(number, outcome))
+    gather(
+        request.transactions,
+        partial(_one, call),
+        lambda results: answer(_response(request, results)),
+    )
 
 
-def _one(transaction: Any, call: TransactionCall, then: Any) -> None:
+def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> None:
     places = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
     refused = _refused(places, call, None)
     if refused or not places:
@@ -103,11 +96,11 @@ def _one(transaction: Any, call: TransactionCall, then: Any) -> None:
     call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added)
 
 
-def _response(request: Any, results: list[Results | None]) -> Any:
+def _response(request: Any, results: list[Results]) -> Any:
     return Response(
         results_by_transaction=[
             Response.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_topics(transaction.topics, outcome or {})
+                transactional_id=transaction.transactional_id, topic_results=_topics(transaction.topics, outcome)
             )
             for transaction, outcome in zip(request.transactions, results, strict=True)
         ]

@@ -4,10 +4,12 @@ coordinator, in its loop.
 Other brokers send it for the transactions that they coordinate, and kafka-transactions.sh for a transaction that nobody ends.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from odradek.api.transaction_call import Answer, TransactionCall
 from odradek.coordination.environment import EndMarker
+from odradek.coordination.gathering import gather
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
 
@@ -19,25 +21,15 @@ Place = tuple[int, str, int]
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when all in-sync replicas have the markers, or refused them."""
-    codes: dict[Place, ErrorCode] = {}
     wanted = [
         (number, topic.name, partition)
         for number, marker in enumerate(request.markers)
         for topic in marker.topics
         for partition in topic.partition_indexes
     ]
-    waiting = len(wanted)
 
-    def written(place: Place, code: ErrorCode) -> None:
-        nonlocal waiting
-        codes[place] = code
-        waiting -= 1
-        if waiting == 0:
-            answer(_response(request, codes))
-
-    if not wanted:
-        answer(_response(request, codes))
-    for number, topic, partition in wanted:
+    def write(place: Place, then: Callable[[ErrorCode], None]) -> None:
+        number, topic, partition = place
         marker = request.markers[number]
         version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
         end = EndMarker(
@@ -48,16 +40,16 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
             version,
         )
         if marker.producer_epoch < 0:
-            written((number, topic, partition), ErrorCode.INVALID_PRODUCER_EPOCH)
+            then(ErrorCode.INVALID_PRODUCER_EPOCH)
         elif not call.has_partition(topic, partition):
-            written((number, topic, partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            call.view.markers.put(
-                topic,
-                partition,
-                end,
-                lambda code, place=(number, topic, partition): written(place, code),  # type: ignore[misc]
-            )
+            call.view.markers.put(topic, partition, end, then)
+
+    def written(codes: list[ErrorCode]) -> None:
+        answer(_response(request, dict(zip(wanted, codes, strict=True))))
+
+    gather(wanted, write, written)
 
 
 def _response(request: Any, codes: dict[Place, ErrorCode]) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.shm.layout import Role, SlotState
+import odradek._ext.partition.slots as slots
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.coordination.environment import LogBatch
 from odradek.processes.coordinator_log import CoordinatorLog
@@ -114,9 +114,9 @@ class CoordinatedTopic:
         topic = topics.get(self.name)
         places: dict[int, Place] = {}
         for partition, slot in topic.partitions() if topic is not None else ():
-            state = slot_facts.describe(slot)
-            if state.state == SlotState.SLOT_ONLINE and state.role == Role.ROLE_LEADER:
-                places[partition] = Place(slot, state.incarnation, state.leader_epoch)
+            leadership = slots.leadership(slot)
+            if leadership is not None:
+                places[partition] = Place(slot, *leadership)
         return places
 
     def follow(self, topics: TopicDirectory) -> None:

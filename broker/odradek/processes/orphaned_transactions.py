@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import odradek._ext.partition.slots as slots
+from odradek.api.transaction_call import Markers
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
@@ -31,13 +32,6 @@ FINAL = frozenset(
 )
 """Results after which a marker is not sent again: the transaction is ended, or its producer has gone on."""
 RETRY_S = 1.0
-
-
-class Markers(Protocol):
-    """Writes end markers to partitions that this broker leads."""
-
-    def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
-        """See `odradek.api.transaction_call.Markers`."""
 
 
 class Orphan(NamedTuple):

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
 from odradek.processes.coordinated_topic import CoordinatedTopic
@@ -133,20 +133,7 @@ class MarkerDelivery:
 
     def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
         """See `MarkerSender`."""
-        codes = [NONE] * len(batch)
-        waiting = len(batch)
-
-        def written(number: int, code: ErrorCode) -> None:
-            nonlocal waiting
-            codes[number] = code
-            waiting -= 1
-            if waiting == 0:
-                then(codes)
-
-        if not batch:
-            then(codes)
-        for number, marker in enumerate(batch):
-            self._send_one(marker, partial(written, number))
+        gather(batch, self._send_one, then)
 
     def _send_one(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
         if self._others is not None:
@@ -474,38 +461,29 @@ class TransactionService:
             log.error("cannot decode the questions of a worker about transactions: %s", error)
             request.answer(b"", 0, int(Status.MALFORMED))
             return
-        answers: list[Mapping[TopicPartition, ErrorCode]] = [{}] * len(questions)
-        waiting = len(questions)
-
-        def answered(number: int, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-            nonlocal waiting
-            answers[number] = codes
-            waiting -= 1
-            if waiting == 0:
-                request.answer(
-                    encode_codes(
-                        [
-                            int(codes[partition.topic, partition.partition])
-                            for question, codes in zip(questions, answers, strict=True)
-                            for partition in question.partitions
-                        ]
-                    )
-                )
-
-        if not questions:
-            request.answer(encode_codes([]))
-        for number, question in enumerate(questions):
-            places = tuple((partition.topic, partition.partition) for partition in question.partitions)
-            self.verification.ask(
-                Question(
-                    question.transactional_id,
-                    question.producer_id,
-                    question.producer_epoch,
-                    question.verify_only,
-                    places,
-                ),
-                partial(answered, number),
+        asked = [
+            Question(
+                question.transactional_id,
+                question.producer_id,
+                question.producer_epoch,
+                question.verify_only,
+                tuple((partition.topic, partition.partition) for partition in question.partitions),
             )
+            for question in questions
+        ]
+
+        def answered(answers: list[Mapping[TopicPartition, ErrorCode]]) -> None:
+            request.answer(
+                encode_codes(
+                    [
+                        int(codes[place])
+                        for question, codes in zip(asked, answers, strict=True)
+                        for place in question.places
+                    ]
+                )
+            )
+
+        gather(asked, self.verification.ask, answered)
 
     # -- groups ---------------------------------------------------------------------------------------------------
 

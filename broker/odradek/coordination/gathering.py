@@ -1,0 +1,31 @@
+"""Waits for the answers to several questions of which each is answered by a callback."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+def gather(
+    questions: Sequence[Question],
+    ask: Callable[[Question, Callable[[Answer], None]], None],
+    then: Callable[[list[Answer]], None],
+) -> None:
+    """Ask all questions; call `then` once, with the answers in the order of the questions, when the last one is there.
+
+    :param ask: called with each question and with a callback, which it calls exactly once: at once, or later in the same
+        thread. If it raises, the error reaches the caller, and `then` is never called.
+    """
+    answers: dict[int, Answer] = {}
+
+    def answered(number: int, answer: Answer) -> None:
+        answers[number] = answer
+        if len(answers) == len(questions):
+            then([answers[number] for number in range(len(questions))])
+
+    if not questions:
+        then([])
+    for number, question in enumerate(questions):
+        ask(question, partial(answered, number))
