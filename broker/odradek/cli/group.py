@@ -6,7 +6,15 @@ import click
 
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import DRY_RUN_OPTION, GROUP_ARGUMENT, YES_OPTION, complete_groups, confirm, on_cluster
+from odradek.cli.options import (
+    DRY_RUN_OPTION,
+    GROUP_ARGUMENT,
+    YES_OPTION,
+    complete_groups,
+    confirm,
+    on_cluster,
+    repeatable_choice,
+)
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -22,20 +30,12 @@ def group() -> None:
 
 @group.command("list")
 @on_cluster
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice(STATES, case_sensitive=False),
-    multiple=True,
-    help="List only groups in this state; repeatable.",
-)
-@click.option(
+@repeatable_choice("--state", "states", STATES, "groups in this state; repeatable.")
+@repeatable_choice(
     "--type",
     "types",
-    type=click.Choice(("Classic", "Consumer", "Tree"), case_sensitive=False),
-    multiple=True,
-    help="List only groups of this protocol; repeatable. Tree: groups with offsets in the metadata tree, where clients of"
-    " Kafka 0.8 commit.",
+    ("Classic", "Consumer", "Tree"),
+    "groups of this protocol; repeatable. Tree: groups with offsets in the metadata tree, where clients of Kafka 0.8 commit.",
 )
 def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List groups with their states. A group that also has offsets in the metadata tree has a second line of type Tree."""

@@ -1,7 +1,7 @@
 """Options, arguments, confirmation and shell completion shared by the commands that connect to a cluster."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -44,6 +44,20 @@ TIMEOUT_OPTION = click.option(
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+
+
+def repeatable_choice(name: str, parameter: str, choices: Sequence[str], listed: str) -> Callable[[Command], Command]:
+    """An option that lists only what has one of these values. It may be given several times, and ignores case.
+
+    :param parameter: receives the chosen values as a tuple. :param listed: ends "List only ..." in the help text.
+    """
+    return click.option(
+        name,
+        parameter,
+        type=click.Choice(choices, case_sensitive=False),
+        multiple=True,
+        help=f"List only {listed}",
+    )
 
 
 def on_cluster(function: Command) -> Command:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import YES_OPTION, complete_topics, complete_transactional_ids, on_cluster
+from odradek.cli.options import YES_OPTION, complete_topics, complete_transactional_ids, on_cluster, repeatable_choice
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -40,13 +40,7 @@ def transaction() -> None:
 
 @transaction.command("list")
 @on_cluster
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice(STATES, case_sensitive=False),
-    multiple=True,
-    help="List only transactional ids in this state; repeatable.",
-)
+@repeatable_choice("--state", "states", STATES, "transactional ids in this state; repeatable.")
 @click.option(
     "--producer-id",
     "producer_ids",
