@@ -1,4 +1,4 @@
-"""Dashboard of transactions: open, late and hanging ones, outcomes, time-outs, markers, and what producers are refused."""
+"""Dashboard of transactions: open and late transactions, outcomes, timeouts, markers, and errors of producers."""
 
 from grafana.board import BROKER, CLUSTER, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, number, rows, time_series
@@ -7,7 +7,7 @@ UID = "odradek-transactions"
 
 PLACES = f'{CLUSTER},topic=~"$topic"'
 AGE_STEPS = [(900, YELLOW), (1200, RED)]
-"""transaction.max.timeout.ms, and 5 minutes more."""
+"""The default of transaction.max.timeout.ms, and 5 minutes more, in seconds."""
 OF_TRANSACTIONS = "InitProducerId|AddPartitionsToTxn|AddOffsetsToTxn|TxnOffsetCommit|EndTxn|WriteTxnMarkers"
 TXN_ERRORS = (
     "INVALID_TXN_STATE|INVALID_PRODUCER_EPOCH|PRODUCER_FENCED|INVALID_PRODUCER_ID_MAPPING|TRANSACTION_ABORTABLE|"
@@ -26,7 +26,7 @@ NOW = Row(
             number(
                 "Late transactions",
                 "Partitions in which a transaction has been open for more than 5 minutes longer than "
-                "transaction.max.timeout.ms. `odradek transaction hanging` names them.",
+                "transaction.max.timeout.ms. `odradek transaction hanging` finds the transactions that hang.",
                 "none",
                 Query(
                     f"sum(kafka_server_replicamanager_partitionswithlatetransactionscount{{{BROKER}}})", "partitions"
@@ -38,7 +38,7 @@ NOW = Row(
             4,
             number(
                 "Oldest open transaction",
-                "For how long the oldest transaction that is open in a partition has been open.",
+                "Time for which the oldest transaction that is open in a partition has been open.",
                 "s",
                 Query(f"max(odradek_oldest_open_transaction_seconds{{{BROKER}}})", "age"),
                 steps=AGE_STEPS,
@@ -48,7 +48,8 @@ NOW = Row(
             4,
             number(
                 "Oldest without all markers",
-                "Time since the outcome of a transaction was decided, for the oldest one with a partition without a marker.",
+                "Time since the outcome of a transaction was decided, for the oldest transaction that is not complete: a "
+                "marker or its last record is missing.",
                 "s",
                 Query(f"max(odradek_oldest_completing_transaction_seconds{{{BROKER}}})", "age"),
                 steps=[(10, YELLOW), (60, RED)],
@@ -67,7 +68,7 @@ NOW = Row(
             4,
             number(
                 "Transactional ids",
-                "Transactional ids that the coordinators know, with and without a transaction.",
+                "Transactional ids of all coordinators, with and without an open transaction.",
                 "short",
                 Query(f"sum(odradek_transactional_ids{{{BROKER}}})", "ids"),
             ),
@@ -76,7 +77,7 @@ NOW = Row(
             4,
             number(
                 "Timed out",
-                "Transactions that a coordinator aborted after their timeout, in the selected time range.",
+                "Transactions that a coordinator aborted in the selected time range, because they exceeded their timeout.",
                 "none",
                 Query(
                     f'sum(increase(odradek_transactions_aborted_by_coordinator_total{{{BROKER},reason="timeout"}}[$__range]))',
@@ -109,8 +110,8 @@ ENDS = Row(
             8,
             time_series(
                 "Aborted by the coordinator",
-                "Transactions per second that coordinators aborted without a request of their producers. timeout: open for "
-                "longer than their timeout; fenced: another producer with the transactional id started.",
+                "Transactions per second that coordinators aborted without a request of their producers. timeout: they were "
+                "open for longer than their timeout; fenced: another producer with the same transactional id started.",
                 "ops",
                 Query(
                     f"sum by (reason) (rate(odradek_transactions_aborted_by_coordinator_total{{{BROKER}}}[{RATE}]))",
@@ -124,7 +125,7 @@ ENDS = Row(
             time_series(
                 "Time to complete",
                 "Mean time from the durable outcome of a transaction until all its partitions have their markers. Consumers "
-                "with isolation level read_committed see the records after this time at the earliest.",
+                "with isolation level read_committed receive the records of a partition after its marker.",
                 "s",
                 Query(
                     f"sum by (instance) (rate(odradek_transaction_completion_seconds_sum{{{BROKER}}}[{RATE}])) / sum by "
@@ -162,7 +163,7 @@ ENDS = Row(
             8,
             time_series(
                 "Transactions by client",
-                "EndTxn requests per second of each client. The fifteen largest.",
+                "EndTxn requests per second of each client; the fifteen clients with the most.",
                 "reqps",
                 Query(
                     largest(
@@ -186,9 +187,9 @@ READERS = Row(
             12,
             time_series(
                 "Last stable offset lag",
-                "Offsets from the last stable offset to the high watermark, for the partition of the topic with the most. "
-                "It returns to 0 with each transaction; a line that only rises is a transaction that does not end. "
-                "The fifteen largest.",
+                "Offsets from the last stable offset to the high watermark: for each topic, the partition with the most; the "
+                "fifteen topics with the most. The value falls at the end of each transaction; if it only rises, a transaction "
+                "does not end.",
                 "short",
                 Query(
                     largest(15, f"max by (topic) (kafka_cluster_partition_laststableoffsetlag{{{PLACES}}})", "topic"),
@@ -200,7 +201,7 @@ READERS = Row(
             12,
             time_series(
                 "Oldest open transaction",
-                "For how long the oldest transaction that is open in a partition has been open, by broker.",
+                "Time for which the oldest transaction that is open in a partition has been open, by broker.",
                 "s",
                 Query(f"odradek_oldest_open_transaction_seconds{{{BROKER}}}", "{{instance}}"),
                 steps=AGE_STEPS,
@@ -210,7 +211,7 @@ READERS = Row(
             12,
             time_series(
                 "Partitions with open transactions",
-                "Partitions in which a transaction is open, and those in which one is late, by broker.",
+                "Partitions in which a transaction is open, and partitions in which a transaction is late, by broker.",
                 "none",
                 Query(f"odradek_partitions_with_open_transactions{{{BROKER}}}", "open {{instance}}"),
                 Query(
@@ -222,7 +223,7 @@ READERS = Row(
             12,
             rows(
                 "Partitions",
-                "Last stable offset lag of each partition. Topic other: the largest of all topics without series.",
+                "Last stable offset lag of each partition. Topic other: the largest value of all topics without series.",
                 "short",
                 {"topic": "Topic", "partition": "Partition"},
                 Query(f"max by (topic, partition) (kafka_cluster_partition_laststableoffsetlag{{{PLACES}}})", "Lag"),
@@ -240,13 +241,13 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Transactions without all markers",
-                "Transactions whose outcome is decided and that are not complete. Markers wait for partitions without a known "
-                "leader; last records must be appended to __transaction_state again.",
+                "Transactions whose outcome is decided and that are not complete. Markers to send again: their leader is not "
+                "known, refused them or did not respond. Last records: they must be appended to __transaction_state again.",
                 "none",
                 Query(f"odradek_transactions_completing{{{BROKER}}}", "not complete {{instance}}"),
                 Query(
                     f"kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize{{{BROKER}}}",
-                    "markers without a leader {{instance}}",
+                    "markers to send again {{instance}}",
                 ),
                 Query(
                     f"kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize{{{BROKER}}}",
@@ -258,7 +259,7 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Markers",
-                "Markers per second that coordinators sent, and those that a partition did not write and that are sent again.",
+                "Markers per second that coordinators sent, and markers that a partition did not write, which are sent again.",
                 "ops",
                 Query(f"sum(rate(odradek_transaction_markers_total{{{BROKER}}}[{RATE}]))", "sent"),
                 Query(f"sum(rate(odradek_transaction_marker_failures_total{{{BROKER}}}[{RATE}]))", "not written"),
@@ -268,7 +269,8 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Loading",
-                "Partitions of __transaction_state that a broker is loading; meanwhile their transactional ids wait.",
+                "Partitions of __transaction_state that a broker is loading. Until they are loaded, requests for their "
+                "transactional ids receive COORDINATOR_LOAD_IN_PROGRESS.",
                 "none",
                 Query(f"odradek_transaction_partitions_loading{{{BROKER}}}", "{{instance}}"),
             ),
@@ -277,8 +279,8 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Verification failures",
-                "Transactional batches per second that were refused, because no coordinator confirmed their transaction. The "
-                "errors CONCURRENT_TRANSACTIONS and NOT_ENOUGH_REPLICAS are retried.",
+                "Transactional batches per second that were refused, because the coordinator did not confirm their "
+                "transaction. Producers retry after the errors CONCURRENT_TRANSACTIONS and NOT_ENOUGH_REPLICAS.",
                 "ops",
                 Query(
                     f"rate(kafka_server_addpartitionstotxnmanager_verificationfailurerate_count{{{BROKER}}}[{RATE}])",
@@ -290,7 +292,7 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Time of verification",
-                "Mean time in which a broker got the answer of a coordinator about transactional batches.",
+                "Mean time from a question of a broker to a coordinator about transactional batches to the answer.",
                 "ms",
                 Query(
                     "rate(kafka_server_addpartitionstotxnmanager_verificationtimems_sum"
@@ -304,8 +306,8 @@ COORDINATOR = Row(
             8,
             time_series(
                 "Errors of transactions",
-                "Errors per second that only transactions cause, by code. CONCURRENT_TRANSACTIONS is part of normal work: the "
-                "client retries.",
+                "Errors per second that only transactions cause, by code. CONCURRENT_TRANSACTIONS also occurs in normal "
+                "operation: the client retries.",
                 "ops",
                 Query(
                     "sum by (error) (rate(kafka_network_requestmetrics_errors_total"
@@ -321,7 +323,7 @@ COORDINATOR = Row(
 BOARD = Board(
     UID,
     "Odradek / Transactions",
-    "Outcomes and age of transactions, what they keep consumers from reading, and the work of coordinators.",
+    "Outcomes and ages of transactions, records that consumers cannot read yet, and the work of coordinators.",
     [NOW, ENDS, READERS, COORDINATOR],
     variables=[TOPIC],
 )

@@ -1,4 +1,4 @@
-"""A relay that knows Kafka's frames: a test delays, loses, or holds back single requests, or loses their answers.
+"""A relay that reads Kafka's frames: a test can delay, drop or hold back single requests, or drop their responses.
 
 As `tests.relay.Relay`, it forwards every connection to one port, and decides about each request by a rule. The
 requests of a connection stay in order: those behind a delayed one wait, while other connections go on. So a request
@@ -41,7 +41,7 @@ class Frame(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What becomes of a request.
+    """What the relay does with a request.
 
     ``delay_s``: the time in seconds until it is forwarded; `HELD`: until `Held.release`. ``lost``: it is not
     forwarded. ``cut``: the connection is closed: instead of the answer, or if the request is lost, at once.
@@ -118,7 +118,7 @@ class FrameRelay:
         self.cut()
 
     def go_silent(self) -> None:
-        """From now on no client learns anything, until `silent` is unset."""
+        """Send no responses to clients until `silent` is unset."""
         self.silent = True
         self.cut()
 

@@ -1,4 +1,4 @@
-"""The aborted transactions that a Fetch response at read_committed contains."""
+"""The aborted transactions in a Fetch response with read_committed."""
 
 from libc.stdint cimport int64_t
 

@@ -1,11 +1,11 @@
-"""The aborted transactions that a Fetch response at read_committed contains: the reader drops their records.
+"""The aborted transactions in a Fetch response with read_committed: the consumer drops their records.
 
 Used in a worker's event loop, by `FetchPlan`. `storage/txn_index.pyx` has the rule of the search. The slot's `newest_abort_offset` shows
 without a look-up that nothing was aborted at or after the fetch offset, so only readers of older records reach this module.
 
-A list may contain too many transactions, but none may be missing: the reader would take aborted records for committed ones. Therefore
-a damaged index is an error, and the last stable offset is read before the commit block, whose count of entries decides what belongs to
-the index of the active segment: an abort that moved the last stable offset is in the index.
+A list may contain transactions that are not needed, but none may be missing: the consumer would take aborted records for committed ones.
+Therefore a damaged index is an error. The last stable offset is read before the commit block, whose count of entries says which entries
+belong to the index of the active segment: so the index contains every abort that has moved this last stable offset.
 """
 
 from libc.errno cimport EAGAIN, EBADMSG, ENOENT
@@ -32,7 +32,7 @@ cdef enum:
 cdef int64_t next_segment(SegmentList segments, Commit* commit, int64_t base) noexcept:
     """Return the base offset of the first segment at or after `base` that may have entries of aborted transactions; -1 if there is none.
 
-    The newest segments may be missing in the list, but the commit block knows the active one.
+    The newest segments may be missing in the list, but the commit block contains the active one.
     """
     cdef int64_t found
     if base > commit.segment_base:

@@ -1,8 +1,8 @@
 """Look-ups of a Fetch that need pages which are not in the page cache, or much work: a reader's thread repeats them.
 
-The event loop plans a request without waiting for the disk. A look-up that would wait is noted in the request's context, and the plan
-of the partition is given up by ColdRead. When all partitions were planned, a reader repeats the look-ups, and then the loop plans the
-request again and finds their pages in the cache. The functions below `look_up_cold` run on the reader's thread.
+The event loop plans a request without waiting for the disk. A look-up that would wait is noted in the request's context, and ColdRead
+ends the planning of the partition. When all partitions were planned, a reader's thread repeats the look-ups. Then the loop plans the
+request again, and finds the pages in the page cache. The functions below `look_up_cold` run on the reader's thread.
 """
 
 import os

@@ -42,7 +42,7 @@ cdef class DelayedProduce(Pending):
     purgatory for it.
 
     Order: of the requests of a connection that are not executed, only the first one appends, retries or asks; the others are linked
-    by `behind` and have `waits_turn`. Whoever executes a request calls `go_on`, which continues with the requests behind it.
+    by `behind` and have `waits_turn`. When a request is executed, `go_on` continues with the requests behind it.
     """
     cdef ProduceDelays delays
     cdef ProduceRequest request
@@ -59,9 +59,9 @@ cdef class DelayedProduce(Pending):
     cdef bint waits_turn              # an earlier request of its connection is not executed
     cdef DelayedProduce behind        # the next request of its connection that waits for its turn
     cdef bint dropped                 # not executed, because the client has closed the connection
-    cdef readonly int questions       # that the coordinator of its transaction was asked
+    cdef readonly int questions       # number of questions that were sent to the coordinator of its transaction
     cdef QuestionWaiter asker         # while it waits for an answer
-    cdef int64_t asked_us             # when it asked
+    cdef int64_t asked_us             # time of the last question
     cdef DelayedProduceWaiter waiter
     cdef readonly int64_t deadline_ms  # of the client's timeout, for the high watermark
     cdef readonly int64_t patience_ms  # when items whose lock is taken are refused

@@ -2,8 +2,8 @@
 loop; no lock.
 
 The schemas (`offset_commit`, `txn_offset_commit` and `group_records` in `odradek.protocol.schemas`) and the Python handlers of both APIs
-define the behaviour: what is read, checked, stored and answered; the tests compare this module with them. `read` leaves to them version
-0 of OffsetCommit, and `read` and `read_transactional` malformed requests, whose error messages the schemas make.
+define the behaviour: what is read, checked, stored and answered; the tests compare this module with them. The handlers serve version 0 of
+OffsetCommit and malformed requests, whose error messages the schemas make: for these, `read` and `read_transactional` return None.
 """
 
 cimport cython

@@ -300,7 +300,7 @@ cdef inline int gather(Slot* slot, AppendItem* items, int count, int* at, Append
             items[i].append_time = wall_ms
             set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
         if n and items[i].info.control != ready[n - 1].info.control:
-            break                       # the transaction index of a write describes what is applied, and the write's markers [R 1.7]
+            break                       # a write contains only markers, or none [R 1.7]
         if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
             break
         items[i].base_offset = commit.log_end_offset
@@ -354,7 +354,7 @@ cdef inline AppendResult finish(uint32_t index, Slot* slot, int result, bint alo
     return APPEND_IO_ERROR if result != 0 else APPEND_OK
 
 
-# The same for other modules; `append_as_leader` has its own copies, which saves calls in every append.
+# Functions for other modules. `append_as_leader` contains inlined copies, which saves calls in each append.
 
 cdef int write_items(uint32_t index, Slot* slot, AppendItem* items, int count, bint alone, int64_t wall_ms) noexcept nogil:
     return write_ready(index, slot, items, count, alone, wall_ms)

@@ -15,8 +15,8 @@ cdef enum:
 
 
 cdef enum Unverified:
-    UNVERIFIED = 1                # its producer has no transaction of its epoch here, and no mark: ask the transaction's coordinator
-    BEHIND_UNVERIFIED = 2         # an earlier batch of its producer in the same call is UNVERIFIED, and comes first
+    UNVERIFIED = 1                # its producer has no open transaction of its epoch and no mark in the partition: ask the coordinator
+    BEHIND_UNVERIFIED = 2         # an earlier batch of its producer in the same call is UNVERIFIED, and must be appended first
 
 
 cdef struct AppendItem:           # one checked record batch

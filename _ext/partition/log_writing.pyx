@@ -45,8 +45,8 @@ cdef inline bint is_among(ProducerEntry** entries, int count, ProducerEntry* ent
 cdef int pack_aborted(Slot* slot, AppendItem** batches, int count, uint8_t* entries, int64_t* newest) noexcept nogil:
     """The entries of the transactions that the markers abort. Returns their number; *newest is the offset of the last marker.
 
-    Each entry describes the open transactions as the markers before it leave them [R 1.7]. The oldest one that stays open only moves
-    forward in the list.
+    Each entry describes the open transactions after the markers before it [R 1.7]. `oldest` is the oldest transaction that none of these
+    markers ends; it only moves forward in the list.
     """
     cdef ProducerEntry* ended[MAX_JOINED]
     cdef ProducerEntry* producer

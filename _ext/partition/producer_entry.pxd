@@ -72,14 +72,14 @@ cdef inline ProducerBatch* newest_batch(ProducerEntry* entry) noexcept nogil:
 
 cdef inline bint is_known(ProducerEntry* entry) noexcept nogil:
     """Whether a batch or a marker of the producer was applied. If not, the entry has only a mark, and the log contains nothing of the
-    producer: the entry does not belong to a snapshot or to what DescribeProducers reports."""
+    producer: neither a snapshot nor DescribeProducers includes the entry."""
     return entry_epoch(entry) != -1
 
 
 # -- the mark: 1 | version 2 << 1 | producer epoch << 16 | leader epoch << 32 ---------------------------------------------------------
 #
-# The coordinator sets it once it has durably added the partition to a transaction of the producer with this epoch. It allows the
-# first batch of that transaction [R 2.9]. It is volatile: after a restart, a load or an eviction, it is asked for again.
+# The coordinator sets it when it has durably added the partition to a transaction of the producer with this epoch. It allows the first
+# batch of that transaction [R 2.9]. It is not stored: after a restart, a load or an eviction, the worker asks the coordinator again.
 
 cdef enum:
     MARK_SET = 1

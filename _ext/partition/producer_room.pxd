@@ -24,8 +24,8 @@ cdef struct PendingProducers:     # producers of the current write that are not 
 # because nothing may fail after the commit. On success the producer is counted in `pending`.
 cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil
 
-# Like `reserve_producer` for a producer of nobody, but evicts any producer without an open transaction: the end of a transaction is
-# refused only if every entry has an open one.
+# Like `reserve_producer` for a producer without an owner, but may evict any producer without an open transaction. So a marker is refused
+# only if every entry has an open transaction.
 cdef Room reserve_for_marker(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending) noexcept nogil
 
 # Count a batch that was refused for lack of room, for the metric; `reserve_producer` counts its own refusals.

@@ -190,7 +190,7 @@ cdef ProducerEntry* oldest_of_owner(Slot* slot, uint32_t owner) noexcept nogil:
 # -- the list of open transactions, by first offset ---------------------------------------------------------------------
 
 cdef void list_open(Run* run, ProducerEntry* entry) noexcept nogil:
-    """The transaction that begins last is at the end, so that the loop ends at once unless offsets do not ascend."""
+    """Put an entry into the list. New transactions usually begin last, so the loop usually ends at once."""
     cdef uint32_t place = number_of(run, entry) + 1, before = run.head.open_last
     while before and run.entries[before - 1].transaction_first_offset > entry.transaction_first_offset:
         before = run.entries[before - 1].open_preceding

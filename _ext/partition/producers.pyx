@@ -229,10 +229,10 @@ cdef void settle_first_unstable(Slot* slot) noexcept nogil:
 
 
 cdef void note_unreplicated(Slot* slot, int64_t first_offset, int64_t marker_offset) noexcept nogil:
-    """A marker ends a transaction: if the high watermark has not passed the marker, the transaction holds the last stable offset.
+    """Note a transaction whose marker the high watermark has not passed: the last stable offset must not pass its first offset yet.
 
     Called before the transaction's first offset is cleared, so that a redo after a death repeats it [R 2.10]. The offset of the marker
-    is stored first: without a first offset the pair holds nothing.
+    is stored first: a pair without a first offset has no effect.
     """
     cdef int which = slot.unreplicated_first[0] >= 0
     if current(slot).high_watermark > marker_offset:
@@ -244,8 +244,8 @@ cdef void note_unreplicated(Slot* slot, int64_t first_offset, int64_t marker_off
 
 
 cdef void drop_replicated(Slot* slot, int64_t high_watermark) noexcept nogil:
-    """Release what the high watermark has passed. The second pair takes the place of the first; a death in between leaves too much held,
-    which the next call releases."""
+    """Clear the pairs whose last marker the high watermark has passed. The second pair takes the place of the first. After a death in
+    between, the last stable offset may be too small until the next call."""
     while slot.unreplicated_first[0] >= 0 and high_watermark > slot.unreplicated_last[0]:
         store_release_i64(&slot.unreplicated_last[0], slot.unreplicated_last[1])
         store_release_i64(&slot.unreplicated_first[0], slot.unreplicated_first[1])

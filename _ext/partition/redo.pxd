@@ -33,8 +33,8 @@ cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t positi
 
 
 cdef inline int32_t marks_ended_by(int16_t epoch, uint8_t transaction_version) noexcept nogil:
-    """A marker clears marks of producer epochs below the result. With version 2 the epoch of a marker is the one of the producer's next
-    transaction. A version that is not known (0) counts as an older one: a mark that was cleared too early is asked for again."""
+    """A marker clears marks of producer epochs below the result. With version 2, a marker has the epoch of the producer's next
+    transaction. A version that is not known (0) counts as an older one: this may clear a mark too early, and then the worker asks again."""
     return epoch if transaction_version >= 2 else <int32_t>epoch + 1
 
 

@@ -353,10 +353,10 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
 
 
 def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
-    """End transactions in a partition that this broker leads. Returns (error, offset) for each marker, in order: with error 0 the
-    transaction is ended; then the offset is -1 if that was so before.
+    """Append end markers to a partition that this broker leads. Returns (error, offset) for each marker, in order. With error 0 the
+    transaction is ended; the offset is -1 if it had ended before, and the marker was not written.
 
-    The errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition knows a newer epoch; NOT_ENOUGH_REPLICAS and
+    Errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition has a newer epoch; NOT_ENOUGH_REPLICAS and
     KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A marker is committed when the high watermark is above its
     offset (`awaits_flush`, `await_committed`).
 
@@ -392,11 +392,11 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
 
 def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t producer_id, int producer_epoch, int transaction_version,
                       uint32_t owner=0):
-    """Mark a producer in a partition that this broker leads: the coordinator has durably added the partition to its transaction.
-    Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition knows a newer epoch), or NOT_ENOUGH_REPLICAS (no room for the producer;
-    retriable).
+    """Set the mark of a producer in a partition that this broker leads. The coordinator calls it when it has durably added the partition
+    to the producer's transaction. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has a newer epoch), or NOT_ENOUGH_REPLICAS
+    (no room for the producer; retriable).
 
-    :param owner: owner of the producer if it has none; see `owners`.
+    :param owner: the owner of the producer if it has none yet; see `owners`.
     :raises SlotChanged: the slot's checks failed, with the reason.
     """
     cdef AppendResult result

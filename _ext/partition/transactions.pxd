@@ -1,4 +1,4 @@
-"""What the transaction coordinator does to a partition: it allows a transaction, and ends it with a marker."""
+"""The changes that the transaction coordinator makes in a partition: it allows a transaction with a mark, and ends it with a marker."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
@@ -17,13 +17,14 @@ cdef struct TransactionEnd:       # a marker to append
     int64_t offset                # of the marker; -1 for an error, and for a repeated marker that needed no write
 
 
-# Mark a producer, so that its first batch of this epoch is appended without a further question. *error: 0, INVALID_PRODUCER_EPOCH if
-# the partition knows a newer epoch, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: of a producer without one.
+# Set the mark of a producer, so that its first batch of this epoch is appended without a question. *error: 0, INVALID_PRODUCER_EPOCH if
+# the partition has a newer epoch, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: the owner of a producer that has
+# none yet.
 cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
                                     int16_t producer_epoch, bint version_2, uint32_t owner, int spins, int16_t* error) noexcept nogil
 
-# Append markers in order, as leader: one write and one commit for up to MAX_JOINED markers of different producers in one segment. A full
-# disk does not refuse them. The result of each marker is in its `error` and `offset`. Every return value but APPEND_OK says that nothing
-# was appended; a failure after the first write is an error of the markers that follow.
+# Append markers in order, as leader: one write and one commit for up to MAX_JOINED markers of different producers in one segment. They are
+# also appended while the disk is full. The result of each marker is in its `error` and `offset`. If the return value is not APPEND_OK,
+# nothing was appended. After a failure that follows the first write, the markers that were not written have an error.
 cdef AppendResult append_markers(uint32_t index, uint32_t incarnation, int32_t leader_epoch, TransactionEnd* ends, int count,
                                  int64_t wall_ms, int spins, AppendOutcome* outcome) noexcept nogil

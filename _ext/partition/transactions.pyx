@@ -122,7 +122,7 @@ cdef void build_marker(uint8_t* out, const TransactionEnd* end, int64_t wall_ms)
 
 
 cdef bint check_end(ProducerEntry* entry, TransactionEnd* end) noexcept nogil:
-    """Whether a marker must be appended. If not, `error` says why; 0: it repeats a marker of version 2 (KAFKA-19999).
+    """Return whether a marker must be appended. If not, `error` is the reason; 0: it repeats a marker of version 2 (KAFKA-19999).
 
     With version 2, the epoch of a marker is larger than that of the records, except for a producer that already had the last epoch.
     """
@@ -205,7 +205,7 @@ cdef AppendResult append_markers(uint32_t index, uint32_t incarnation, int32_t l
     cdef bint alone
     outcome.error_number = 0
     for i in range(count):
-        ends[i].error = NOT_ENOUGH_REPLICAS      # of those that are not reached: retriable
+        ends[i].error = NOT_ENOUGH_REPLICAS      # of markers that are not reached; retriable
         ends[i].offset = -1
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY

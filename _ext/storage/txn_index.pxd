@@ -24,7 +24,7 @@ cdef inline bint read_aborted(const uint8_t* entry, int64_t base_offset, int64_t
         base_offset <= out.last_offset < end_offset and 0 <= out.last_stable_offset <= out.last_offset + 1
 
 
-# What a process knows about a transaction index. Owned by one thread at a time.
+# The summary of a transaction index in the memory of a process. Owned by one thread at a time.
 cdef class TxnIndexSummary:
     cdef AbortedRange* ranges
     cdef int64_t room                 # allocated ranges

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 DATA, SOURCE = "data", "source"
 SHORT_MS, LONG_MS = 1, 600_000
 NEVER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 3_600_000}
-"""The coordinator does not look for transactions that are late."""
+"""With this setting, the coordinator does not check for transactions that exceeded their timeout."""
 ENDS = {
     "committed": "CompleteCommit",
     "aborted": "CompleteAbort",

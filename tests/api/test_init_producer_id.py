@@ -25,7 +25,7 @@ def cluster(tmp_path):
 
 
 class Source:
-    """Producer ids in hand: of a store, or none because of an error."""
+    """A stock of producer ids from a store; empty if the store returns an error."""
 
     def __init__(self, ids: ProducerIds | None = None, error: Exception | None = None) -> None:
         self._ids = ids

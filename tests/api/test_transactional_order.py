@@ -86,7 +86,7 @@ class World:
         self.requests.append(request)
 
     def receive(self):
-        """Take the responses that have come, and note what they say."""
+        """Receive the responses that have arrived, and note their results."""
         while self.requests and not nothing_came(self.wire):
             request = self.requests.pop(0)
             response = self.wire.receive()
@@ -129,7 +129,7 @@ class World:
             self.allowed.add((producer, epoch, topic))
 
     def end(self, producer):
-        """The transaction ends everywhere, and the producer goes on with the next epoch."""
+        """End the transaction in all partitions; the producer continues with the next epoch."""
         if self.locks:
             return
         self.epochs[producer] += 1

@@ -70,7 +70,7 @@ def end_transaction(slot: int, *, producer=PRODUCER, epoch=0) -> None:
 
 
 class TestRequests:
-    """What a request with transactional batches must have."""
+    """The conditions that a request with transactional batches must meet."""
 
     @pytest.mark.parametrize("version", [3, 8, VERIFIES, ADDS])
     @pytest.mark.parametrize("codec", [0, 1])
@@ -583,7 +583,7 @@ class TestOrder:
 
 
 class TestEnds:
-    """The coordinator, the client or the worker ends, or does not answer."""
+    """The coordinator or the worker ends, the client closes its connection, or the coordinator does not answer."""
 
     @pytest.mark.parametrize("end", ["no answer", "deadline", "stop"])
     def test_without_an_answer_the_batches_are_refused_and_may_be_sent_again(self, worker, end):

@@ -95,7 +95,7 @@ both_ways = pytest.mark.parametrize("way", [by_schema, natively])
 
 
 class Asker:
-    """Sends requests to groups over one of the two ways."""
+    """Sends requests to groups through the native code or through the schema."""
 
     def __init__(self, topics: TopicDirectory, way: Way, error: ErrorCode = NONE) -> None:
         self.bench = Bench()

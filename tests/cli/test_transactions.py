@@ -220,7 +220,10 @@ def test_isolation_decides_what_consume_reads(odradek, talk, topic):
     still_open = talk.open(f"{topic}/open", topic, 0)
     read = ("consume", topic, "--from", "beginning", "--exit", "-f", "{offset} ")
     done = odradek.run(*read)
-    assert done.stdout == "2 " and f"{topic}-0 is read up to its last stable offset, 1 before its end" in done.stderr
+    assert (
+        done.stdout == "2 "
+        and f"{topic}-0 is read up to its last stable offset, 1 offset before its end" in done.stderr
+    )
     assert odradek.run(*read, "--isolation", "read_committed").stdout == "2 "
     for everything in (("--isolation", "read_uncommitted"), ("--uncommitted",)):
         done = odradek.run(*read, *everything)

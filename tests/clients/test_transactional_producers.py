@@ -48,7 +48,7 @@ _libraries = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: l
 
 
 class Watch:
-    """Notes on which connection each request of a transactional id comes, and holds back what a test wants."""
+    """Notes the connection of each request of a transactional id, and holds back the requests that a test selects."""
 
     def __init__(self) -> None:
         self.connections: dict[str, list[tuple[int, int]]] = defaultdict(list)  # (connection, API key)
@@ -243,7 +243,7 @@ def test_offsets_follow_the_outcome_of_their_transaction(room: Room, library: Li
 
 @_libraries
 def test_no_request_goes_back_to_an_older_connection(room: Room, library: Library, program: Program) -> None:
-    """All clients keep one connection to the coordinator at a time: the broker may drop requests of older ones."""
+    """All clients use one connection to the coordinator at a time, so the broker may refuse requests on older connections."""
     topic = room.topic(f"connections-{library.name}")
     producer = program.open("a", topic)
     values = []

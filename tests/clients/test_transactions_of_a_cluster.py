@@ -1,4 +1,4 @@
-"""Judgements on transactions and the requests for them, with connections that answer as told."""
+"""The search for hanging and late transactions and its requests, with simulated connections."""
 
 from types import SimpleNamespace
 

@@ -333,7 +333,7 @@ def test_the_error_of_the_transaction_coordinator_is_returned_and_nothing_is_wri
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_commit_that_is_confirmed_after_the_end_of_its_transaction_is_refused(version):
-    """Its offsets would be pending for ever."""
+    """If it were accepted, its offsets would be pending for ever."""
     bench, question = Bench(), Question()
     told = bench.within(T, {FIRST: 5}, confirm=question)
     bench.end(T, commits=False, epoch=3 if version < 2 else 4, version=version)
@@ -432,7 +432,7 @@ WAITS = st.sampled_from([False, False, True])
 
 
 class TransactionalOffsets(RuleBasedStateMachine):
-    """The living coordinator, one that loads its log, and the model agree at every moment."""
+    """The running coordinator, a coordinator that loads the same log, and the model agree after each event."""
 
     @initialize()
     def begin(self) -> None:

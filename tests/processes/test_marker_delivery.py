@@ -1,4 +1,4 @@
-"""Where the coordinator sends what: markers to the leaders of partitions, questions to the coordinators of transactions.
+"""The coordinator sends markers to the leaders of partitions, and questions to the coordinators of transactions.
 
 Other brokers are simulated; see `tests/transactions` for the coordinator itself.
 """
@@ -22,7 +22,7 @@ ORDERS = ("orders", 0)
 
 
 class Brokers:
-    """Other brokers, which answer when the test lets them."""
+    """Simulated other brokers; the test decides when they answer."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
@@ -36,7 +36,7 @@ class Brokers:
 
 
 class Clock:
-    """A clock that stands still, with the calls that are due later."""
+    """A clock that the test moves, with the scheduled calls."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -6,7 +6,7 @@ from odradek.processes.producer_id_stock import FETCHED, ProducerIdStock
 
 
 class Store:
-    """Allocates ids one after the other, when the test lets it."""
+    """Allocates ids in ascending order; the test decides when."""
 
     def __init__(self) -> None:
         self.next_id = 0

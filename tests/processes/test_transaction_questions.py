@@ -1,4 +1,4 @@
-"""The questions of Produce requests on their way to the coordinator and back; the coordinator is played by the test."""
+"""The questions of Produce requests to the coordinator, and the answers; the test simulates the coordinator."""
 
 import asyncio
 import select
@@ -40,7 +40,7 @@ class Connection:
 
 
 class Pending:
-    """In the place of a `DelayedProduce`."""
+    """Replaces a `DelayedProduce`."""
 
     questions = 1
     connection = Connection()

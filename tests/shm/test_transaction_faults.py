@@ -66,7 +66,7 @@ def broker(tmp_path: Path) -> Iterator[OneBroker]:
 
 
 def touch(slot: int) -> None:
-    """Take the slot's lock, and so recover the slot of a dead owner."""
+    """Take the slot's lock; this recovers the slot if the owner of its lock is dead."""
     slots.active_producers(slot)
 
 
@@ -119,7 +119,7 @@ def begun(broker: OneBroker, alone: bool) -> int:
 
 
 def repeat(slot: int) -> list[tuple[int, int]]:
-    """What a coordinator does that got no answer."""
+    """Repeat the markers, as a coordinator does that received no answer."""
     return end(slot, *MARKERS)
 
 
@@ -216,7 +216,7 @@ def test_a_mark_is_set_or_missing_wherever_its_writer_dies(broker: OneBroker, po
 
 
 def test_a_mark_that_a_dead_process_had_cleared_is_cleared(broker: OneBroker) -> None:
-    """The redo does not know the version of a marker: it clears the mark of the next transaction, too."""
+    """The redo does not know the transaction.version of a marker, so it also clears the mark of the next transaction."""
     slot = begun(broker, True)
     assert allow(slot, 5, epoch=1) == 0
     broker.die(lambda: end(slot, (5, 1, 1, True, 2)), FaultPoint.APPEND_COMMITTED)

@@ -1,4 +1,4 @@
-"""What the transaction coordinator does to a partition: marks, markers, its own batches; and the last stable offset."""
+"""The changes of the transaction coordinator in a partition (marks, markers, its own batches), and the last stable offset."""
 
 import itertools
 import shutil
@@ -128,7 +128,8 @@ class TestAMark:
     def test_is_cleared_by_the_marker_of_its_transaction(
         self, broker: OneBroker, version: int, marked: int, marker: int, stays: bool
     ) -> None:
-        """With version 2 the epoch of a marker is that of the next transaction, of which the mark may be set before."""
+        """With version 2, a marker has the epoch of the next transaction, whose mark may be set before the marker is
+        written."""
         slot = broker.create()
         assert allow(slot, epoch=marked, version=version) == 0
         assert end(slot, (PRODUCER, marker, 0, True, version)) == [(0, 0)]

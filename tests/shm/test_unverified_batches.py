@@ -179,7 +179,7 @@ class TestJoined:
     @settings(max_examples=300, deadline=None)
     @given(st.data())
     def test_one_write_has_the_results_of_many(self, data: st.DataObject) -> None:
-        """But for what follows an unverified batch of its producer, which waits."""
+        """Except for batches that follow an unverified batch of the same producer: one write does not append them."""
         batches = st.builds(
             written,
             st.integers(0, 4),

@@ -1,10 +1,9 @@
-"""Requests of transactions that arrive after the client gave them up, sent them again, and went on with its next
-transaction.
+"""Late requests of transactions: the client has sent the request again and has begun its next transaction before the
+request arrives.
 
-In the protocol of transaction version 1 nothing in an EndTxn names the transaction that it ends, so that a late one
-ends the next transaction of its producer, wherever that is just then (KAFKA-17754). ``python -m
-tests.transactions.late_requests --trials 50`` counts how often a broker lets that happen, with `--peer kafka` for
-Apache Kafka.
+In transaction version 1, an EndTxn request does not name the transaction that it ends. So a late EndTxn can end the next
+transaction of its producer (KAFKA-17754). ``python -m tests.transactions.late_requests --trials 50`` counts how often
+this happens with this broker, and with `--peer kafka` with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def hold_first(api_key: int) -> Rule:
 
 
 class Trial:
-    """A producer whose requests go through a relay, with two partitions of its own, and what it did."""
+    """A producer whose requests go through a relay, its topic with two partitions, and its history."""
 
     def __init__(self, broker: UnderTest, name: str, transaction_version: int) -> None:
         self.broker = broker
@@ -80,7 +79,7 @@ class Trial:
         return transaction
 
     def end(self, commit: bool, place: Place | None = None) -> None:
-        """Write to a partition and end the transaction. A broker may refuse that, if the transaction stays whole."""
+        """Write to a partition and end the transaction. A broker may refuse this, if the transaction remains atomic."""
         try:
             if place is not None:
                 self.producer.write(place)
@@ -99,7 +98,7 @@ class Trial:
 
     @contextmanager
     def held(self, api_key: int) -> Iterator[list[Held]]:
-        """Hold back the first request of an API that is sent meanwhile; it is in the list at the end."""
+        """Hold back the first request of an API that is sent within the context; at its end, the list contains it."""
         found: list[Held] = []
         self.broker.relay.rule = hold_first(api_key)
         yield found
@@ -107,7 +106,7 @@ class Trial:
         self.broker.relay.rule = forward_all
 
     def found(self) -> list[Anomaly]:
-        """Everything that is wrong at the end."""
+        """Read the logs at the end, and return all anomalies."""
         self.producer.close()
         read_logs(self.reader, self.history, [self.first, self.second])
         return anomalies(self.history)
@@ -130,7 +129,8 @@ def late_commit(trial: Trial) -> None:
 
 
 def late_commit_after_a_death(trial: Trial) -> None:
-    """As `late_commit`, and the process that remembers on which connection the commit came again is killed in between."""
+    """As `late_commit`, but the coordinator process, which remembers the newest connection of the producer, is killed
+    before the next transaction begins."""
     trial.producer.init()
     trial.begin()
     trial.producer.write(trial.first)
@@ -158,7 +158,7 @@ def late_abort(trial: Trial) -> None:
 
 
 def late_records(trial: Trial) -> None:
-    """Records arrive again after the end of their transaction: nobody would end the transaction that they begin."""
+    """Records arrive again after the end of their transaction. If they opened a transaction, no coordinator would end it."""
     trial.producer.init()
     trial.begin()
     trial.producer.write(trial.first)
@@ -195,7 +195,7 @@ def late_records_of_the_dead(trial: Trial) -> None:
 
 
 def _write_in_vain(trial: Trial) -> Held:
-    """Write to the second partition once, and give it up."""
+    """Write to the second partition once, hold the request back, and do not repeat it."""
     with trial.held(produce.API_KEY) as held, suppress(TooLateError):
         trial.producer.timing = TIMING._replace(patience_s=0)
         trial.producer.write(trial.second)
@@ -216,8 +216,8 @@ def late_partitions(trial: Trial) -> None:
 
 
 def late_fence(trial: Trial) -> None:
-    """The InitProducerId of an instance arrives when the instance has a transaction: it fences itself, and nothing is
-    torn.
+    """The first InitProducerId of an instance arrives when the instance already has a transaction: the instance is fenced, and
+    the transaction remains atomic.
     """
     with trial.held(init_producer_id.API_KEY) as held:
         trial.producer.init()
@@ -228,9 +228,7 @@ def late_fence(trial: Trial) -> None:
 
 
 def late_offsets(trial: Trial) -> None:
-    """The offset of a transaction arrives in the middle of the next one: it takes the group back behind what was
-    processed.
-    """
+    """The offset of a transaction arrives in the middle of the next one: the group must not go back to the earlier offset."""
     trial.producer.init()
     source = Place(f"{trial.name}-source", 0)
     with Wire(*trial.broker.direct) as wire:
@@ -270,7 +268,7 @@ SCENARIOS: dict[str, Callable[[Trial], None]] = {
 NEEDS_FIRST_VERSION = {late_partitions.__name__}
 """The scenarios with requests that only clients of transaction version 1 send."""
 NEEDS_PROCESSES = {late_commit_after_a_death.__name__}
-"""The scenarios with processes of Odradek."""
+"""The scenarios that need processes of Odradek."""
 TORN_BY_KAFKA = {late_commit.__name__, late_abort.__name__, late_offsets.__name__}
 """The scenarios that go wrong with Apache Kafka 4.3, for clients of transaction version 1."""
 
@@ -283,7 +281,7 @@ def applies(scenario: str, transaction_version: int, peer: str) -> bool:
 
 
 def run(broker: UnderTest, scenario: str, transaction_version: int, number: int) -> list[Anomaly]:
-    """Run a scenario once; what was wrong."""
+    """Run a scenario once; return the anomalies."""
     trial = Trial(broker, f"{scenario.replace('_', '-')}-{transaction_version}-{number}", transaction_version)
     try:
         SCENARIOS[scenario](trial)

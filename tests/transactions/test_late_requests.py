@@ -1,6 +1,7 @@
-"""Requests that arrive after the client went on with its next transaction tear no transaction, in either protocol.
+"""Late requests, which arrive when the client has begun its next transaction, break the atomicity of no transaction, in both
+protocols.
 
-`ODRADEK_TEST_PEER=kafka` puts Apache Kafka in the broker's place: there, late requests of version 1 tear transactions.
+With `ODRADEK_TEST_PEER=kafka` the test uses Apache Kafka: there, late requests of version 1 break the atomicity.
 """
 
 from __future__ import annotations

@@ -81,16 +81,16 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference("a-marker-2-(current-ended|newe(r|st)-(open|ended))", (5,)),
         Difference("markers-of-strangers-2", (6,)),
     ),
-    "a batch that comes again is answered as the first time, also when its transaction has ended": (
+    "a repeated batch gets the response of the first one, also when its transaction has ended": (
         Difference("repeated-batches-3-.*", (5,), "INVALID_TXN_STATE base_offset=-1", "NONE base_offset=0"),
         Difference("repeated-batches-11-.*", (5,), "TRANSACTION_ABORTABLE base_offset=-1", "NONE base_offset=0"),
         Difference("a-marker-[012]-current-ended", (7,), "TRANSACTION_ABORTABLE base_offset=-1", "NONE base_offset=0"),
     ),
-    "a batch that was refused does not keep later ones of the right sequence out until the end of the transaction": (
+    "after a refused batch, later batches with the right sequence are accepted, also before the end of the transaction": (
         Difference("repeated-batches-(3|11)-.*", (8, 11)),
         Difference("sequences-of-protocol-1-.*", (13, 14, 20, 21, 22)),
     ),
-    "up to Produce 11 a leader knows by producer id and epoch that a partition was added, and does not ask for the "
+    "up to Produce 11 a leader recognises by producer id and epoch that the partition was added, and does not compare the "
     "transactional id": (Difference("requests-without-the-right-id-(3|4|5|6|7|8|9|10|11)", (4, 5, 6)),),
     "a request that retries InitProducerId near the last epoch gets its answer; Kafka fails": (
         Difference(
@@ -99,7 +99,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference("a-fence-level-1", (10,), "UNKNOWN_SERVER_ERROR", "PRODUCER_FENCED"),
         Difference("a-time-out-level-1", (7,), "UNKNOWN_SERVER_ERROR", "PRODUCER_FENCED"),
     ),
-    "nothing is added: the transaction does not begin": (Difference("no-partitions-.*", (2, 3, 4)),),
+    "a request that adds no partition does not begin a transaction": (Difference("no-partitions-.*", (2, 3, 4)),),
     "an empty transactional id has no coordinator": (
         Difference("coordinators-are-found-[456]", (1,), "key='' NONE", "key='' INVALID_REQUEST"),
     ),

@@ -18,7 +18,7 @@ Response = add_offsets_to_txn.Response
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when the log of the transactional id has the partition."""
     partitions = call.view.offsets_partitions()
-    if not partitions:  # FindCoordinator of the group creates the topic
+    if not partitions:  # the FindCoordinator request for the group creates the topic
         answer(Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
 

@@ -1,10 +1,10 @@
 """AddPartitionsToTxn (24): adds partitions to a transaction, or verifies that they were added. Executed by the coordinator, in
 its loop.
 
-Versions 0 to 3 come from producers, for one transaction. Versions 4 and 5 come from brokers, for several transactions: the
-leader of a partition asks before the first append (KIP-890); the leader translates the code for its producer. If a partition
-does not exist, or is one of an internal topic that a producer names, no partition is added, and the others get
-OPERATION_NOT_ATTEMPTED.
+Producers send versions 0 to 3, for one transaction. Brokers send versions 4 and 5, for several transactions: the leader of
+a partition sends it before the first append of a transaction (KIP-890), and translates the error code for its producer. If
+a partition does not exist, or if a producer names a partition of an internal topic, no partition of the transaction is
+added, and its other partitions get OPERATION_NOT_ATTEMPTED.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     def added(code: ErrorCode, allowed: Any) -> None:
         if code is ErrorCode.NONE:
             call.view.newest.note(request.v3_and_below_transactional_id, call.connection_id)
-        # A mark that could not be set is asked for with the first batch of the partition.
+        # If a mark could not be set, the leader asks again before the first batch of the partition.
         done(dict.fromkeys(places, fenced_before(FIRST_WITH_FENCED, code, call.version)))
 
     call.view.coordinator.add_partitions(

@@ -9,7 +9,7 @@ Response = describe_transactions.Response
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
-    """Describe each id, or say why it cannot be described."""
+    """Return for each id its description, or the error why it cannot be described."""
     answer(Response(transaction_states=[_described(name, call) for name in request.transactional_ids]))
 
 

@@ -1,8 +1,9 @@
 """EndTxn (26): commits or aborts a transaction. Executed by the coordinator, in its loop.
 
-Version 5 gives the producer a new epoch with every transaction (KIP-890), so that a late request of an earlier transaction is
-refused. Earlier versions do not: a request that was delayed in the network could end the next transaction of its producer. So
-it is not executed if the producer has used a newer connection (docs/decisions/0031-transactions.md).
+With version 5, the producer gets a new epoch with every transaction (KIP-890), so a late request for an earlier transaction is
+refused. With earlier versions it does not: a request that the network delays could end the next transaction of its producer.
+Therefore a request on an older connection than the newest one of the producer is not executed
+(docs/decisions/0031-transactions.md).
 """
 
 from typing import Any
@@ -23,19 +24,19 @@ REFUSED_PRODUCER = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
 )
-"""Errors that do not show that the request passed the checks of producer id and epoch."""
+"""Errors after which it is not certain that the request passed the checks of producer id and epoch."""
 Response = end_txn.Response
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
-    """Answer when the decision is durable, and on a broker alone when the transaction is completed."""
+    """Answer when the transaction is complete, or at the latest `Settings.end_wait_ms` after its outcome is durable."""
     transactional_id = request.transactional_id
     with_epochs = call.version >= FIRST_WITH_EPOCHS
     newest = call.view.newest
     if not with_epochs and newest.is_older(transactional_id, call.connection_id):
         call.close(
-            f"an EndTxn request for the transactional id {transactional_id!r} arrived after its producer had used"
-            " a newer connection"
+            f"an EndTxn request for the transactional id {transactional_id!r} arrived late, after its producer had used"
+            " a newer connection; it is not executed"
         )
         return
 

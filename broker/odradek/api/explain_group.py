@@ -1,5 +1,5 @@
-"""ExplainGroup (20101, private): returns the last events of a group, and its offsets in open transactions. Executed by the
-coordinator, in its loop."""
+"""ExplainGroup (20101, private): returns the last events of a group, and its pending offsets. Executed by the coordinator,
+in its loop."""
 
 from typing import Any
 

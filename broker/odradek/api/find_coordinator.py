@@ -55,7 +55,7 @@ def _coordinator(key: str, key_type: int, call: Call) -> Answer:
             address = None if state.error else cluster_view.broker(call, state.leader_id)
             if address is not None:
                 return ErrorCode.NONE, None, address
-    reason = f"the partition of {TOPIC_OF[key_type]} for the {NAME_OF[key_type]} has no leader"
+    reason = f"the partition of {TOPIC_OF[key_type]} for this {NAME_OF[key_type]} has no leader"
     return ErrorCode.COORDINATOR_NOT_AVAILABLE, reason, None
 
 

@@ -46,7 +46,7 @@ class Pause:
 
 
 class TransactionsOfGroups(Protocol):
-    """The transaction coordinators, as far as commits of offsets need them."""
+    """The transaction coordinators, for commits of offsets in transactions."""
 
     def add_or_verify(
         self,
@@ -59,13 +59,13 @@ class TransactionsOfGroups(Protocol):
     ) -> None:
         """Add a partition of `__consumer_offsets` to the transaction, or check that it was added.
 
-        :param verify_only: only check. :param then: called once, with the error of the transaction's coordinator for the
-            producer (PRODUCER_FENCED, TRANSACTION_ABORTABLE ...). With NONE, the partition accepts records of this transaction.
+        :param verify_only: only check. :param then: called once, with the error of the transaction coordinator for the
+            producer (PRODUCER_FENCED, TRANSACTION_ABORTABLE ...). NONE: records of this transaction may be appended.
         """
 
 
 class NoTransactions:
-    """The transaction coordinators while none is known."""
+    """Used until `GroupService.transactions` is set: it confirms no transaction."""
 
     def add_or_verify(
         self,
@@ -89,7 +89,7 @@ class GroupView:
         thread.
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.
-    :param newest_commits: the connections on which clients commit offsets in transactions.
+    :param newest_commits: the newest connections of producers, for TxnOffsetCommit.
     """
 
     config: BrokerConfig

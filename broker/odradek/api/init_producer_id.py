@@ -1,7 +1,7 @@
 """InitProducerId (22): assigns a producer id and an epoch. Executed by the coordinator, in its loop.
 
-An idempotent producer gets a new id with epoch 0; its former id and epoch are ignored. A transactional producer gets the id
-of its transactional id with a new epoch, which fences its predecessors.
+An idempotent producer gets a new id with epoch 0; its former id and epoch are ignored. A transactional producer gets the
+producer id of its transactional id with a new epoch, which fences earlier producers with the same transactional id.
 """
 
 import logging
@@ -21,7 +21,7 @@ Response = init_producer_id.Response
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
-    """Answer when an id is in hand, and for a transactional id when its log has the new epoch."""
+    """Answer when a producer id is available; for a transactional id, when its log has the new epoch."""
     if request.transactional_id == "" or (request.producer_id == NO_PRODUCER) != (
         request.producer_epoch == NO_PRODUCER
     ):

@@ -11,7 +11,7 @@ from odradek.transactions.environment import ListFilter
 WITH_DURATION = 1
 WITH_PATTERN = 2
 LONGEST_PATTERN = 1000
-"""The limit in characters, because the cost of compiling a pattern grows with its length."""
+"""The largest length of a pattern in characters; the cost of compiling a pattern grows with its length."""
 Response = list_transactions.Response
 
 
@@ -40,8 +40,12 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
             error_code=code,
             unknown_state_filters=unknown_states,
             transaction_states=[
-                make(transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state)
-                for one in listed
+                make(
+                    transactional_id=entry.transactional_id,
+                    producer_id=entry.producer_id,
+                    transaction_state=entry.state,
+                )
+                for entry in listed
             ],
         )
     )

@@ -20,7 +20,7 @@ FORWARDED = (Where.COORDINATOR, Where.CONTROLLER, Where.REPLICAS, Where.GROUPS, 
 
 
 def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:
-    """The routes by API key and version, of a broker in a cluster or of a broker alone."""
+    """The routes by API key and version, of a broker in a cluster or of a single broker."""
     return {
         (row.key, version): Route(
             row.name,
@@ -36,4 +36,4 @@ def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:
 
 
 ROUTES = routes_of(clustered=False)
-"""The routes of a broker alone."""
+"""The routes of a single broker."""

@@ -23,7 +23,7 @@ class Where(Enum):
     )
     REPLICAS = "coordinator, replicas"  # in its replicas thread, in the order of arrival
     GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its controller thread
-    TRANSACTIONS = "coordinator, transactions"  # in its loop, without a task
+    TRANSACTIONS = "coordinator, transactions"  # in its loop, without a task for each request
 
 
 class ApiRow(NamedTuple):
@@ -58,7 +58,7 @@ class ApiRow(NamedTuple):
     only_in_cluster: bool = False
 
     def served(self, clustered: bool) -> bool:
-        """Whether the API is served by a broker in a cluster, or by a broker alone."""
+        """Whether the API is served by a broker in a cluster, or by a single broker."""
         return clustered or not self.only_in_cluster
 
 
@@ -234,7 +234,7 @@ class Handlers:
 
 
 def handlers_of(*places: Where, clustered: bool = False) -> Handlers:
-    """The handlers of the APIs that are executed in these places, of a broker in a cluster or of a broker alone."""
+    """The handlers of the APIs that are executed in these places, of a broker in a cluster or of a single broker."""
     return Handlers((row.key, row.handler) for row in served_rows(clustered).values() if row.where in places)
 
 

@@ -1,7 +1,7 @@
 """The context of a request about transactions: the client, and the transactional ids. Used in the coordinator's loop.
 
-The handlers of these APIs are functions of (request, call, answer): they call `answer` once with the response, possibly
-before they return. Without a task for each request, the requests of one read are executed and answered together.
+The handlers of these APIs are functions of (request, call, answer). They call `answer` once with the response, possibly
+before they return. No task is made for a request, so the appends of all requests of one read are written together.
 """
 
 from __future__ import annotations
@@ -20,31 +20,33 @@ Answer = Callable[[Any], None]
 
 
 class ProducerIdSource(Protocol):
-    """Producer ids that are in hand."""
+    """A stock of allocated producer ids."""
 
     def next(self) -> int | None:
-        """An id that nobody had before; None if none is in hand."""
+        """Take an id that no producer has had; None if the stock is empty."""
 
     def when_ready(self, then: Callable[[Exception | None], None]) -> None:
-        """Call `then` once: with None when an id is in hand, or with the error of the metadata store."""
+        """Call `then` once: with None as soon as the stock has an id, possibly at once; or with the error of the metadata
+        store."""
 
 
 class Markers(Protocol):
     """Writes end markers to partitions that this broker leads."""
 
     def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
-        """Write a marker. `then` is called once, with NONE when all in-sync replicas have it, or with the error."""
+        """Write a marker. `then` is called once: with NONE when all in-sync replicas have the marker, or with the error."""
 
 
 class NewestConnections:
-    """By transactional id: the newest connection on which a request passed the checks of producer id and epoch.
+    """For each transactional id, the connection of the last request that passed the checks of producer id and epoch.
 
-    Before transaction.version 2 the epoch of a producer does not change between its transactions. So a request that the network
-    delayed, and that the client has repeated on another connection, could act on the producer's next transaction. A producer
-    sends the requests to a coordinator on one connection after the other, and the ids of connections ascend while the broker
-    runs: a request on an older connection is one that its client has given up (docs/decisions/0031-transactions.md).
+    Before transaction.version 2, the epoch of a producer does not change between its transactions. So a request that the
+    network delays, and that the client has repeated on another connection, could act on the producer's next transaction. A
+    producer uses one connection to a coordinator at a time, and the ids of connections ascend while the broker runs. If a
+    request arrives on an older connection, its client therefore does not wait for it any more
+    (docs/decisions/0031-transactions.md).
 
-    :param most: how many ids are remembered; the oldest are forgotten.
+    :param most: the largest number of transactional ids; beyond it, the id whose last request is the oldest is removed.
     """
 
     def __init__(self, most: int = 100_000) -> None:
@@ -52,11 +54,11 @@ class NewestConnections:
         self._newest: dict[str, int] = {}
 
     def is_older(self, transactional_id: str, connection_id: int) -> bool:
-        """Whether a newer connection than this one is known."""
+        """Whether the producer's last request came on a newer connection than this one."""
         return connection_id < self._newest.get(transactional_id, -1)
 
     def note(self, transactional_id: str, connection_id: int) -> None:
-        """A request on this connection passed the checks."""
+        """Note that a request on this connection passed the checks."""
         self._newest.pop(transactional_id, None)
         self._newest[transactional_id] = connection_id
         if len(self._newest) > self._most:
@@ -65,10 +67,11 @@ class NewestConnections:
 
 @dataclass
 class TransactionView:
-    """The transactional ids of a coordinator and what requests need besides; used only in its loop.
+    """What requests about transactions use; only in the loop of the coordinator process.
 
     :param coordinator: the ids of the partitions of `__transaction_state` that this broker leads.
     :param offsets_partitions: returns the number of partitions of `__consumer_offsets`; 0: it does not exist.
+    :param newest: the newest connections of producers, for EndTxn.
     """
 
     config: BrokerConfig
@@ -85,7 +88,7 @@ class TransactionCall:
     """The context of one request.
 
     :param connection_id: of the client's connection; larger for a newer connection.
-    :param close: closes the client's connection instead of an answer, with a reason for the log.
+    :param close: closes the client's connection without a response; its argument is the reason for the log.
     """
 
     version: int
@@ -102,7 +105,8 @@ class TransactionCall:
 
 
 def fenced_before(first: int, code: ErrorCode, version: int) -> ErrorCode:
-    """The code in a version of a request: PRODUCER_FENCED was INVALID_PRODUCER_EPOCH before the version `first` (KIP-588)."""
+    """The error code for a version of a request: INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED in versions before `first`
+    (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and version < first:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

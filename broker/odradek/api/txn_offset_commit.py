@@ -1,7 +1,8 @@
 """TxnOffsetCommit (28): stores offsets of a group as part of a transaction. Executed by the coordinator, in its loop.
 
-The group's partition of `__consumer_offsets` must belong to the transaction: clients of versions 0 to 4 have added it with
-AddOffsetsToTxn, and the transaction coordinator confirms that; from version 5 on (KIP-890) it adds the partition.
+The group's partition of `__consumer_offsets` must belong to the transaction. Clients of versions 0 to 4 add it with
+AddOffsetsToTxn, and the transaction coordinator confirms this. From version 5 on (KIP-890), the transaction coordinator
+adds the partition.
 """
 
 import logging
@@ -32,14 +33,14 @@ ERROR_OF_TRANSACTION = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
-"""What the client receives for errors of the transaction coordinator, if not these errors."""
+"""The error for the client, by the error of the transaction coordinator. Other errors are passed on unchanged."""
 
 Places = dict[tuple[int, int], Place]
 """Topic and partition by their positions in the request."""
 
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
-    """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
+    """Serve a request without decoding it to objects. Returns False for malformed requests, which `handle` must decode."""
     groups = view.groups
     longest, elements = groups.shards.settings.offset_metadata_max_bytes, view.limits[txn_offset_commit.API_KEY]
     commit = read_transactional(request.payload, view.topics, longest, groups.wall_ms(), elements)
@@ -57,13 +58,13 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 
 
 def _is_late(request: PlainRequest, commit: OffsetCommit, view: GroupView) -> bool:
-    """Whether the client has given this request up; then its connection is closed. See `NewestConnections`."""
+    """Whether this request arrived late (see `NewestConnections`). If so, closes its connection."""
     context = request.context
     if not view.newest_commits.is_older(commit.transactional_id, context.connection_id):
         return False
     log.warning(
-        "closing the connection of %s: a TxnOffsetCommit request for the transactional id %r arrived after its producer had"
-        " used a newer connection",
+        "closing the connection of %s: a TxnOffsetCommit request for the transactional id %r arrived late, after its producer"
+        " had used a newer connection; it is not executed",
         context.client, commit.transactional_id,
     )  # fmt: skip
     request.answer(b"", 0, FAILED)
@@ -74,7 +75,7 @@ def _answer(request: PlainRequest, commit: OffsetCommit, view: GroupView, outcom
     if outcome is ErrorCode.NONE and commit.version < FIRST_THAT_ADDS:
         view.newest_commits.note(commit.transactional_id, request.context.connection_id)
     response = commit.response(outcome)
-    if commit.failed:  # no error leads the response, so the worker does not see it
+    if commit.failed:  # the response does not begin with an error code, so the worker does not count it
         count_failed_request(request.context, txn_offset_commit.API_KEY)
     request.answer(response)
 
@@ -138,7 +139,8 @@ def _store(
     view: GroupView,
     then: Callable[[ErrorCode], None],
 ) -> None:
-    """Store the offsets once the transaction coordinator has confirmed the transaction. `then` receives the client's error.
+    """Store the offsets when the transaction coordinator has confirmed the transaction. `then` receives the error for the
+    client.
 
     :param producer: producer id and epoch.
     """
@@ -161,7 +163,7 @@ def _store(
 
 
 def _for_version(error: ErrorCode, version: int) -> ErrorCode:
-    """The error that a client of this version knows instead."""
+    """The error for a client of this version, which may not know newer errors."""
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_WITH_LOADING:

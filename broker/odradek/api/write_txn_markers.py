@@ -1,7 +1,8 @@
 """WriteTxnMarkers (27): writes the end markers of transactions to partitions that this broker leads. Executed by the
 coordinator, in its loop.
 
-Other brokers send it for the transactions that they coordinate, and kafka-transactions.sh for a transaction that nobody ends.
+Other brokers send it for the transactions that they coordinate, and `kafka-transactions.sh` and `odradek transaction abort`
+send it for hanging transactions.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ Place = tuple[int, str, int]
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
-    """Answer when all in-sync replicas have the markers, or refused them."""
+    """Answer when each marker is on all in-sync replicas, or was refused."""
     wanted = [
         (number, topic.name, partition)
         for number, marker in enumerate(request.markers)
@@ -53,7 +54,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
 
 
 def _response(request: Any, codes: dict[Place, ErrorCode]) -> Any:
-    """One result for each producer id, as coordinators expect it, also if several markers name the producer."""
+    """The response: one result for each producer id, even if several markers name the same producer, as coordinators expect."""
     results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for (number, topic, partition), code in codes.items():
         of_producer = results.setdefault(request.markers[number].producer_id, {})

@@ -293,17 +293,19 @@ def _start(
 
 
 def _ends(cluster: "Cluster", partitions: "list[Partition]", options: ConsumeOptions) -> "Ends | None":
-    """The ends to read to, or None; prints a warning if open transactions hide records before the end. Raises ClientError."""
+    """The offsets at which reading ends, or None. Prints a warning for each partition that is not read to its end because of an
+    open transaction. Raises ClientError."""
+    from odradek.cli.output import count
     from odradek.cli.reading import Ends, hidden
 
     if not options.to_the_end:
         return None
     ends = Ends.of(cluster, partitions, options.committed_only)
     if options.committed_only:
-        for (name, number), records in hidden(cluster, partitions).items():
+        for (name, number), offsets in hidden(cluster, partitions).items():
             warn(
-                f"{name}-{number} is read up to its last stable offset, {records} before its end, because of an open"
-                f" transaction; --isolation {READ_UNCOMMITTED} reads to the end"
+                f"{name}-{number} is read up to its last stable offset, {count(offsets, 'offset')} before its end, because of"
+                f" an open transaction; --isolation {READ_UNCOMMITTED} reads to the end"
             )
     return ends
 

@@ -1,4 +1,4 @@
-"""Checks of `odradek doctor` on transactions: hanging ones, and those that their coordinator does not end in time."""
+"""Checks of `odradek doctor` on transactions: hanging transactions, and those that their coordinator has not ended in time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,8 +12,8 @@ from odradek.clients.transactions import Search, TransactionDescription
 from odradek.clock import now_ms
 
 BLOCKED = (
-    "the last stable offset of a partition cannot pass an open transaction: consumers with isolation level read_committed "
-    "receive no record after it, and the log is not compacted after it"
+    "the last stable offset of a partition cannot pass the first record of an open transaction: consumers with isolation level "
+    "read_committed receive no records from it on, and the log is not compacted from it on"
 )
 
 
@@ -56,11 +56,11 @@ def judge_late(late: Sequence[TransactionDescription], now: int) -> Iterator[Fin
         yield Finding(
             "warning",
             _subject(ongoing),
-            f"{count(len(ongoing), 'transaction')} open for longer than the maximum transaction timeout, the longest for "
-            f"{_longest(ongoing, now)}",
+            f"{count(len(ongoing), 'transaction')} open for longer than transaction.max.timeout.ms plus 5 minutes; the oldest "
+            f"began {_longest(ongoing, now)} ago",
             f"their coordinator should have aborted them, unless they use two-phase commit. {BLOCKED}",
-            f"`odradek transaction abort {first.transactional_id}`; look in the log of broker {first.coordinator}, which "
-            "coordinates it, for the reason",
+            f"`odradek transaction abort {first.transactional_id}`; the log of broker {first.coordinator}, its coordinator, "
+            "says why it was not aborted",
         )
     prepared = [description for description in late if description.state != "Ongoing"]
     if prepared:
@@ -69,8 +69,8 @@ def judge_late(late: Sequence[TransactionDescription], now: int) -> Iterator[Fin
         yield Finding(
             "error",
             _subject(prepared),
-            f"{count(len(prepared), 'transaction')} committed or aborted, but not in all partitions, the longest since "
-            f"{_longest(prepared, now)}",
+            f"{count(len(prepared), 'transaction')} committed or aborted, but without markers in some partitions; the oldest "
+            f"began {_longest(prepared, now)} ago",
             f"the coordinator cannot write the markers, and the producers cannot begin another transaction. {BLOCKED}",
             f"make sure that the partitions have leaders: '{first.transactional_id}' waits for {waiting or 'none'}; the log of "
             f"broker {first.coordinator}, its coordinator, says why it cannot write",

@@ -72,7 +72,7 @@ def _send_all(
 
 @contextmanager
 def _transaction(producer: Any, sender: "LibrarySender") -> Iterator[None]:
-    """Commit a transaction at the end of the context, or abort it if the context ends by an exception, as `fail` does.
+    """Commit a transaction at the end of the context; abort it if the context ends by an exception, for example that of `fail`.
 
     Raises KafkaException.
     """
@@ -82,7 +82,7 @@ def _transaction(producer: Any, sender: "LibrarySender") -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(Exception):  # the coordinator aborts the transaction after its timeout
+        with suppress(Exception):  # without this abort, the coordinator aborts the transaction after its timeout
             producer.abort_transaction(sender.timeout)
         raise
     producer.commit_transaction(sender.timeout)
@@ -93,7 +93,7 @@ class LibrarySender:
     """Reads records from an input and sends them with librdkafka.
 
     :param timeout: seconds to wait for the last acknowledgements.
-    :ivar outcome: what became of the transaction of the records, for messages; "" without one, or if it was committed.
+    :ivar outcome: the outcome of the transaction of the records, for messages; "" without a transaction, or after its commit.
     """
 
     def __init__(self, producer: Any, topic: str, timeout: float) -> None:

@@ -105,7 +105,7 @@ def _offsets(
 
 
 def hidden(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, int]:
-    """The number of offsets between the last stable offset and the end, of partitions where open transactions make one.
+    """The number of offsets from the last stable offset to the end, for the partitions in which it is not 0.
 
     Raises ClientError.
     """

@@ -53,7 +53,8 @@ def transaction() -> None:
     "older_than_ms",
     metavar="TIME",
     type=Duration(),
-    help="List only transactions that have been open for longer than this, such as 15m. Needs Kafka 3.8 or Odradek.",
+    help="List only transactions that have been open for longer than this, such as 15m."
+    " Needs brokers of Kafka 3.8 or newer, or Odradek.",
 )
 @click.option(
     "--match", "pattern", metavar="PATTERN", help="List only transactional ids that match, such as 'orders-*'."
@@ -172,7 +173,7 @@ def _name(topic: str, number: int) -> str:
 @click.option(
     "--force",
     is_flag=True,
-    help="Write the marker even if a coordinator counts the partition as part of an open transaction.",
+    help="Write the marker even if the partition belongs to the open transaction of a transactional id.",
 )
 @YES_OPTION
 def abort(
@@ -191,8 +192,8 @@ def abort(
     """Abort the open transaction of a transactional id, or a hanging transaction in one partition.
 
     With ID, its coordinator aborts the transaction in all partitions and fences the producer, which then fails with an error.
-    With --topic and --partition, the leader writes an abort marker. Use this form only for hanging transactions: `odradek
-    transaction hanging` finds them and prints the command.
+    With --topic and --partition, the leader of the partition writes an abort marker. Use this form only for hanging
+    transactions: `odradek transaction hanging` finds them and prints the command.
     """
     from odradek.cli import transaction_abort
 
@@ -244,16 +245,17 @@ def abort(
     metavar="TIME",
     type=Duration(),
     help="Look only at transactions whose producer last wrote longer ago than this, such as 20m."
-    "  [default: the brokers' transaction.max.timeout.ms and 5 minutes]",
+    "  [default: the brokers' transaction.max.timeout.ms plus 5 minutes]",
 )
 def hanging(
     cluster: "Cluster", as_json: bool, patterns: tuple[str, ...], broker_ids: tuple[int, ...], limit_ms: int | None
 ) -> None:
     """Find transactions that are open in a partition although no coordinator will end them.
 
-    Such a transaction holds the partition's last stable offset: consumers with isolation level read_committed receive no
-    record after it, and the log is not compacted after it. The command prints how to abort each of them, and changes nothing.
-    Exit code 1 if it finds one, or cannot check a partition.
+    The last stable offset of the partition cannot pass the first record of such a transaction: consumers with isolation
+    level read_committed receive no records from it on, and the log is not compacted from it on. The command changes
+    nothing; it prints the command that aborts each hanging transaction. Exit code 1 if it finds a hanging transaction, or
+    cannot check a partition.
     """
     from odradek.cli import transaction_search
 

@@ -50,8 +50,8 @@ def _fail_without_transaction(described: TransactionDescription) -> NoReturn:
     name, state = described.transactional_id, described.state
     if state in PREPARED:
         fail(
-            f"the transaction of '{name}' is already being {PREPARED[state]} ({state}); it ends when all its partitions have"
-            f" leaders that write the markers (`odradek transaction describe {name}` lists those that wait)"
+            f"the transaction of '{name}' is already being {PREPARED[state]} ({state}); it ends when the leaders of all its"
+            f" partitions have written the markers (`odradek transaction describe {name}` lists the partitions without one)"
         )
     fail(f"transactional id '{name}' has no open transaction (its state is {state}); nothing was changed")
 
@@ -62,7 +62,7 @@ def found_at(cluster: Cluster, place: Place, start_offset: int) -> Marker:
     name = f"{partition.topic}-{partition.number}"
     found, unchecked = transactions.open_transactions(cluster, [partition])
     if unchecked:
-        fail(f"the producers of {name} are not known: {unchecked[place]}")
+        fail(f"cannot read the producers of {name}: {unchecked[place]}")
     transaction = next((transaction for transaction in found if transaction.start_offset == start_offset), None)
     if transaction is None:
         offsets = ", ".join(str(transaction.start_offset) for transaction in found)

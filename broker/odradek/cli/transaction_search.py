@@ -1,4 +1,5 @@
-"""``odradek transaction hanging``: finds them and prints how to end them. Runs in the process of the command."""
+"""``odradek transaction hanging``: finds hanging transactions and prints the commands that end them. Runs in the process of the
+command."""
 
 import shlex
 import sys
@@ -41,7 +42,7 @@ def search(
 
 
 def default_limit_ms(cluster: Cluster) -> int:
-    """The brokers' transaction.max.timeout.ms and five minutes. If it cannot be read, Kafka's default takes its place."""
+    """The brokers' transaction.max.timeout.ms plus five minutes. If it cannot be read, uses Kafka's default."""
     try:
         return transactions.late_after_ms(cluster)
     except (RefusedError, UnsupportedError) as error:
@@ -100,8 +101,8 @@ def _show(found: Search, limit_ms: int, now: int) -> None:
     for description in {description.transactional_id: description for _, description in found.known}.values():
         places = sum(known.transactional_id == description.transactional_id for _, known in found.known)
         warn(
-            f"transactional id '{description.transactional_id}' ({description.state}) has had a transaction open for longer in"
-            f" {count(places, 'partition')}; it is not hanging: broker {description.coordinator} coordinates it, and"
+            f"the transaction of transactional id '{description.transactional_id}' ({description.state}) is late in"
+            f" {count(places, 'partition')}, but not hanging: broker {description.coordinator} coordinates it, and"
             f" `odradek transaction abort {description.transactional_id}` aborts it"
         )
     if found.hanging:

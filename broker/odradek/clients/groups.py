@@ -68,9 +68,9 @@ class CommittedOffset(NamedTuple):
 
 
 class PendingOffset(NamedTuple):
-    """An offset that a transaction has committed and that waits for the end of the transaction.
+    """An offset that was committed in a transaction which has not ended.
 
-    :param overtaken: the group has committed a newer offset since: the end of the transaction does not change it.
+    :param overtaken: the group has committed a newer offset since; the end of the transaction does not change that one.
     """
 
     offset: int

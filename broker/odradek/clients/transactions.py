@@ -24,14 +24,14 @@ OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 MAX_TIMEOUT_KEY = "transaction.max.timeout.ms"
 DEFAULT_MAX_TIMEOUT_MS = 900_000
 GRACE_MS = 300_000
-"""A transaction that is open for this long after the maximum timeout is late, as in Kafka."""
+"""A transaction is late if it is open for the maximum timeout and this time in addition, as in Kafka."""
 FENCING_TIMEOUT_MS = 60_000
-"""The transaction timeout to give to an id whose own timeout the coordinator does not accept: the default of producers."""
+"""The transaction timeout for an id whose present timeout the coordinator does not accept: the default of producers."""
 IDS_AT_A_TIME = 1000
 PARTITIONS_AT_A_TIME = 1000
 NONE = -1
 WITH_DURATION, WITH_PATTERN = 1, 2
-"""The versions of ListTransactions that brought the filters by duration and by a pattern of ids."""
+"""The first versions of ListTransactions with the filters by duration and by a pattern of ids."""
 
 
 class TransactionListing(NamedTuple):
@@ -97,7 +97,7 @@ class Search(NamedTuple):
     """The result of `find_late`.
 
     :param hanging: late transactions that no coordinator will end.
-    :param known: late transactions in partitions that a coordinator counts as part of a transaction, which it has to end.
+    :param known: late transactions that belong to the open transaction of a transactional id; its coordinator has to end them.
     :param unchecked: the reason for each partition whose leader did not describe its producers.
     :param blocked: for each partition with an open transaction the number of offsets from its last stable offset to its high
         watermark, which consumers with read_committed do not receive.
@@ -226,8 +226,9 @@ def _refused(transactional_id: str, code: int) -> RefusedError:
 def terminate(cluster: Cluster, described: TransactionDescription) -> TransactionDescription:
     """Abort the open transaction of an id and fence its producer; return the new description. Raises RefusedError, ClientError.
 
-    The coordinator does both at an InitProducerId request for the id, as if a second producer with the id had started. The
-    request keeps the id's transaction timeout. It is repeated until the transaction has ended in all partitions.
+    Sends an InitProducerId request for the id, as a second producer with the id would; the coordinator then does both. The
+    request contains the present transaction timeout of the id, so this does not change. It is repeated until the
+    transaction has ended in all partitions.
     """
     from odradek.protocol.schemas import init_producer_id as api
 
@@ -254,7 +255,7 @@ def terminate(cluster: Cluster, described: TransactionDescription) -> Transactio
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         raise RefusedError(
             code,
-            f"the coordinator is still writing the end of the transaction after {cluster.timeout_s:g} s; "
+            f"the coordinator has not completed the abort within {cluster.timeout_s:g} s; "
             f"`odradek transaction describe {described.transactional_id}` shows the partitions that it waits for",
         )
     if code:
@@ -405,7 +406,7 @@ def unstable(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, i
     """The partitions whose last stable offset is below the high watermark, and the number of offsets in between.
 
     The last stable offset is read first, so no partition is omitted that has had an open transaction since before the call.
-    A partition that its leader does not answer for is included with the number 0. Raises ClientError.
+    A partition whose leader returns an error for it is included with the number 0. Raises ClientError.
     """
     led = [partition for partition in partitions if partition.leader >= 0]
     stable = topics.list_offsets(cluster, led, topics.LATEST, committed_only=True)
@@ -460,7 +461,7 @@ def _marker_refused(
     reason = None
     if code == ErrorCode.INVALID_PRODUCER_EPOCH:
         reason = (
-            f"the partition knows a newer epoch of producer {producer_id} than {producer_epoch}, so this transaction has ended "
+            f"the partition has a newer epoch of producer {producer_id} than {producer_epoch}, so this transaction has ended "
             "(INVALID_PRODUCER_EPOCH)"
         )
     elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
@@ -472,8 +473,10 @@ def _marker_refused(
 
 
 def known_transaction(cluster: Cluster, place: Place, producer_id: int) -> TransactionDescription | None:
-    """The open transaction of a coordinator that contains a partition of a producer; None if there is none, or if no broker can
-    list transactions. Raises RefusedError, ClientError."""
+    """The open transaction of a transactional id that has this producer id and contains this partition.
+
+    None if there is none, or if the brokers cannot list transactions. Raises RefusedError, ClientError.
+    """
     try:
         listings = list_transactions(cluster, producer_ids=[producer_id])
         described = describe_listed(cluster, listings)
@@ -488,7 +491,7 @@ def known_transaction(cluster: Cluster, place: Place, producer_id: int) -> Trans
 def partitions_of(
     view: View, names: Collection[str] | None = None, broker_ids: Collection[int] = ()
 ) -> list[Partition]:
-    """The partitions of the named topics, or of all, that these brokers lead, or any."""
+    """The partitions of these topics that these brokers lead. :param names: None: all topics. :param broker_ids: empty: all."""
     return [
         partition
         for name, info in view.topics.items()

@@ -1,7 +1,7 @@
 """The features of the cluster (KIP-584): their supported levels, and the levels in force.
 
-Pure functions of the configuration, which every process takes over when it changes. The level and the epoch are settings of all
-brokers, so that they are stored and announced as other settings are; UpdateFeatures changes both together.
+Pure functions of the configuration; every process receives a change of the configuration. The level and the epoch are
+settings of all brokers, so they are stored and announced like other settings. UpdateFeatures changes both together.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ NEWEST_TRANSACTION_VERSION = 2
 
 
 class Levels(NamedTuple):
-    """The levels of a feature that this broker supports, both included."""
+    """The lowest and the highest level of a feature that this broker supports."""
 
     lowest: int
     highest: int
@@ -28,8 +28,8 @@ SUPPORTED = {TRANSACTION_VERSION: Levels(0, NEWEST_TRANSACTION_VERSION)}
 def transaction_version(config: BrokerConfig) -> int:
     """The level of transaction.version in force.
 
-    Without a level that was set, it is 2 for a broker alone. In a cluster it is 0, because brokers of Kafka 3.9 may belong to
-    it, which know no later level.
+    If no level was set, it is 2 for a single broker. In a cluster it is 0, because brokers of Kafka 3.9 may belong to the
+    cluster, and they know no later level.
     """
     level = config.integer(LEVEL_KEY)
     if level != AUTOMATIC:
@@ -44,5 +44,5 @@ def finalized(config: BrokerConfig) -> dict[str, int]:
 
 
 def epoch(config: BrokerConfig) -> int:
-    """A number that grows with every change of a level, so that clients recognise the newest response."""
+    """A number that each change of a level increments, so that clients recognise the newest response."""
     return config.integer(EPOCH_KEY)

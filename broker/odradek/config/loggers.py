@@ -23,7 +23,7 @@ LOGGERS = {
     "odradek.replication": "Roles of partitions in a cluster, in-sync replicas, requests of the controller.",
     "odradek.groups": "Consumer groups, their members and offsets.",
     "odradek.transactions": "Transactional ids, and the markers that end transactions.",
-    "odradek.coordination": "Writing to the logs of the coordinators of groups and transactions.",
+    "odradek.coordination": "Appends of the coordinator process that fail: records of internal topics, transaction markers.",
     "odradek.storage": "Files of logs and checkpoints: calls that fail, syncs.",
     "odradek.disks": "Free space on the disks; log directories that fail.",
     "odradek.loader": "Opening and recovery of logs when the broker starts.",

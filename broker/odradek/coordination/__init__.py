@@ -1,4 +1,4 @@
-"""What the coordinators of groups and of transactions share: interfaces to the clock and to the logs of their internal topics.
+"""Interfaces that the coordinators of groups and of transactions share: to the clock, and to the logs of their internal topics.
 
-Without I/O: the coordinator process passes what does it.
+This package does no I/O; the coordinator process passes the implementations.
 """

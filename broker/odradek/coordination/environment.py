@@ -1,6 +1,6 @@
 """Interfaces of the coordinators of groups and of transactions: a clock with timers, and the log that makes changes durable.
 
-The coordinator process passes real ones, tests pass simulated ones. Used in one thread.
+The coordinator process passes real implementations, tests pass simulated ones. Used in one thread.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +15,12 @@ NO_PRODUCER = -1
 
 
 class LogBatch(NamedTuple):
-    """A batch of an internal topic during a load: records of one transaction or of none, or the end marker of a transaction.
+    """A batch of an internal topic during a load: records of one transaction, records outside of transactions, or the end
+    marker of a transaction.
 
-    :param producer_id: of the transaction; NO_PRODUCER for records outside of transactions.
-    :param offsets: of the records, if they belong to a transaction.
-    :param commits: None for records; for an end marker, whether it commits the transaction.
+    :param producer_id: the producer of the transaction; NO_PRODUCER for records outside of transactions.
+    :param offsets: the offsets of the records, if they belong to a transaction.
+    :param commits: for an end marker, whether it commits the transaction; None for records.
     """
 
     records: list[Record]
@@ -32,7 +33,7 @@ class EndMarker(NamedTuple):
     """The end marker of a transaction, to be appended.
 
     :param commits: whether it commits the transaction.
-    :param transaction_version: the level of the feature `transaction.version` with which the transaction runs: 0, 1 or 2.
+    :param transaction_version: the level of the feature `transaction.version` in which the transaction was ended: 0, 1 or 2.
     """
 
     producer_id: int
@@ -69,7 +70,7 @@ class Timers(Protocol):
 
 
 class Records(Protocol):
-    """Records to be appended: their number is known, and they are made when they are needed."""
+    """Records to be appended. Their number is known; the records themselves are made during the iteration."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
@@ -103,16 +104,16 @@ class OffsetsLog(GroupLog, Protocol):
     ) -> None:
         """Append records of a producer's transaction, like `append`.
 
-        `then` also receives the offset of the first record, even with an error if the records are in the log: replicas may be
-        too few to acknowledge them. -1: they never will be in the log.
+        `then` also receives the offset of the first record. An offset together with an error means that the log contains the
+        records, but too few replicas are in sync to acknowledge them. -1: the log does not contain them.
         """
 
     def append_marker(self, marker: EndMarker, then: OffsetCallback) -> None:
         """Append the end marker of a transaction.
 
-        `then` is called like that of `append_transactional`. The errors INVALID_PRODUCER_EPOCH and
-        TRANSACTION_COORDINATOR_FENCED refuse a marker finally. NONE with the offset -1: the marker is not written, because an
-        earlier one ended the transaction.
+        `then` is called like that of `append_transactional`. After INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED, a
+        repetition of the marker would fail, too. NONE with the offset -1: the marker is not written, because an earlier marker
+        has ended the transaction.
         """
 
 
@@ -133,7 +134,7 @@ class Waiter:
 
 
 class Deadline:
-    """A timeout that often moves and seldom fires: moving it to a later time creates no timer."""
+    """A timeout that is moved often and fires seldom. No timer is created when it is moved to a later time."""
 
     def __init__(self, timers: Timers, action: Callable[[], None]) -> None:
         self._timers = timers

@@ -1,4 +1,4 @@
-"""Waits for the answers to several questions of which each is answered by a callback."""
+"""Collects the answers to several questions. A callback receives each answer."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,10 +13,10 @@ def gather(
     ask: Callable[[Question, Callable[[Answer], None]], None],
     then: Callable[[list[Answer]], None],
 ) -> None:
-    """Ask all questions; call `then` once, with the answers in the order of the questions, when the last one is there.
+    """Ask all questions. When all are answered, call `then` once, with the answers in the order of the questions.
 
-    :param ask: called with each question and with a callback, which it calls exactly once: at once, or later in the same
-        thread. If it raises, the error reaches the caller, and `then` is never called.
+    :param ask: called with each question and with a callback, which it must call exactly once: at once, or later in the same
+        thread. If `ask` raises, the exception reaches the caller, and `then` is never called.
     """
     answers: dict[int, Answer] = {}
 

@@ -361,8 +361,8 @@ class ClassicGroup:
         return NONE
 
     def transactional_commit_error(self, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
-        """The error of a TxnOffsetCommit, or NONE. Neither the state of the group counts, nor do clients have to name a member:
-        those of versions before 3 cannot."""
+        """The error of a TxnOffsetCommit, or NONE. Unlike for OffsetCommit, the group may be in any state but DEAD, and the
+        client need not name a member, which it cannot before version 3."""
         if self.rebalance.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and (self.rebalance.state is EMPTY or (not member_id and instance_id is None)):

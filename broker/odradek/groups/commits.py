@@ -85,7 +85,7 @@ class UnacknowledgedCommit:
 
 
 class UnacknowledgedTransactionalCommit(UnacknowledgedCommit):
-    """A commit in a transaction whose append has begun."""
+    """A commit in a transaction; its append has begun and is not acknowledged yet."""
 
     __slots__ = ("_producer_id", "_transactions")
 
@@ -103,7 +103,7 @@ class UnacknowledgedTransactionalCommit(UnacknowledgedCommit):
         group.transactional_under_way[self] = commit
 
     def appended_at(self, error: ErrorCode, base_offset: int) -> None:
-        """Make the offsets pending if their records are in the log, also if that is an error for the client; answer it."""
+        """Make the offsets pending if their records are in the log, even if the client receives an error; then answer it."""
         group = self._group
         del group.under_way[self], group.transactional_under_way[self]
         if base_offset >= 0:

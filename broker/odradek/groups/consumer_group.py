@@ -516,7 +516,7 @@ class ConsumerGroup:
         instance_id: str | None,
         places: Callable[[], Iterable[tuple[str, int]]],
     ) -> ErrorCode:
-        """The error of a TxnOffsetCommit, or NONE; clients do not have to name a member. :param places: see `commit_error`."""
+        """The error of a TxnOffsetCommit, or NONE; the client need not name a member. :param places: see `commit_error`."""
         if self.dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member_epoch < 0 and (self.empty or (member_epoch == -1 and not member_id and instance_id is None)):

@@ -35,7 +35,7 @@ COORDINATOR_ERRORS = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""The errors of appends that a transaction coordinator does not know."""
+"""Errors of appends that are reported to the transaction coordinator as NOT_LEADER_OR_FOLLOWER."""
 MAX_RECORDS_AT_ONCE = 1000
 """Largest number of tombstones in one append, which keeps batches small."""
 
@@ -109,8 +109,8 @@ class GroupCoordinator:
     ) -> None:
         """Store offsets as part of a producer's transaction; see `commit`.
 
-        :param confirm: called with a callback: asks the transaction coordinator whether the partition of the group belongs to
-            the transaction, and returns its error for the client.
+        :param confirm: called once with a callback: asks the transaction coordinator whether the partition of the group belongs
+            to the transaction, and passes the error for the client to the callback.
         """
         error, shard = self.shards.shard_of(commit.group_id)
         if shard is None:
@@ -123,7 +123,7 @@ class GroupCoordinator:
             now = self.shards.shard_of(commit.group_id)
             if error is not NONE:
                 then(error)
-            elif now[1] is not shard:  # loaded again, or by another broker: it does not know the guard
+            elif now[1] is not shard:  # loaded again, here or by another broker: the guard has not seen all markers
                 then(now[0] if now[0] is not NONE else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             elif not unbroken:
                 then(ErrorCode.INVALID_TXN_STATE)
@@ -140,7 +140,7 @@ class GroupCoordinator:
         producer_epoch: int,
         then: Callable[[ErrorCode], None],
     ) -> None:
-        """Check the group, and append a commit to whose transaction its partition belongs."""
+        """Check the group, and append a commit whose transaction the transaction coordinator has confirmed."""
         group = shard.groups.get(commit.group_id)
         if group is None:
             if commit.generation_id >= 0:
@@ -175,7 +175,7 @@ class GroupCoordinator:
     ) -> None:
         """Write the end marker of a transaction to a partition of `__consumer_offsets`, and apply it to the groups.
 
-        `then` receives the error for the transaction coordinator, which tries again after NOT_LEADER_OR_FOLLOWER.
+        `then` receives the error for the transaction coordinator, which retries after NOT_LEADER_OR_FOLLOWER.
         """
         shard = self.shards.by_partition.get(partition)
         if shard is None or shard.loading:
@@ -192,7 +192,7 @@ class GroupCoordinator:
         shard.log.append_marker(marker, appended)
 
     def unstable_places(self, group_id: str) -> Collection[Place]:
-        """The places of a group whose offset an open transaction may change."""
+        """The places of a group whose committed offset an open transaction may change."""
         group = self.shards.find(group_id)[1]
         return group.unstable_places() if group is not None else ()
 
@@ -237,7 +237,7 @@ class GroupCoordinator:
         self._remove(shard, group, deletable, removed)
 
     def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback) -> None:
-        """Delete the offsets at these places: committed ones, those of open transactions, and those of commits under way."""
+        """Delete the offsets at these places: committed and pending ones, and those of commits under way."""
         under_way = group.places_under_way()
         present = [
             place

@@ -1,4 +1,4 @@
-"""The interface through which groups see the topics; also member ids. Used in one thread."""
+"""The interface of the groups to the topics; also member ids. Used in one thread."""
 
 import uuid
 from collections.abc import Iterable

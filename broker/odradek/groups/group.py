@@ -24,7 +24,7 @@ class Group:
     """A group. :param protocol: the state machine of its members; an upgrade or downgrade replaces it.
 
     :ivar downgrade_refused_at: the epoch at which the consumer group was too large for a downgrade; None if it was not.
-    :ivar pending: offsets of open transactions: they are not returned to clients.
+    :ivar pending: the pending offsets of open transactions, which are not returned to clients.
     :ivar under_way: commits that are appended and not acknowledged, keyed by an opaque handle.
     :ivar transactional_under_way: those of them that belong to transactions.
     """
@@ -55,22 +55,23 @@ class Group:
 
     @property
     def disposable(self) -> bool:
-        """Whether the group has no members, no offsets, no offsets of open transactions, and no commits under way."""
+        """Whether the group has no members, no committed offsets, no pending offsets, and no commits under way."""
         return self.empty and not self.offsets and not self.pending and not self.under_way
 
     def places_under_way(self) -> set[Place]:
-        """The places of commits under way, also of those in transactions."""
+        """The places of commits under way, including those in transactions."""
         return {place for commit in self.under_way.values() for place, _ in commit.items()}
 
     def unstable_places(self) -> Collection[Place]:
-        """The places with an offset that an open transaction may change, also of commits under way."""
+        """The places whose committed offset an open transaction may change: those with a pending offset, or with a commit in a
+        transaction under way."""
         if not self.transactional_under_way:
             return frozenset(self.pending.places())
         under_way = self.transactional_under_way.values()
         return {place for commit in under_way for place, _ in commit.items()}.union(self.pending.places())
 
     def places_in(self, topics: Collection[str]) -> list[Place]:
-        """All places in these topics with committed offsets, offsets of open transactions, or commits under way."""
+        """All places in these topics with committed offsets, pending offsets, or commits under way."""
         places = self.offsets.of_topics(topics)
         if self.under_way or self.pending:
             uncommitted = self.places_under_way().union(self.pending.places()).difference(places)
@@ -78,19 +79,19 @@ class Group:
         return places
 
     def put(self, commit: CommitRequest) -> None:
-        """Store the offsets of a commit outside of transactions, whose records are newer than all that are stored."""
+        """Store the offsets of a commit outside of transactions. Its records are newer than those of all stored offsets."""
         self.offsets.put_all(commit)
         if self.pending:
             for place in self.pending.places() & {place for place, _ in commit.items()}:
                 self.pending.overtake(place)
 
     def forget(self, topic: str, partition: int) -> None:
-        """Remove an offset whose tombstone is in the log, also from all open transactions."""
+        """Remove the committed offset and all pending offsets of a place whose tombstone is in the log."""
         self.offsets.remove(topic, partition)
         self.pending.drop((topic, partition))
 
     def expired(self, now_ms: int, retention_ms: int) -> list[Place]:
-        """Places with expired offsets, see `Offsets.expired`; without those of open transactions and of commits under way."""
+        """Places with expired offsets, see `Offsets.expired`; without places with pending offsets or commits under way."""
         places = self.offsets.expired(now_ms, retention_ms, self.needed, self.empty_since_ms)
         if places and (self.pending or self.under_way):
             kept = self.places_under_way().union(self.pending.places())

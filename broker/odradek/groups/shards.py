@@ -44,7 +44,7 @@ class Shard:
         topics with these names exist now. None: the topics are not known.
     :ivar loading: the log is being read; requests get COORDINATOR_LOAD_IN_PROGRESS.
     :ivar deleted_topics: topics whose offsets are being deleted; commits to them are refused until the log has the tombstones.
-    :ivar transactions: the transactions with pending offsets in these groups.
+    :ivar transactions: the open transactions with pending offsets in these groups.
     """
 
     def __init__(self, partition: int, group_log: OffsetsLog, topics: frozenset[str] | None) -> None:

@@ -1,8 +1,9 @@
-"""Offsets that transactions have committed and that are pending: they wait for the end markers of their transactions.
+"""Pending offsets: offsets that were committed in transactions which have not ended.
 
-A commit marker makes a pending offset the committed one, unless the offset that is committed at that time has a newer record;
-an abort marker drops it. A group knows its pending offsets by partition, the shard knows the groups of each transaction. Used
-in the coordinator's loop.
+The commit marker of the transaction makes a pending offset the committed offset of the group, unless the group has committed an
+offset with a newer record since. The abort marker drops the pending offset. `PendingOffsets` keeps the pending offsets of one
+group by partition. `OpenTransactions` keeps, for one partition of `__consumer_offsets`, the pending offsets of each
+transaction. Used in the coordinator's loop.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
     from odradek.groups.group import Group
 
 EPOCH_PER_TRANSACTION = 2
-"""The level of the feature `transaction.version` from which on each transaction has an epoch of its own."""
+"""The lowest level of the feature `transaction.version` with which each transaction has a different producer epoch."""
 
 
 class PendingOffset:
-    """An offset of an open transaction.
+    """The pending offset of a transaction for one place.
 
-    :param record_offset: of its record in `__consumer_offsets`.
-    :param older: the next older one of the same place, of another transaction.
-    :ivar overtaken: an offset with a newer record was committed: the end of this transaction does not change it.
-    :ivar dropped: a tombstone has deleted it.
+    :param producer_id: the producer of the transaction.
+    :param record_offset: the offset of its record in `__consumer_offsets`.
+    :param older: the pending offset of the same place with the next older record, which belongs to another transaction.
+    :ivar overtaken: the group has committed an offset with a newer record: a commit marker does not replace that offset.
+    :ivar dropped: a tombstone has deleted this pending offset: a commit marker does not restore it.
     """
 
     __slots__ = ("committed", "dropped", "older", "overtaken", "place", "producer_id", "record_offset")
@@ -49,7 +51,11 @@ class PendingOffset:
 
 
 class PendingOffsets:
-    """The pending offsets of one group: for each place the newest, which leads to the older ones of other transactions."""
+    """The pending offsets of one group.
+
+    Several transactions can have a pending offset for the same place. Those of one place are a linked list, the newest record
+    first (`PendingOffset.older`).
+    """
 
     def __init__(self) -> None:
         self._newest: dict[Place, PendingOffset] = {}
@@ -65,11 +71,12 @@ class PendingOffsets:
             yield from _chain(newest)
 
     def places(self) -> KeysView[Place]:
-        """The places with pending offsets; live."""
+        """The places with pending offsets: a view, which changes with this object."""
         return self._newest.keys()
 
     def add(self, producer_id: int, place: Place, record_offset: int, committed: CommittedOffset) -> PendingOffset:
-        """Add an offset with a newer record than all others. It replaces an earlier one of the same transaction."""
+        """Add a pending offset. Its record is newer than those of all other pending offsets. If the transaction already has a
+        pending offset for this place, that one is removed."""
         older = self._newest.get(place)
         if older is not None:
             older = _without(older, producer_id)
@@ -77,7 +84,7 @@ class PendingOffsets:
         return pending
 
     def remove(self, pending: PendingOffset) -> None:
-        """Remove an offset whose transaction ends."""
+        """Remove a pending offset, because its transaction ends."""
         newest = self._newest[pending.place]
         rest = pending.older if newest is pending else _without(newest, pending.producer_id)
         if rest is None:
@@ -86,24 +93,29 @@ class PendingOffsets:
             self._newest[pending.place] = rest
 
     def overtake(self, place: Place) -> None:
-        """Note that an offset was committed whose record is newer than all pending ones."""
+        """Mark the pending offsets of a place as overtaken: the group has committed an offset whose record is newer."""
         for pending in _chain(self._newest.get(place)):
             pending.overtaken = True
 
     def drop(self, place: Place) -> None:
-        """Drop the offsets of all transactions: a tombstone follows them in the log."""
+        """Drop the pending offsets of a place, of all transactions: a tombstone follows their records in the log."""
         for pending in _chain(self._newest.pop(place, None)):
             pending.dropped = True
 
 
 def _chain(newest: PendingOffset | None) -> Iterator[PendingOffset]:
+    """The pending offsets of a place, the newest record first."""
     while newest is not None:
         yield newest
         newest = newest.older
 
 
 def _without(newest: PendingOffset, producer_id: int) -> PendingOffset | None:
-    """The pending offsets of a place without that of a transaction, if it has one."""
+    """Remove the pending offset of a producer from the list of a place. Returns the first one of the rest; None if none is
+    left.
+
+    :param newest: the first pending offset of the list.
+    """
     if newest.producer_id == producer_id:
         return newest.older
     for pending in _chain(newest):
@@ -114,10 +126,12 @@ def _without(newest: PendingOffset, producer_id: int) -> PendingOffset | None:
 
 
 class Guard:
-    """A commit that waits for the transaction coordinator's confirmation.
+    """Guards a commit in a transaction from the question to the transaction coordinator until the answer.
 
-    An end marker written meanwhile breaks it: the offsets would become pending after the end of their transaction, and nothing
-    would end them.
+    If an end marker of the producer is written in this time, the guard is broken, and the commit must be refused: its records
+    would follow the marker, and no other marker would end the transaction that they open.
+
+    :ivar broken: an end marker that may belong to the transaction of the commit was written.
     """
 
     __slots__ = ("broken", "producer_epoch")
@@ -128,10 +142,10 @@ class Guard:
 
 
 class OpenTransactions:
-    """The transactions with pending offsets in groups of one partition of `__consumer_offsets`, or with commits that wait for
-    the transaction coordinator.
+    """The open transactions of one partition of `__consumer_offsets`: their pending offsets, by group, and the guards of
+    commits that wait for the transaction coordinator.
 
-    Producer ids identify transactions, because a producer has only one at a time.
+    A producer has at most one open transaction, so the producer id identifies the transaction.
     """
 
     def __init__(self) -> None:
@@ -148,7 +162,10 @@ class OpenTransactions:
         offsets: Iterable[tuple[Place, CommittedOffset]],
         record_offsets: Iterable[int],
     ) -> None:
-        """Add offsets that a transaction has committed for a group, in the order of their records."""
+        """Add offsets that were committed for a group in a transaction, in the order of their records.
+
+        :param record_offsets: the offsets of their records in `__consumer_offsets`.
+        """
         of_producer = self._of_producer.get(producer_id)
         if of_producer is None:
             of_producer = self._of_producer[producer_id] = {}
@@ -160,7 +177,10 @@ class OpenTransactions:
             of_group[place] = add(producer_id, place, record_offset, committed)
 
     def end(self, producer_id: int, commits: bool) -> None:
-        """Apply the end marker of a transaction to the groups. Offsets that were deleted meanwhile do not return."""
+        """Apply the end marker of a transaction to its groups.
+
+        A commit marker makes the pending offsets the committed offsets, except those that were dropped or overtaken.
+        """
         for group, of_group in self._of_producer.pop(producer_id, {}).items():
             for pending in of_group.values():
                 if pending.dropped:
@@ -172,13 +192,13 @@ class OpenTransactions:
                         older.overtaken = True
 
     def guard(self, producer_id: int, producer_epoch: int) -> Guard:
-        """Guard a commit until `release`."""
+        """Begin to guard a commit, until `release`."""
         guard = Guard(producer_epoch)
         self._guards.setdefault(producer_id, []).append(guard)
         return guard
 
     def release(self, producer_id: int, guard: Guard) -> bool:
-        """End a guard. Returns whether no end marker has broken it."""
+        """End the guard of a commit. Returns whether the guard is not broken, so that the commit may be appended."""
         guards = self._guards[producer_id]
         guards.remove(guard)
         if not guards:
@@ -186,10 +206,10 @@ class OpenTransactions:
         return not guard.broken
 
     def ending(self, marker: EndMarker) -> None:
-        """An end marker is about to be written: break the guards of its producer.
+        """Called before an end marker is written: break the guards of the transaction that it ends.
 
-        In version 2, each transaction has an epoch of its own, and a marker has that of the next transaction, whose commits may
-        be the ones that wait.
+        With `transaction.version` 2, each transaction has a different producer epoch, and a marker has the epoch of the
+        producer's next transaction. A guard with the epoch of the marker belongs to this next transaction, and is not broken.
         """
         for guard in self._guards.get(marker.producer_id, ()):
             if marker.transaction_version < EPOCH_PER_TRANSACTION or marker.producer_epoch != guard.producer_epoch:

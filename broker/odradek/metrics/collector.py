@@ -1,7 +1,7 @@
 """The collector: all metric families of `/metrics`, from the shared memory, the meter pages and the coordinator's groups.
 
 One per reporter. The reporter's threads call its methods, including the threads that serve HTTP; the caller holds `lock`.
-Nothing here waits for another process: the caller passes what the coordinator knows, or None if that is unknown.
+Nothing here waits for another process: the caller passes the report of the coordinator, or None if there is none.
 """
 
 import logging

@@ -553,7 +553,7 @@ TRANSACTIONS = (
         PLACE,
         {
             "kafka_cluster_partition_laststableoffsetlag": "Number of offsets from the last stable offset of a "
-            "partition led by this broker to its high watermark: consumers with isolation level read_committed do not "
+            "partition led by this broker to its high watermark. Consumers with isolation level read_committed do not "
             'receive these records yet. With topic="other": the largest value of all topics without series.',
         },
     ),
@@ -568,7 +568,8 @@ TRANSACTIONS = (
             "before the reporter process started.",
             "kafka_server_replicamanager_partitionswithlatetransactionscount": "Number of partitions led by this "
             "broker in which a transaction has been open for more than 5 minutes longer than transaction.max.timeout.ms. "
-            "Kafka counts from the producer's last write to the partition. Starts at 0 when the reporter process starts.",
+            "The age is measured from the time at which the reporter process first saw the transaction open, so the number "
+            "is 0 after a start of this process. Kafka measures from the producer's last write to the partition.",
         },
     ),
     *rows(
@@ -576,28 +577,29 @@ TRANSACTIONS = (
         "state",
         {
             "odradek_transactional_ids": "Number of transactional ids in a state, of those that this broker "
-            "coordinates. Ongoing: producers with an open transaction.",
+            "coordinates. Ongoing: the id has an open transaction.",
         },
     ),
     *rows(
         GAUGE,
         "",
         {
-            "odradek_transactions_completing": "Number of transactions that this broker coordinates, whose outcome "
-            "is decided, and that are not complete, because markers in partitions or the last record in __transaction_state "
-            "are missing.",
+            "odradek_transactions_completing": "Number of transactions that this broker coordinates whose outcome is "
+            "decided, but whose markers in the partitions or whose last record in __transaction_state are missing.",
             "odradek_oldest_completing_transaction_seconds": "Time in seconds since the outcome of a transaction was "
             "decided, for the oldest transaction that is not complete; 0 without one.",
             "odradek_transaction_partitions_loading": "Number of partitions of __transaction_state that this broker "
             "is loading; requests for their transactional ids are answered with COORDINATOR_LOAD_IN_PROGRESS.",
             "kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize": "Number of "
-            "transaction markers that wait because the leader of their partition is not known.",
+            "transaction markers that this broker as the coordinator sends again, because the leader of their partition is "
+            "not known, refused them or did not respond.",
             "kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize": "Number of "
-            "transactions whose markers are written, and whose last record must be appended to __transaction_state again.",
+            "transactions whose markers are written, but whose last record could not be appended to __transaction_state. "
+            "This broker as the coordinator appends it again.",
             "kafka_server_transaction_coordinator_metrics_partition_load_time_max": "Longest time in milliseconds to "
-            "load a partition of __transaction_state, of the loads of the last 30 seconds. Absent without one.",
+            "load a partition of __transaction_state, of the loads of the last 30 seconds. Absent without a load.",
             "kafka_server_transaction_coordinator_metrics_partition_load_time_avg": "Mean time in milliseconds to "
-            "load a partition of __transaction_state, of the loads of the last 30 seconds. Absent without one.",
+            "load a partition of __transaction_state, of the loads of the last 30 seconds. Absent without a load.",
         },
     ),
     *rows(
@@ -636,9 +638,9 @@ TRANSACTIONS = (
         {
             "odradek_transaction_completion_seconds": "Time in seconds from the durable outcome of a transaction to "
             "its completion, when all partitions have their markers. Only the sum and the count are measured, no quantiles.",
-            "kafka_server_addpartitionstotxnmanager_verificationtimems": "Time in milliseconds in which this "
-            "broker's partitions got the answers of transaction coordinators about transactional batches. Only the sum and "
-            "the count are measured, no quantiles.",
+            "kafka_server_addpartitionstotxnmanager_verificationtimems": "Time in milliseconds from a question of this "
+            "broker to a transaction coordinator, whether a partition belongs to a transaction, to the answer, for Produce "
+            "requests. Only the sum and the count are measured, no quantiles.",
         },
     ),
     *rows(

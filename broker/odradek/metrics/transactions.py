@@ -1,8 +1,8 @@
-"""Transactions in the metrics: the report of the coordinator, what the slots show of open transactions, and the families.
+"""The metrics of transactions: the report of the coordinator, the open transactions in the slots, and the families.
 
-The counts of transactions are words of the meter pages (`odradek._ext.shm.metering`), so that no count is lost with a process.
-What only the coordinator knows at a moment is a `TransactionReport`, which it sends to the reporter together with the groups.
-Both processes are of the same build, so the format has no version.
+The counters are words of the meter pages (`odradek._ext.shm.metering`), so that no count is lost when a process dies. The
+present state of the coordinator is a `TransactionReport`, which it sends to the reporter together with the groups. Both
+processes are of the same build, so the format has no version.
 """
 
 import struct
@@ -28,7 +28,7 @@ STATES = (
 )
 """Kafka's names of the states of a transactional id, in the order of their numbers in `__transaction_state`."""
 LATE_AFTER_MS = 300_000
-"""A transaction is late if it is open for this long after `transaction.max.timeout.ms`, as in Kafka."""
+"""A transaction is late if it is open for `transaction.max.timeout.ms` and this time in addition, as in Kafka."""
 UNKNOWN = -1
 
 _REPORT = struct.Struct(f">{len(STATES)}I4I3q")
@@ -48,7 +48,7 @@ class MalformedReport(ValueError):
 
 @dataclass
 class TransactionReport:
-    """What a transaction coordinator knows at a moment.
+    """The state of a transaction coordinator at the time of the report.
 
     :ivar ids_by_state: the number of its transactional ids in each state; states without an id may be left out.
     :ivar completing: transactions whose outcome is durable and that are not complete: markers, or the last record, are missing.
@@ -114,9 +114,9 @@ class OpenTransaction(NamedTuple):
 
 
 class OpenTransactions:
-    """Since when the oldest transaction of each partition has been open; sampled every few seconds, without a lock.
+    """The time since which the oldest transaction of each partition has been open. Sampled every few seconds, without a lock.
 
-    Ages are lower bounds: they begin when the reporter first saw the transaction.
+    Ages are lower bounds: they are measured from the first sample in which the transaction was open.
     """
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ def _times(name: str, spent: float, number: int) -> Family:
 
 
 def report_families(report: TransactionReport) -> Iterator[Family]:
-    """Yield the families of what the coordinator of this broker knows."""
+    """Yield the families of the report of this broker's coordinator."""
     ids: list[Sample] = [("", Labels(state=state), report.ids_by_state.get(state, 0)) for state in STATES]
     yield Family(METRICS["odradek_transactional_ids"], ids)
     yield single("odradek_transactions_completing", report.completing)

@@ -40,9 +40,7 @@ class Kind(IntEnum):
     CANCEL = 2  # the connection is closed: cancel its requests; never answered
     LOOKED = 4  # the reaction to Status.LOOK: requests of ended connections are cancelled now; never answered
     HANG_UP = 5  # the client sends no more on the connection, but may still read answers; never answered
-    ADD_PARTITIONS = (
-        6  # may these partitions be written to in these transactions? see `encode_questions`, `encode_codes`
-    )
+    ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `encode_questions`, `encode_codes`
 
 
 class Status(IntEnum):
@@ -177,7 +175,8 @@ class AskedPartition(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Partitions that a producer writes to in a transaction: the coordinator adds them to it, or verifies that they were added.
+    """Partitions to which a producer writes in a transaction. The coordinator adds them to the transaction, or verifies
+    that they were added.
 
     The coordinator answers with an error code for each partition. Before it answers 0, it sets the producer's mark in the slot.
     """

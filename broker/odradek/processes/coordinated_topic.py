@@ -1,8 +1,8 @@
-"""The partitions of one internal topic that this broker coordinates: those that it leads, loaded from their logs.
+"""The partitions of one internal topic that this broker coordinates: it loads the state of those that it leads from their logs.
 
-`__consumer_offsets` and `__transaction_state` are coordinated alike: the slots say which partitions this broker leads, and in
-which epoch. A change is noticed with the metadata version or a wake-up, at the latest when an append is refused. Used only in
-the coordinator's event loop, except for reading logs when they are loaded: a separate thread does this and hands over the
+Used for `__consumer_offsets` and for `__transaction_state`. The slots say which partitions this broker leads, and in which
+leader epoch. The process looks at them after a change of the metadata version, after a wake-up, and when an append is
+refused. Used only in the coordinator's event loop; only the logs are read in a separate thread, which hands over the
 records in pieces.
 """
 
@@ -35,10 +35,10 @@ class Place(NamedTuple):
 
 
 class Shards(Protocol):
-    """The state that is kept in the partitions of the topic."""
+    """The state that is loaded from the partitions of the topic."""
 
     def begin(self, partition: int, log: CoordinatorLog) -> None:
-        """Begin to load a partition, again or for the first time: requests for it must wait until `loaded`."""
+        """Begin to load a partition, again or for the first time. Until `loaded`, its requests receive an error."""
 
     def replay(self, partition: int, batches: list[LogBatch]) -> None:
         """Apply batches of the log, in order."""
@@ -53,15 +53,15 @@ class Shards(Protocol):
 class CoordinatedTopic:
     """See the module.
 
+    :param name: the name of the topic. :param log: the logger. :param state: the name of the loaded state in log lines
+        ("groups"). :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
+    :param waits_for_commit: whether a loaded partition is served only when the high watermark has reached the end of the
+        records that were read. True with the embedded metadata store: records that a predecessor appended but did not
+        acknowledge may not be on the device yet, and clients must not see anything that a loss of power could undo. In a
+        cluster, partitions are served at once, as in Kafka: the high watermark of a new leader waits for its followers, and
+        does not move while too few replicas are in sync.
     :param note_load: called with the time in ms that the load of a partition took.
     :param refresh: called before a partition is loaded again: takes over changes of the topics.
-    :param name: of the topic. :param log: the logger of its messages. :param state: what they call the loaded state ("groups").
-    :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
-    :param waits_for_commit: whether a loaded partition is served only once the high watermark has reached the end of what was
-        read. True with the embedded metadata store: records that a predecessor appended but did not acknowledge may not be on
-        the device yet, and clients must not see anything that a loss of power could undo. In a cluster partitions are served
-        at once, as in Kafka: the high watermark of a new leader waits for its followers, and does not move while too few
-        replicas are in sync.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class CoordinatedTopic:
         return places
 
     def follow(self, topics: TopicDirectory) -> None:
-        """Compare with the topics and the slots: begin and resign partitions, and acknowledge appends."""
+        """Compare with the topics and the slots: begin to load new partitions, resign lost ones, and acknowledge appends."""
         self._topics = topics
         if self._shards is None:
             return
@@ -147,8 +147,8 @@ class CoordinatedTopic:
             self._resign(partition)
 
     def diverged(self, partition: int) -> None:
-        """Discard the partition's state after a failed append, and load it from the log again; once, even if several appends
-        failed."""
+        """Drop the partition's state after a failed append, and load it from the log again. If several appends failed, it is
+        loaded only once."""
         if partition not in self._led:
             return
         partition_log, _ = self._led[partition]
@@ -179,7 +179,7 @@ class CoordinatedTopic:
         self._shards.resign(partition)
 
     def _reload(self, partition: int, partition_log: CoordinatorLog) -> None:
-        """Load the partition again, unless it is led with another log by now, or not led any more."""
+        """Load the partition again, unless this broker leads it with another log by now, or no longer leads it."""
         self._refresh()
         if self._topics is not None:
             self.follow(self._topics)
@@ -190,7 +190,7 @@ class CoordinatedTopic:
             self._begin(partition, Place(*partition_log.place))
 
     def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
-        """Log a load that failed with an internal error, and retry it: its clients must not wait forever."""
+        """Log a load that failed with an internal error, and retry it, so that the partition does not stay unavailable."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._log.error(

@@ -210,8 +210,8 @@ class Coordinator:
         return reply
 
     def _at_once(self, request: Arrival) -> bool:
-        """Serve a request without a task, if its API supports that; returns whether it was served. What the requests of one
-        read append is written at the end of the read."""
+        """Serve a request without a task, if its API supports that; returns whether it was served. The appends of all
+        requests of one read are written at the end of the read."""
         if not self._turn.held:  # the first request of this read
             self._groups.refresh()
             self._turn.held = True
@@ -230,7 +230,7 @@ class Coordinator:
         return await self._loop.run_in_executor(self._thread, self._store_service.producer_ids, number)
 
     async def _report(self) -> ForwardReply:
-        """What the reporter cannot read from the shared memory: the groups, and a report of the transactions."""
+        """The data that the reporter cannot read from the shared memory: the groups, and a report of the transactions."""
         transactions = self._transactions.report()
         encoded = None if transactions is None else encode_transactions(transactions)
         return ForwardReply(Status.OK, 0, encode_parts(Parts(await self._groups.report(), encoded)))

@@ -1,11 +1,11 @@
 """Writes one partition of an internal topic for its coordinator: `__consumer_offsets` or `__transaction_state`.
 
-The appends of one turn of the loop, or of one read of requests, are written as one batch, in the leader epoch in which the
-partition was taken over: the append of a deposed coordinator is refused. Records of a transaction are a batch of their own, and
-end markers that follow one another are written together; everything is written in the order in which it was queued. An append
-is acknowledged when the high watermark has passed it, unless this broker ceased to be the leader meanwhile; with
-flush.messages, this is when it is on the device. As with acks=all, appends are refused while fewer than min.insync.replicas
-replicas are in sync. Used in the coordinator's loop; `log_replay.py` reads the log.
+The appends of one turn of the loop, or of one read of requests, are written as one batch. They have the leader epoch in
+which this broker began to lead the partition, so an append of a former leader is refused. The records of a transaction are
+a separate batch. End markers that follow one another in the queue are written together. The order in the log is the order
+of the queue. An append is acknowledged when the high watermark has passed it, unless this broker has ceased to be the
+leader; with flush.messages, this is when it is on the device. As with acks=all, appends are refused while fewer than
+min.insync.replicas replicas are in sync. Used in the coordinator's loop; `log_replay.py` reads the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ MAX_BYTES = 1 << 19
 MAX_MARKERS = 1000
 LOCK_RETRY_S = 0.0005
 ROUNDS = 8
-"""How often a turn writes what callbacks of the same turn have appended; the rest is written in the next turn."""
+"""The number of rounds of a turn. Each round writes what the callbacks of the round before have appended; the rest waits
+for the next turn."""
 NONE = ErrorCode.NONE
 
 ERROR_OF_REFUSAL = {
@@ -64,7 +65,7 @@ ERROR_OF_BATCH = {
 
 
 class Writer(Protocol):
-    """Has something to write in this turn. :ivar name: for log lines."""
+    """An object with something to write in this turn. :ivar name: for log lines."""
 
     @property
     def name(self) -> str: ...
@@ -74,9 +75,9 @@ class Writer(Protocol):
 
 
 class AppendTurn:
-    """Lets the logs of a coordinator write their queued appends: in the loop's next turn, or earlier, when `run` is called.
+    """Makes the logs of a coordinator write their queued appends: in the loop's next turn, or earlier, when `run` is called.
 
-    What callbacks append while the logs write is written in the same turn, up to ROUNDS times.
+    If callbacks append more while the logs write, this is written in further rounds of the same turn, up to ROUNDS rounds.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,7 +98,7 @@ class AppendTurn:
             self._handle = self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Let all scheduled logs write. The failure of one log does not affect the others."""
+        """Make all scheduled logs write. If one log fails, the others still write."""
         self.held = False
         if self._handle is not None:
             self._handle.cancel()
@@ -123,7 +124,7 @@ class AppendTurn:
 
 
 class TransactionalAppend:
-    """Records of a transaction that are queued: a batch of their own.
+    """Queued records of a transaction, which are written as a separate batch.
 
     :ivar base_offset: of the batch; -1 until it is written.
     """
@@ -144,8 +145,8 @@ class TransactionalAppend:
 class MarkerAppend:
     """An end marker that is queued.
 
-    :ivar error: the error of this marker, which does not affect the markers that are written together with it.
-    :ivar offset: of the marker; -1 if it is not in the log, or an earlier marker ended the transaction.
+    :ivar error: the error of this marker only; other markers of the same write may succeed.
+    :ivar offset: the offset of the marker; -1 if it is not in the log, or if an earlier marker has ended the transaction.
     """
 
     __slots__ = ("_then", "error", "marker", "offset")
@@ -162,14 +163,14 @@ class MarkerAppend:
 
 
 Special = TransactionalAppend | MarkerAppend | None
-"""What distinguishes an append from a plain one."""
+"""The kind of a queued append; None: plain records."""
 Queued = tuple[Records, AppendCallback, LateCallback, Special]
 
 
 @dataclass(slots=True)
 class Unacknowledged:
-    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device as flush.messages
-    requires.
+    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device although flush.messages
+    requires this.
 
     :param end: the high watermark that it waits for. :param late: callbacks for `deadline`, which is in the loop's time.
     """
@@ -188,7 +189,7 @@ class CoordinatorLog:
     :param timeout_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged within this time is reported as late.
     :param acks: `offsets.commit.required.acks`: an append with 0 or 1 does not wait for other replicas.
     :param flusher: syncs the log if its topic has flush.messages.
-    :param not_written: the error of an append that is certainly not in the log, unless there is a more precise one.
+    :param not_written: the error of an append whose records are certainly not in the log, unless a more precise error applies.
     """
 
     def __init__(

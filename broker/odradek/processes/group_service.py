@@ -153,7 +153,8 @@ class LoadedGroups:
         self._groups = groups
 
     def begin(self, partition: int, log: CoordinatorLog) -> None:
-        """See `Shards`. A repeated load takes over the deleted topics whose offsets the replaced shard has not deleted yet."""
+        """See `Shards`. A repeated load takes over from the replaced shard the deleted topics whose offsets it has still to
+        delete."""
         self._groups.shards.begin(partition, log)
 
     def replay(self, partition: int, batches: list[LogBatch]) -> None:
@@ -175,7 +176,7 @@ class GroupService:
     :param tree: the offsets in the metadata tree, which requests of version 0 use.
     :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots
         is not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
-    :param turn, flusher: of all logs of the coordinator.
+    :param turn, flusher: those of all logs of the coordinator process.
     :ivar transactions: the transactions in which clients commit offsets; set before `start`.
     """
 

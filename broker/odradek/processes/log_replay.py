@@ -1,4 +1,5 @@
-"""Reads the log of one partition of an internal topic, for its coordinator's load: `__consumer_offsets`, `__transaction_state`.
+"""Reads the log of one partition of an internal topic (`__consumer_offsets`, `__transaction_state`) when its coordinator
+loads it.
 
 Runs in a thread, and reads only files.
 """
@@ -91,7 +92,7 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Log
 
 
 def _join(piece: list[LogBatch], batches: Iterable[LogBatch]) -> None:
-    """Append batches to a piece; those outside of transactions become one."""
+    """Append batches to a piece. Consecutive batches outside of transactions are joined to one."""
     for batch in batches:
         if piece and piece[-1].commits is None and piece[-1].producer_id == batch.producer_id == NO_PRODUCER:
             piece[-1].records.extend(batch.records)

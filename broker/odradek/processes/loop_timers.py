@@ -14,7 +14,7 @@ class LoopTimers:
         self._loop = loop
 
     def now_ms(self) -> int:
-        """Monotonic time in ms, rounded so that a timer that fired finds its time reached."""
+        """Monotonic time in ms. It is rounded, so that a timer does not fire before its time by this clock."""
         return round(self._loop.time() * 1000)
 
     def wall_ms(self) -> int:

@@ -1,6 +1,6 @@
 """Writes the end markers of transactions to the partitions that this broker leads, except those of `__consumer_offsets`.
 
-The markers of one turn of the loop for one partition go out in one write, and are acknowledged like records with acks=all.
+The markers of one turn of the loop for one partition are written together, and are acknowledged like records with acks=all.
 Used only in the coordinator's event loop: for the transactions of this broker's coordinator, and for the markers that other
 brokers send (WriteTxnMarkers).
 """
@@ -20,7 +20,7 @@ ERROR_OF_APPEND = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
-"""The error of a marker, by the error of the append; the sender repeats the marker after each of them."""
+"""The error of a marker, by the error of the append. After each of these errors, the coordinator sends the marker again."""
 
 Then = Callable[[ErrorCode], None]
 MakeLog = Callable[[tuple[int, int, int]], CoordinatorLog]

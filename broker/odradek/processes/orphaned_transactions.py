@@ -1,9 +1,10 @@
-"""Ends, after a start, the transactions in the logs of this broker that no transactional id has open.
+"""Aborts the orphaned transactions in the logs of this broker, once after each start of the coordinator process.
 
-Such a transaction is left if `__transaction_state` lost its end, for example after a loss of power, or if the directory was
-adopted without it. Nobody would ever end it, and consumers that read committed records would wait for it for ever. A broker
-in a cluster does not do this: the id of the transaction may belong to another broker. Used in the coordinator's event loop,
-in steps.
+A transaction is orphaned if it is open in a partition, but no transactional id has an open transaction that contains this
+partition. This happens if a loss of power removed the newest records of `__transaction_state`, or a marker; or if a
+directory was adopted without `__transaction_state`. No coordinator would end the transaction, and consumers with isolation
+level read_committed would wait for its end for ever. A broker in a cluster does not abort such transactions, because
+another broker may coordinate their transactional ids. Used in the coordinator's event loop, in steps.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ FINAL = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-"""Results after which a marker is not sent again: the transaction is ended, or its producer has gone on."""
+"""Results after which a marker is not written again: the transaction has ended, the partition has a newer epoch of the producer
+or of its coordinator, or the partition no longer exists."""
 RETRY_S = 1.0
 
 
 class Orphan(NamedTuple):
-    """A transaction that no transactional id has open."""
+    """An open transaction of a partition, which is orphaned if `orphans` returns it."""
 
     topic: str
     partition: int
@@ -46,7 +48,7 @@ class Orphan(NamedTuple):
 
 
 def open_transactions() -> Iterator[list[Orphan]]:
-    """The open transactions of all partitions, in steps."""
+    """The open transactions of all partitions that this broker leads, in steps."""
     found: list[Orphan] = []
     for number, (topic, partition, slot) in enumerate(slots.in_use()):
         if number % SLOTS_IN_A_STEP == SLOTS_IN_A_STEP - 1:
@@ -69,7 +71,10 @@ def open_transactions() -> Iterator[list[Orphan]]:
 
 
 def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan]:
-    """Those transactions that no transactional id has open, or has to mark."""
+    """The orphaned transactions among these.
+
+    :param owners: by producer id, the transactional ids whose transaction is ongoing or still lacks markers.
+    """
 
     def places_of(producer_id: int) -> tuple[Place, ...]:
         owner = owners.get(producer_id)
@@ -100,7 +105,7 @@ class OrphanedTransactions:
         self._found: list[Orphan] = []
 
     def begin(self) -> None:
-        """Look at all partitions, then end what nobody else ends. All transactional ids must be loaded."""
+        """Look at all partitions, then abort the orphaned transactions. All transactional ids must be loaded."""
         self._slices(self._step)
 
     def _step(self) -> bool:
@@ -109,10 +114,12 @@ class OrphanedTransactions:
             self._found += piece
             return True
         if self._found:
-            # The ids are read after the logs: a transaction that begins meanwhile is known to its id before its first record.
+            # The transactional ids are read after the logs: the coordinator adds a partition to a transaction before its first
+            # record is appended, so a transaction that begins now is not taken for an orphaned one.
             for orphan in orphans(self._found, self._coordinator.open_transactions()):
                 log.warning(
-                    "%s-%d: aborting the transaction of producer %d that is open since offset %d: no transactional id has it",
+                    "%s-%d: aborting the transaction of producer id %d that is open since offset %d: it belongs to no open "
+                    "transaction of a transactional id",
                     orphan.topic, orphan.partition, orphan.producer_id, orphan.first_offset,
                 )  # fmt: skip
                 self._end(orphan)
@@ -124,8 +131,9 @@ class OrphanedTransactions:
         def written(code: ErrorCode) -> None:
             if code not in FINAL:
                 log.info(
-                    "%s-%d: cannot write the abort marker: %s; retrying", orphan.topic, orphan.partition, code.name
-                )
+                    "%s-%d: cannot write the abort marker of the transaction of producer id %d: %s; retrying in %g s",
+                    orphan.topic, orphan.partition, orphan.producer_id, code.name, RETRY_S,
+                )  # fmt: skip
                 self._call_later(RETRY_S, lambda: self._end(orphan))
 
         self._markers.put(orphan.topic, orphan.partition, marker, written)

@@ -1,8 +1,8 @@
-"""What the transaction coordinator of this broker asks of other brokers in a cluster: markers in the partitions that they
-lead, and transactions that they coordinate.
+"""Requests of the coordinator process to other brokers in a cluster: WriteTxnMarkers, for partitions that they lead, and
+AddPartitionsToTxn, for transactions that they coordinate.
 
-Used only in the coordinator's event loop. The requests to one broker are sent one after the other; what is queued meanwhile
-goes into the next request.
+Used only in the coordinator's event loop. One request of each kind is under way to each broker; items that are queued until its
+response go into the next request.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class _Batches(Generic[Item]):
         self._busy: set[int] = set()
 
     def put(self, broker_id: int, item: Item) -> None:
-        """Queue an item; `flush` sends it."""
+        """Queue an item, which `flush` sends."""
         self._waiting.setdefault(broker_id, []).append(item)
 
     def flush(self) -> None:
-        """Send what is queued to the brokers that are not busy."""
+        """Send the queued items to the brokers that have no request under way."""
         for broker_id in list(self._waiting):
             if broker_id not in self._busy:
                 self._next(broker_id)
@@ -162,7 +162,10 @@ class RemoteMarkers:
             codes = {} if isinstance(outcome, Exception) else _codes_of(outcome)
             if isinstance(outcome, Exception):
                 log.info(
-                    "cannot send %d transaction markers to broker %d: %s; retrying", len(items), broker_id, outcome
+                    "cannot send %d transaction markers to broker %d: %s; the coordinator retries",
+                    len(items),
+                    broker_id,
+                    outcome,
                 )
             for marker, then in items:
                 then(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.REQUEST_TIMED_OUT))
@@ -203,7 +206,7 @@ class RemoteTransactions:
         self._batches = _Batches[Asked](self._send)
 
     def put(self, broker_id: int, asked: Asked) -> None:
-        """Ask. `asked.then` is called once, with a code for each place."""
+        """Queue a question. `asked.then` is called once, with an error code for each place."""
         self._batches.put(broker_id, asked)
         self._soon()
 
@@ -212,7 +215,7 @@ class RemoteTransactions:
         self._batches.flush()
 
     def _send(self, broker_id: int, items: list[Asked], done: Callable[[], None]) -> None:
-        # A transactional id may appear once in a request; the others wait for the next one.
+        # A request may name a transactional id only once; further questions about it wait for the next request.
         first: dict[str, Asked] = {}
         for item in items:
             if item.transactional_id in first:
@@ -239,7 +242,9 @@ class RemoteTransactions:
             codes: dict[str, dict[Place, ErrorCode]] = {}
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
             if isinstance(outcome, Exception):
-                log.info("cannot ask broker %d about %d transactions: %s", broker_id, len(first), outcome)
+                log.info(
+                    "cannot ask broker %d about %d transactions: %s; the clients retry", broker_id, len(first), outcome
+                )
             elif outcome.error_code:
                 otherwise = error_of(outcome.error_code)
             else:

@@ -1,13 +1,14 @@
-"""Answers the question that comes before the first append of a transaction to a partition: does the partition belong to it
-(KIP-890)?
+"""Answers the question that precedes the first append of a transaction to a partition: does the partition belong to the
+transaction (KIP-890)?
 
-Workers ask for the partitions that this broker leads, and groups for the partitions of `__consumer_offsets`. Producers of
-Produce version 12 and later, and of TxnOffsetCommit version 5, let the broker add the partition; for earlier versions it is
-only verified. If another broker coordinates the transactional id, that broker is asked. Used only in the coordinator's event
-loop.
+Workers ask before they append a batch, and groups before they append offsets to `__consumer_offsets`. For Produce version
+12 and later, and for TxnOffsetCommit version 5, the partition is added to the transaction. For earlier versions, this class
+only verifies that the client has added it. If another broker coordinates the transactional id, this broker asks that one.
+Used only in the coordinator's event loop.
 
-After a positive answer the mark is set in the slot. Nothing can come between: this loop writes the markers that end
-transactions, too. Only while another broker is asked a marker may be written; then the answer is out of date.
+If the answer is positive, the mark of the producer is set in the slot. If this broker is the coordinator, no marker can be
+written between the check and the mark, because the same loop writes markers. While another broker is asked, a marker may be
+written; then the answer is not valid any more.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Codes = Mapping[Place, ErrorCode]
 
 
 class Question(NamedTuple):
-    """Whether partitions belong to a transaction. :param verify_only: do not add them."""
+    """Do these partitions belong to this transaction? :param verify_only: do not add them."""
 
     transactional_id: str
     producer_id: int
@@ -37,7 +38,10 @@ class Question(NamedTuple):
 
 
 class _Remote:
-    """A question that another broker is asked. :ivar ended: places with a marker that was written since."""
+    """A question that is sent to another broker.
+
+    :ivar ended: places to which a marker that ends the transaction was written after the question was sent.
+    """
 
     def __init__(self, question: Question, then: Callable[[Codes], None], until_ms: int) -> None:
         self.question = question
@@ -50,9 +54,9 @@ class PartitionVerification:
     """See the module.
 
     :param coordinator: returns the coordinator of this broker's ids. :param leader_of: returns the broker that coordinates a
-        transactional id; None: it is not known. :param others: None for a broker alone.
-    :param backoff_ms, patience_ms: the time between two attempts while the transaction before is not completed, and their
-        total.
+        transactional id; None: it is not known. :param others: sends questions to other brokers; None for a single broker.
+    :param backoff_ms: returns the time between two questions to another broker while the producer's previous transaction is not
+        complete. :param patience_ms: returns how long a question waits in total for that.
     """
 
     def __init__(
@@ -75,8 +79,8 @@ class PartitionVerification:
         self._open: dict[tuple[str, int, int], list[_Remote]] = {}
 
     def ask(self, question: Question, then: Callable[[Codes], None]) -> None:
-        """Answer a question. `then` is called once, with a code for each place; NONE: it belongs to the transaction, and the
-        mark is set."""
+        """Answer a question. `then` is called once, with an error code for each place. NONE: the place belongs to the
+        transaction, and the mark is set."""
         coordinator = self._coordinator()
         if self._others is None or coordinator.error_of(question.transactional_id) is not ErrorCode.NOT_COORDINATOR:
             self._ask_here(coordinator, question, then)
@@ -134,8 +138,8 @@ class PartitionVerification:
         return self._marks.allow(*place, question.producer_id, question.producer_epoch, version)
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:
-        """A marker is written: an answer about a transaction that it ends is out of date. With transaction.version 2 a marker
-        has the epoch of the next transaction."""
+        """Called before a marker is written: answers about the transaction that it ends are not valid any more. With
+        transaction.version 2, a marker has the epoch of the producer's next transaction."""
         for remote in self._open.get((topic, partition, marker.producer_id), ()):
             epoch = remote.question.producer_epoch
             if marker.producer_epoch > epoch or (marker.producer_epoch == epoch and marker.transaction_version < 2):

@@ -1,7 +1,7 @@
-"""Producer ids that are in hand in the coordinator's event loop, so that producers and transactions need not wait for the
-store.
+"""A stock of allocated producer ids in the coordinator's event loop, so that requests need not wait for the metadata store.
 
-Used only in the event loop; the store thread allocates the ids. If the coordinator dies, the ids of its stock are never used.
+Used only in the event loop; the store thread allocates the ids. If the coordinator process dies, the ids of its stock are
+never used.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class ProducerIdStock:
         self._waiting: list[Waiting] = []
 
     def next(self) -> int | None:
-        """An id that nobody had before; None if none is in hand now: call `when_ready`."""
+        """Take an id that no producer has had; None if the stock is empty: call `when_ready`."""
         producer_id = self._ids.popleft() if self._ids else None
         if len(self._ids) < FEW:
             self._begin()
         return producer_id
 
     def when_ready(self, then: Waiting) -> None:
-        """Call `then` once: with None when an id is in hand, which may be now, or with the error of the store."""
+        """Call `then` once: with None as soon as the stock has an id, possibly at once; or with the error of the store."""
         if self._ids:
             then(None)
             return
@@ -62,7 +62,7 @@ class ProducerIdStock:
         error: Exception | None = None
         try:
             self._ids.extend(await self._fetch(FETCHED))
-        except Exception as failure:  # those who wait receive it
+        except Exception as failure:  # passed on to the waiting requests
             log.warning("cannot allocate producer ids: %s; the next request tries again", failure)
             error = failure
         waiting, self._waiting = self._waiting, []

@@ -52,7 +52,7 @@ FIRST_INTERVAL_S = 5.0
 
 
 class Coordinated(NamedTuple):
-    """What the coordinator knows. :param groups: and `transactions`: None if it is not known."""
+    """The report of the coordinator. :param groups, transactions: None if the coordinator has not reported them."""
 
     groups: Groups
     transactions: TransactionReport | None
@@ -170,14 +170,14 @@ class Reporter:
         except Exception:  # the next attempt may succeed
             log.exception("cannot write an interval to the usage spool; the next interval includes its usage")
 
-    # -- what the coordinator knows ------------------------------------------------------------------------------------
+    # -- the report of the coordinator ---------------------------------------------------------------------------------
 
     async def groups(self) -> Groups:
         """All groups of the coordinator; None if it does not run, still loads, or does not respond in time."""
         return (await self.coordinated()).groups
 
     async def coordinated(self) -> Coordinated:
-        """What the coordinator knows; without parts if it does not run or does not respond in time."""
+        """The report of the coordinator; both parts are None if it does not run or does not respond in time."""
         if not any(
             place.kind == ProcessKind.COORDINATOR and place.state == ProcessState.SERVING for place in places(self._shm)
         ):

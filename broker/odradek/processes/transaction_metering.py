@@ -1,5 +1,5 @@
-"""Measures the transaction coordinator, in its process: `TransactionMeter` adds its counts to the meter page of the process,
-which outlives the process; `LoadTimes` remembers how long the last loads took."""
+"""Measurements of the transaction coordinator, in its process. `TransactionMeter` adds its counts to the meter page of the
+process, so that they are kept when the process dies; `LoadTimes` keeps the durations of the last loads."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ WORDS = {
     "marker_failures": ("transaction_marker_failures", 1),
     "expired": ("transactional_ids_expired", 1),
 }
-"""For each number the name of its word in the meter page, and how many units of the word one of it is."""
+"""For each attribute of `Counts`: the word of the meter page, and the factor from the attribute's unit to the word's unit."""
 
 
 LOAD_WINDOW_MS = 30_000
@@ -32,7 +32,7 @@ class TransactionMeter:
         self._counted = dict.fromkeys(WORDS, 0)
 
     def tick(self) -> None:
-        """Count what was added since the last call."""
+        """Add the increments since the last call to the meter page."""
         for name, (word, units) in WORDS.items():
             value = getattr(self._counts, name)
             if value != self._counted[name]:

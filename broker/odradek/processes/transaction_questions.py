@@ -1,4 +1,4 @@
-"""Asks the coordinator process whether partitions may be written to in transactions, for the Produce requests of a worker.
+"""Asks the coordinator process, for the Produce requests of a worker, whether partitions belong to transactions.
 
 A worker owns one `TransactionQuestions` and uses it only in its loop.
 """
@@ -78,10 +78,13 @@ def _codes(reply: ForwardReply | ForwardError, count: int) -> tuple[int, ...] | 
     if isinstance(reply, ForwardError):
         return None
     if reply.status != Status.OK:
-        log.error("the coordinator did not add partitions to a transaction: %s", reply.status.name.lower())
+        log.error(
+            "the coordinator could not answer a question about a transaction: %s; refusing the batches",
+            reply.status.name.lower(),
+        )
         return None
     try:
         return decode_codes(reply.payload, count)
     except MalformedFrame as error:
-        log.error("the coordinator sent a malformed answer about a transaction: %s", error)
+        log.error("the coordinator sent a malformed answer about a transaction: %s; refusing the batches", error)
         return None

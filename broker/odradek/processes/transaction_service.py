@@ -1,9 +1,9 @@
-"""Connects the transaction coordinator to the process: the loop's clock, the partitions of `__transaction_state`, the
-markers, and requests.
+"""Connects the transaction coordinator to the coordinator process: to the loop's clock, the partitions of
+`__transaction_state`, the markers, and the requests.
 
-Used only in the coordinator's event loop. On a broker alone a transaction is decided, marked and completed within one turn of
-the loop: the decision is appended and acknowledged at once, the markers of all partitions follow in the next round of the
-same turn, then the completion, then the response.
+Used only in the coordinator's event loop. A single broker ends a transaction within one turn of the loop, unless an append
+must wait for a sync or for a slot's lock: the outcome is appended and acknowledged; the markers of all partitions are
+appended in the next round of the same turn (`AppendTurn`), then the completion; then the response is sent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = logging.getLogger("odradek.transactions")
 
 NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
-"""The time in ms after which a client that waits for an append receives an error. The append goes on."""
+"""The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
 MARK_TRIES = 3
 NO_LEADER = -1
 
@@ -93,7 +93,8 @@ class LoadedTransactions:
 
 
 class LocalMarkers:
-    """Writes end markers to partitions that this broker leads. The groups follow those of `__consumer_offsets`.
+    """Writes end markers to partitions that this broker leads. Markers of `__consumer_offsets` go through the groups, which
+    apply them to their pending offsets.
 
     :param note: called with topic, partition and marker before a marker is written.
     """
@@ -116,7 +117,7 @@ class MarkerDelivery:
     """Delivers the markers of the coordinator's transactions; see `MarkerSender`.
 
     :param leader_of: returns the broker that leads a partition; None: it is not known.
-    :param others: sends markers to other brokers; None for a broker alone.
+    :param others: sends markers to other brokers; None for a single broker.
     """
 
     def __init__(
@@ -161,10 +162,11 @@ class SlotMarks:
         self._logs = logs
 
     def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
-        """See `Marks`. A partition whose lock is taken, or without a leader, counts as one without room: the first batch of the
-        transaction asks again."""
+        """See `Marks`. If the lock of the partition stays taken, the result is NOT_ENOUGH_REPLICAS; if this broker does not
+        lead the partition, it is NONE. In both cases no mark is set, and the leader asks before the first batch of the
+        transaction."""
         if topic == CONSUMER_OFFSETS:
-            return NONE  # only the coordinator appends to it
+            return NONE  # only this process appends to it, and the groups ask before each commit
         slot = self._logs.slot_of(topic, partition)
         if slot < 0:
             return NONE
@@ -183,7 +185,7 @@ class SlotMarks:
 
 
 class FlushAtEnd:
-    """Sends what was queued for other brokers at the end of a round of the turn; one object for each call.
+    """Sends the queued requests to other brokers at the end of a round of the turn. A new object is made for each call.
 
     :param queue: what is flushed.
     """
@@ -214,7 +216,7 @@ class KnownPartitions:
 class TransactionService:
     """The transactional ids of a coordinator process.
 
-    :param groups: of the same process: its mirror of the topics, and the offsets of transactions.
+    :param groups: the groups of the same process: the service uses their mirror of the topics and their pending offsets.
     """
 
     def __init__(
@@ -300,7 +302,7 @@ class TransactionService:
 
     def _offsets_partitions(self) -> int:
         topic = self._topics.get(CONSUMER_OFFSETS)
-        if topic is None:  # FindCoordinator of the group will create it, after this request of its producer
+        if topic is None:  # the producer's FindCoordinator request for the group creates the topic later
             return self._config.integer("offsets.topic.num.partitions")
         return int(topic.published_count() if self._config.clustered else topic.count)
 
@@ -314,7 +316,7 @@ class TransactionService:
             max_bytes,
             APPEND_TIMEOUT_MS,
             self._flusher,
-            not_written=ErrorCode.NOT_ENOUGH_REPLICAS,  # then the coordinator need not load the partition again
+            not_written=ErrorCode.NOT_ENOUGH_REPLICAS,  # with this error the coordinator need not load the partition again
         )
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
@@ -365,7 +367,7 @@ class TransactionService:
             log.info("removing %d expired transactional ids", count)
 
     def import_handlers(self) -> None:
-        """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
+        """Import the handlers of all APIs. Called when the process already serves, so that its start is not delayed."""
         self._handlers.import_all()
 
     def close(self) -> None:
@@ -380,8 +382,8 @@ class TransactionService:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def follow(self) -> None:
-        """Compare with the topics and the slots of `__transaction_state`: begin and resign partitions. The groups have taken
-        over changes of topics."""
+        """Compare with the topics and the slots of `__transaction_state`: begin and resign partitions. The groups must have
+        updated the mirror of the topics before."""
         topic = self._topics.get(TRANSACTION_STATE)
         if not self._state.started and topic is not None and self._state.led(self._topics):
             count = topic.published_count() if self._config.clustered else topic.count
@@ -401,7 +403,7 @@ class TransactionService:
         self._marker_logs.look(moved)
 
     def _end_orphans_once(self) -> None:
-        """Once all transactional ids and all groups are loaded, end the transactions that none of them has open."""
+        """Once all transactional ids and all groups are loaded, abort the orphaned transactions; see `OrphanedTransactions`."""
         if (
             self._orphans_ended
             or self._config.clustered
@@ -415,7 +417,7 @@ class TransactionService:
             OrphanedTransactions(self.coordinator, self._markers, LoopSlices(self._loop), self._loop.call_later).begin()
 
     def count(self) -> None:
-        """Add what was done to the counters of this process. Called twice a second."""
+        """Add the events since the last call to the counters of this process. Called twice a second."""
         self._meter.tick()
 
     def report(self) -> TransactionReport | None:
@@ -458,7 +460,9 @@ class TransactionService:
         try:
             questions = decode_questions(request.payload)
         except MalformedFrame as error:
-            log.error("cannot decode the questions of a worker about transactions: %s", error)
+            log.error(
+                "cannot decode the questions of a worker about transactions: %s; the worker refuses the batches", error
+            )
             request.answer(b"", 0, int(Status.MALFORMED))
             return
         asked = [

@@ -1,1 +1,1 @@
-"""The transaction coordinator, without I/O: states of transactional ids, their records, and the markers of their ends."""
+"""The transaction coordinator, without I/O: the states of transactional ids, their records, and the end markers."""

@@ -1,11 +1,13 @@
 """The transaction coordinator: serves requests for transactional ids, ends transactions that exceed their timeout, and removes
 expired ids.
 
-`Shards` (`shards.py`) owns the ids and writes them to the log, `Completions` (`markers.py`) has the markers written, `Expiry`
-(`expiry.py`) writes tombstones. Runs in the coordinator process's loop, which is its only protection. Results are Kafka error
-codes, those of the newest version of each request: the caller translates them for older versions.
+`Shards` (`shards.py`) owns the transactional ids and writes them to the log. `Completions` (`markers.py`) sends the markers
+and appends the completions. `Expiry` (`expiry.py`) writes the tombstones. All run in the loop of the coordinator process,
+so they need no lock. Results are Kafka's error codes for the newest version of each request; the caller translates them for
+older versions.
 
-Each verb has a callback, which is called exactly once, possibly before the verb returns.
+A *verb* is a method that executes a request of a producer. Its callback is called exactly once, possibly before the verb
+returns.
 """
 
 from __future__ import annotations
@@ -40,20 +42,20 @@ from odradek.transactions.transaction import Answer, Write
 log = logging.getLogger("odradek.transactions")
 
 ProducerCallback = Callable[[ErrorCode, int, int], None]
-"""Receives the error, the producer id and the producer epoch; -1 and -1 with an error."""
+"""Receives the error, the producer id and the producer epoch. With an error, id and epoch are -1."""
 AddCallback = Callable[[ErrorCode, Sequence[ErrorCode]], None]
 """Receives the error of the request and, if it is NONE, the result of `Marks.allow` for each place, in order."""
 VerifyCallback = Callable[[Mapping[Place, ErrorCode]], None]
 
 MOST_PACKED = 10_000
-"""How many ids are packed at once, so that other work of the loop need not wait for long."""
+"""The largest number of ids that are packed in one turn of the loop, so that other work is not delayed."""
 NO_ID = verbs.NO_ID
 NO_EPOCH = verbs.NO_EPOCH
 INVALID_REQUEST = ErrorCode.INVALID_REQUEST
 
 
 class Reply:
-    """The callback of an append: gives the client its answer, or the error of the append."""
+    """The callback of an append: passes the answer to the client, or the error of the append."""
 
     __slots__ = ("_answer", "_then")
 
@@ -72,7 +74,7 @@ class TransactionCoordinator:
     """The transactional ids of the partitions of `__transaction_state` that this broker leads.
 
     :param partitions: the number of partitions of `__transaction_state`.
-    :ivar counts: what it has done, for metrics. :ivar completions: the transactions whose outcome is decided.
+    :ivar counts: the counts for the metrics. :ivar completions: the transactions whose outcome is decided.
     """
 
     def __init__(self, timers: Timers, settings: Settings, partitions: int, environment: Environment) -> None:
@@ -89,9 +91,9 @@ class TransactionCoordinator:
     # -- leadership ------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: int, transaction_log: TransactionLog, coordinator_epoch: int) -> None:
-        """Begin to load a partition, which this broker now leads, or begin a repeated load.
+        """Begin to load a partition that this broker leads now; or begin to load it again.
 
-        Its ids answer COORDINATOR_LOAD_IN_PROGRESS until `loaded`.
+        Requests for its ids receive COORDINATOR_LOAD_IN_PROGRESS until `loaded` is called.
 
         :param coordinator_epoch: the partition's leader epoch.
         """
@@ -106,12 +108,12 @@ class TransactionCoordinator:
         self.shards.replay_batches(partition, batches)
 
     def loaded(self, partition: int) -> None:
-        """Serve a partition whose records are all applied; send the markers of transactions whose end is decided."""
+        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided."""
         self.shards.loaded(partition)
 
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
-        """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if the partition was taken
-        over with a later one."""
+        """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
+        lead the partition with a later epoch."""
         self.shards.resign(partition, coordinator_epoch)
 
     @property
@@ -135,9 +137,10 @@ class TransactionCoordinator:
         keep_prepared: bool,
         then: ProducerCallback,
     ) -> None:
-        """Give a producer its id and a new epoch, which fences its predecessor, and end the predecessor's transaction.
+        """Give a producer its id and a new epoch, which fences the former producer of the transactional id, and abort the open
+        transaction of that one.
 
-        :param producer_id, epoch: what the producer had before (KIP-360), or -1.
+        :param producer_id, epoch: the id and epoch that the producer had before (KIP-360), or -1.
         """
         code = self._init_error(transactional_id, timeout_ms, producer_id, epoch, enable_2pc, keep_prepared)
         shard = None
@@ -201,12 +204,12 @@ class TransactionCoordinator:
         then: AddCallback,
         patience_ms: int = 0,
     ) -> None:
-        """Add partitions to the transaction, which begins if none is ongoing, and set their marks.
+        """Add partitions to the transaction, and set their marks. If no transaction is ongoing, one begins.
 
-        :param transaction_version: of the client: 2 for the protocol in which brokers add partitions (AddPartitionsToTxn 4+),
+        :param transaction_version: that of the client: 2 if a broker adds the partitions for it (AddPartitionsToTxn 4 and 5),
             0 for AddPartitionsToTxn 0 to 3 and AddOffsetsToTxn.
-        :param patience_ms: how long to wait if the result were CONCURRENT_TRANSACTIONS: the verb is executed again as soon as
-            the obstacle has gone.
+        :param patience_ms: if the previous transaction is not complete, the verb waits at most this time for it and is executed
+            again, before the result is CONCURRENT_TRANSACTIONS.
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
@@ -247,7 +250,8 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], then: VerifyCallback
     ) -> None:
-        """Tell which partitions belong to the ongoing transaction of this producer, and set their marks (KIP-890 part 1)."""
+        """Return for each partition whether it belongs to the ongoing transaction of this producer, and set the marks of those
+        that do (KIP-890 part 1)."""
         code, _, transaction = self._find(transactional_id)
         if transaction is not None:
             code = verbs.verify(transaction.facts, transaction.pending, producer_id, epoch).code
@@ -271,10 +275,10 @@ class TransactionCoordinator:
     ) -> None:
         """Commit or abort the transaction.
 
-        The response follows the completion, or `Settings.end_wait_ms` after the decision is durable, whichever is first.
+        `then` is called after the completion, or `Settings.end_wait_ms` after the outcome is durable, whichever is first.
 
         :param client_version: the client's transaction version: 0 for EndTxn 0 to 4, 2 for EndTxn 5.
-        :param then: with `client_version` 2 it receives the id and the epoch for the next transaction; with 0, -1 and -1.
+        :param then: with `client_version` 2, it receives the producer id and epoch for the next transaction; with 0, -1 and -1.
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
@@ -296,7 +300,8 @@ class TransactionCoordinator:
             self.shards.write(shard, transaction, outcome.facts, Reply(outcome.answer, then))
 
     def _find(self, transactional_id: str) -> tuple[ErrorCode, Shard | None, Transaction | None]:
-        """An id that must exist, and its shard, or the error for the client."""
+        """The transaction of an id and its shard; or, if the id is not served here or does not exist, the error for the
+        client."""
         if not transactional_id:
             return INVALID_REQUEST, None, None
         code, shard = self.shards.shard_of(transactional_id)
@@ -308,10 +313,10 @@ class TransactionCoordinator:
     # -- timers of the caller ------------------------------------------------------------------------------------------------
 
     def abort_timed_out(self) -> int:
-        """Abort the transactions that are older than their timeout; return their number.
+        """Begin to abort the transactions that have exceeded their timeout; return their number.
 
-        Called each `transaction.abort.timed.out.transaction.cleanup.interval.ms`. Also releases memory of ids that are not
-        in use.
+        Called every `transaction.abort.timed.out.transaction.cleanup.interval.ms`. Also packs ids that are not in use, to free
+        memory.
         """
         now_ms, count, packed = self._timers.wall_ms(), 0, 0
         for shard in self.shards.loaded_shards():
@@ -326,7 +331,8 @@ class TransactionCoordinator:
         return count
 
     def _abort(self, shard: Shard, transaction: Transaction, now_ms: int) -> bool:
-        """Abort a transaction that is older than its timeout; return False if there is no producer id for that now."""
+        """Begin to abort a transaction that has exceeded its timeout. Return False if it needs a new producer id and none is
+        available now; the next check tries again."""
         facts = transaction.facts
         outcome = verbs.fence(facts, self._settings.transaction_version, now_ms, self._new_id)
         if isinstance(outcome, Answer):
@@ -350,14 +356,14 @@ class TransactionCoordinator:
     def expire(self) -> int:
         """Begin to remove the ids that had no transaction for `transactional.id.expiration.ms`; return their number.
 
-        Called each `transaction.remove.expired.transaction.cleanup.interval.ms`.
+        Called every `transaction.remove.expired.transaction.cleanup.interval.ms`.
         """
         return self._expiry.run()
 
     # -- descriptions --------------------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> tuple[ErrorCode, Description | None]:
-        """One id; TRANSACTIONAL_ID_NOT_FOUND if it is not known, INVALID_REQUEST if it is empty."""
+        """Describe one id. The error is TRANSACTIONAL_ID_NOT_FOUND if it does not exist, INVALID_REQUEST if it is empty."""
         if not transactional_id:
             return INVALID_REQUEST, None
         code, shard = self.shards.shard_of(transactional_id)
@@ -371,8 +377,8 @@ class TransactionCoordinator:
         )
 
     def list(self, which: ListFilter = EVERYTHING) -> tuple[ErrorCode, Sequence[str], Sequence[Listed]]:
-        """Ids that pass all filters, and the names of unknown states in the filter. COORDINATOR_LOAD_IN_PROGRESS while any
-        partition is loading."""
+        """Return an error, the unknown states in the filter, and the ids that pass all filters. The error is
+        COORDINATOR_LOAD_IN_PROGRESS while any partition is loading."""
         if self.shards.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], []
         unknown = [name for name in which.states if name not in NAMES]
@@ -392,8 +398,8 @@ class TransactionCoordinator:
     def open_transactions(self) -> dict[int, Owner]:
         """The transactions that are ongoing, or whose markers are not all written, by producer id.
 
-        A transaction that is open in a partition and is not here hangs: nobody will end it. Partitions of
-        `__transaction_state` that are loading (see `loading`), or that other brokers lead, are missing.
+        They do not include those of partitions of `__transaction_state` that are loading (see `loading`) or that other brokers
+        lead. Apart from these, a transaction that is open in a partition but not included hangs: no coordinator will end it.
         """
         return {
             transaction.facts.producer_id: _owner(transaction)

@@ -1,6 +1,6 @@
-"""What the transaction coordinator needs from its process: markers, producer ids, marks of partitions, topics, settings.
+"""The interfaces of the transaction coordinator to its process: markers, producer ids, marks of partitions, topics, settings.
 
-The coordinator process passes real ones, tests pass simulated ones. The clock and the log are those of
+The coordinator process passes real implementations, tests pass simulated ones. The clock and the log are those of
 `odradek.coordination.environment`. Used in one thread.
 """
 
@@ -16,8 +16,8 @@ from odradek.protocol.errors import ErrorCode
 TransactionLog = GroupLog
 """One partition of `__transaction_state` that this broker leads.
 
-An append that fails with an error of `NOT_WRITTEN` is certainly not in the log. After any other error the coordinator
-loads the partition again, because the records may be in the log or may not.
+After an append that fails with an error of `NOT_WRITTEN`, the log does not contain its records. After any other error the
+log may contain them, so the coordinator loads the partition again.
 """
 
 NOT_WRITTEN = frozenset(
@@ -38,7 +38,7 @@ class Marker(NamedTuple):
 
     :param producer_epoch: the epoch of the marker; with transaction.version 2 it is one above the epoch of the data.
     :param coordinator_epoch: the leader epoch of the partition of `__transaction_state` of this transactional id.
-    :param transaction_version: 0, 1 or 2: the protocol by which the transaction was ended.
+    :param transaction_version: 0, 1 or 2: the version of the protocol in which the transaction was ended.
     """
 
     transactional_id: str
@@ -52,7 +52,7 @@ class Marker(NamedTuple):
 
 
 class MarkerSender(Protocol):
-    """Writes end markers: those of partitions that this broker leads itself, the others with WriteTxnMarkers."""
+    """Writes end markers: to partitions that this broker leads directly, to others with WriteTxnMarkers."""
 
     def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
         """Write the markers of one transaction.
@@ -71,18 +71,19 @@ class ProducerIds(Protocol):
     """Producer ids that no producer has yet."""
 
     def next(self) -> int | None:
-        """Return a new producer id; None: none is in hand, and more have been requested. The client then receives
+        """Return a new producer id. None: the stock is empty, and more ids have been requested. The client then receives
         COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, and retries."""
 
 
 class Marks(Protocol):
-    """Which producers may open a transaction in a partition: verified by the partition's leader before the first append."""
+    """The marks in partitions: they say which producers may open a transaction. The partition's leader checks them before the
+    first append of a transaction."""
 
     def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
         """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
 
-        :returns: NONE: it may, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition knows a newer
-            epoch. NOT_ENOUGH_REPLICAS: there is no room now; the client may retry.
+        :returns: NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition has a
+            newer epoch of the producer. NOT_ENOUGH_REPLICAS: the mark cannot be set now; the client may retry.
         """
 
 
@@ -90,16 +91,17 @@ class Topics(Protocol):
     """The existing topics."""
 
     def exists(self, topic: str, partition: int) -> bool:
-        """Return whether the partition exists; True if that is not known. Asked only after UNKNOWN_TOPIC_OR_PARTITION: if the
-        partition does not exist, its marker is dropped."""
+        """Return whether the partition exists; True if that is not known. Called only after UNKNOWN_TOPIC_OR_PARTITION: if the
+        partition does not exist, its marker is not sent again."""
 
 
 class Environment(NamedTuple):
-    """What the process provides.
+    """The implementations that the process provides.
 
-    :param diverged: called with a partition of `__transaction_state` after an append whose outcome is not known, or whose
-        leader has changed. Its ids answer COORDINATOR_LOAD_IN_PROGRESS from then on. The process must close the partition's log
-        and then call `begin` again, or `resign` if this broker no longer leads it. It is not called again before that.
+    :param diverged: called with a partition of `__transaction_state` after an append to it whose outcome is not known, or that
+        failed because the leader has changed. From then on, requests for its ids receive COORDINATOR_LOAD_IN_PROGRESS. The
+        process must close the partition's log, and then call `begin` again, or `resign` if this broker no longer leads the
+        partition. `diverged` is not called again for the partition before that.
     """
 
     markers: MarkerSender
@@ -114,11 +116,11 @@ class Settings:
     """The configuration of the coordinator. The process may change any attribute at any time; times in ms.
 
     :param transaction_version: the finalized level of the feature `transaction.version`: 0, 1 or 2.
-    :param end_wait_ms: how long the response to EndTxn may wait, after the decision is durable, for the markers and the
-        completion, so that the client's next transaction need not wait for them.
-    :param marker_backoff_ms: the wait before the first retry of a marker; it doubles up to `marker_backoff_max_ms`.
-    :param fenced_backoff_ms: the wait before the retry of markers that a partition refused because it knows a newer
-        coordinator or a newer epoch.
+    :param end_wait_ms: how long the response to EndTxn may wait, after the outcome is durable, for the markers and the
+        completion. If it follows them, the client's next transaction does not have to wait.
+    :param marker_backoff_ms: the time before the first retry of a marker; it doubles up to `marker_backoff_max_ms`.
+    :param fenced_backoff_ms: the time before the retry of markers that a partition refused because it has a newer coordinator
+        epoch or a newer producer epoch.
     :param tombstones_at_once: the largest number of tombstones in one append, with at most `tombstone_bytes`.
     """
 
@@ -136,13 +138,13 @@ class Settings:
 
 @dataclass(slots=True)
 class Counts:
-    """What the coordinator has done since its start.
+    """The numbers of events since the start of the coordinator.
 
     :ivar committed, aborted: completed transactions, by outcome. :ivar completion_ms: the sum of the times from the durable
-        decision to the completion, of all completed transactions.
-    :ivar timed_out, fenced: aborts because of the timeout, or because a new producer took the transactional id over.
-    :ivar markers, marker_failures: markers sent, also repeatedly, and those that must be sent again.
-    :ivar expired: removed transactional ids.
+        outcome to the completion, of all completed transactions.
+    :ivar timed_out: aborts after the timeout. :ivar fenced: aborts because a new producer uses the transactional id.
+    :ivar markers: markers that were sent; repetitions count. :ivar marker_failures: markers that had to be sent again.
+    :ivar expired: transactional ids that were removed.
     """
 
     committed: int = 0

@@ -1,6 +1,6 @@
-"""Removes transactional ids that are not used any more: tombstones first, then memory.
+"""Removes expired transactional ids: first writes their tombstones, then removes the ids from memory.
 
-Runs in the coordinator process's loop.
+Runs in the loop of the coordinator process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("odradek.transactions")
 
 
 class Expiry:
-    """Writes the tombstones of expired ids, in each shard one append after the other."""
+    """Writes the tombstones of expired ids. Each shard has at most one such append under way."""
 
     def __init__(self, timers: Timers, settings: Settings, shards: Shards, counts: Counts) -> None:
         self._timers = timers
@@ -29,7 +29,7 @@ class Expiry:
         self._counts = counts
 
     def run(self) -> int:
-        """Begin to remove all expired ids; return their number. Shards whose last tombstones are not durable are left out."""
+        """Begin to remove all expired ids; return their number. Skips shards whose last tombstones are not acknowledged."""
         count = 0
         now_ms = self._timers.wall_ms()
         for shard in self._shards.loaded_shards():
@@ -51,7 +51,8 @@ class Expiry:
         )
 
     def _write(self, shard: Shard, names: deque[str]) -> None:
-        """Append the tombstones of some of these ids, and the others after that. Ids that were used meanwhile stay."""
+        """Append the tombstones of the first of these ids; when they are acknowledged, those of the rest. Ids that have
+        been used since they were collected are not removed."""
         if shard.closed:
             return
         batch: dict[str, bytes] = {}

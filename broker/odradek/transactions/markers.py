@@ -1,7 +1,8 @@
-"""Completes the transactions whose outcome is decided: has their markers written, then appends the last record.
+"""Completes the transactions whose outcome is decided: sends their markers, then appends the last record.
 
-A marker that a partition refused is sent again after a time that doubles; the leader is looked up again for each attempt. A
-record that cannot be appended is appended again in the same way. Runs in the coordinator process's loop.
+If a partition refuses a marker, it is sent again after a time that doubles with each attempt; each attempt looks up the
+leader again. If the last record cannot be appended, the append is repeated in the same way. Runs in the loop of the
+coordinator process.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from odradek.transactions.transaction import complete
 log = logging.getLogger("odradek.transactions")
 
 NOT_NEEDED = frozenset((NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT))
-"""Results of a marker after which it is not sent again. A partition that does not know producers has no transaction."""
+"""Results of a marker after which it is not sent again. A partition that does not support producers has no transaction."""
 DEPOSED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
-"""The partition knows a newer coordinator, which completes the transaction. In case there is none, this one retries seldom."""
+"""The partition has a newer epoch of the producer or of its coordinator: another coordinator has probably completed the
+transaction. This coordinator retries every `Settings.fenced_backoff_ms`, in case none has."""
 EXPECTED = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,16 +39,16 @@ EXPECTED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-"""Errors that occur while leaders change."""
+"""Errors that are expected while leaders change. They are not logged as errors."""
 REPORTED_ATTEMPT = 8
-"""The attempt whose failure is logged as a warning: then the markers are late by seconds."""
+"""The attempt whose failure is logged as a warning: more than two seconds after the first one, with the default backoff."""
 
 
 class Completion:
     """A transaction whose outcome is durable.
 
-    :ivar then: the callback of EndTxn while it waits for the completion.
-    :ivar sent: the places of the markers that are being written.
+    :ivar then: the callback of EndTxn; None after it was called.
+    :ivar sent: the places of the markers that were sent and not answered yet.
     """
 
     __slots__ = ("attempt", "began_ms", "sent", "shard", "then", "transaction")
@@ -60,7 +62,7 @@ class Completion:
         self.sent: tuple[Place, ...] = ()
 
     def answer(self) -> None:
-        """Answer EndTxn, if it still waits: the outcome is durable."""
+        """Call the callback of EndTxn, unless it was called before. The outcome is durable."""
         then, self.then = self.then, None
         if then is not None:
             then(NONE)
@@ -81,12 +83,14 @@ class Completions:
         self._timer: Timer | None = None
 
     def attach(self, diverge: Callable[[Shard], None]) -> None:
-        """Connect to the owner of the shards. :param diverge: see `Shards.diverge`."""
+        """Set the callback to the owner of the shards. :param diverge: see `Shards.diverge`."""
         self._diverge = diverge
 
     def begin(self, shard: Shard, transaction: Transaction, then: ErrorCallback | None) -> None:
-        """The record of PREPARE_* is durable: write the markers. :param then: answered after the completion, or after
-        `Settings.end_wait_ms`, whichever is first."""
+        """Send the markers of a transaction whose record of PREPARE_* is durable.
+
+        :param then: called after the completion, or after `Settings.end_wait_ms`, whichever is first.
+        """
         facts = transaction.facts
         transaction.pending = COMPLETE_OF[facts.state]
         transaction.places_left = facts.places
@@ -100,12 +104,12 @@ class Completions:
             self._answer_later(completion)
 
     def oldest_ms(self) -> int:
-        """The time since the oldest decision whose transaction is not complete; 0 if there is none."""
+        """The time since the outcome became durable, of the oldest transaction that is not complete; 0 if there is none."""
         began = [completion.began_ms for completion in self._under_way if not completion.shard.closed]
         return self._timers.now_ms() - min(began) if began else 0
 
     def markers_to_retry(self) -> int:
-        """The number of markers that a leader refused, or whose leader is not known."""
+        """The number of markers that must be sent again: their leader refused them, did not respond or is not known."""
         return sum(
             len(completion.transaction.places_left or ()) for completion in self._under_way if completion.attempt
         )
@@ -153,7 +157,7 @@ class Completions:
                 continue
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._topics.exists(*place):
                 log.info(
-                    "the transaction of %r drops %s-%d, which has been deleted",
+                    "the transaction of %r no longer includes %s-%d, because the partition was deleted",
                     completion.transaction.transactional_id, *place,
                 )  # fmt: skip
                 continue
@@ -206,7 +210,7 @@ class Completions:
             elif error is ErrorCode.NOT_COORDINATOR:
                 completion.answer()
                 self._diverge(shard)
-            else:  # the record may be in the log: appending it again does no harm
+            else:  # the log may contain the record; a second copy has no effect
                 wait_ms = self._backoff_ms(completion)
                 log.log(
                     logging.WARNING if completion.attempt == REPORTED_ATTEMPT else logging.DEBUG,
@@ -231,7 +235,8 @@ class Completions:
         return min(settings.marker_backoff_ms << min(completion.attempt - 1, 16), settings.marker_backoff_max_ms)
 
     def _given_up(self, completion: Completion) -> bool:
-        """Whether the shard is loaded again or led by another broker: its load completes the transaction."""
+        """Whether the shard is loaded again, or led by another broker: the coordinator that loads it completes the
+        transaction."""
         if not completion.shard.closed:
             return False
         self._under_way.discard(completion)
@@ -241,7 +246,7 @@ class Completions:
     # -- waiting responses ---------------------------------------------------------------------------------------------------
 
     def _answer_later(self, completion: Completion) -> None:
-        """Answer EndTxn after `end_wait_ms`, unless the transaction is complete before."""
+        """Call the callback of EndTxn after `end_wait_ms`, unless the transaction completes earlier."""
         wait_ms = self._settings.end_wait_ms
         if wait_ms <= 0:
             completion.answer()

@@ -1,10 +1,10 @@
-"""The records of `__transaction_state`: facts to bytes and back.
+"""The records of `__transaction_state`: encodes and decodes `Facts`.
 
-The format is that of `protocol.schemas.transaction_records`; it is not read and written with the schema, because each step of
-a transaction writes a record, and a load reads all of them. As in Kafka 4.3, values have version 0 while the server's
-transaction.version is 0, otherwise version 1, whose tagged fields are written if they differ from their defaults.
+The format is that of `protocol.schemas.transaction_records`. This module does not use the schema, which is slower: each
+step of a transaction writes a record, and a load reads all records. As in Kafka 4.3, a value has version 0 while the
+server's transaction.version is 0, otherwise version 1, whose tagged fields are written if they differ from their defaults.
 
-An idle id is kept in memory as the value of its last record (`pack`), which is small and needs no decoding during a load.
+An idle id is kept in memory as the value of its last record (`pack`): this is small, and a load need not decode it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SMALLEST = _HEAD.size + 1 + _TIMES.size + 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
 _BUSY = frozenset(int(state) for state in (ONGOING, *COMPLETE_OF))
 _STATES = len((EMPTY, ONGOING, *COMPLETE_OF, *COMPLETE_OF.values()))
-"""States that the log may have: the first ones."""
+"""The number of states that the log may contain; these have the smallest numbers."""
 
 
 def key_of(transactional_id: str) -> bytes:
@@ -87,7 +87,7 @@ def value_of(facts: Facts, server_version: int) -> bytes:
 
 
 def check(value: bytes) -> None:
-    """Check the beginning of a value, as `transaction_values.apply_records` does; the functions below rely on it.
+    """Check the beginning of a value, as `transaction_values.apply_records` does; the functions below require this check.
 
     :raises UnknownRecord: the version or the state is unknown. :raises ProtocolError: the value is too short.
     """
@@ -271,6 +271,6 @@ def why_unreadable(record: Record) -> str:
 
 
 def pack(facts: Facts) -> bytes:
-    """The facts of an idle id in the fewest bytes: a value of version 1, and the last epoch if there is one."""
+    """Encode the facts of an idle id for memory: a value of version 1, followed by the last epoch if the id has one."""
     value = value_of(facts, 1)
     return value if facts.last_epoch == NO_EPOCH else value + _SHORT.pack(facts.last_epoch)

@@ -1,8 +1,8 @@
 """Holds the transactional ids of the partitions of `__transaction_state` that this broker leads; loads and writes them.
 
-Each id belongs to one partition; the leader of that partition coordinates it. Memory changes only when an append is
-acknowledged, so it is at any time a replay of the log. After an append whose outcome is not known, the partition is loaded
-again. Runs in the coordinator process's loop, which is its only protection.
+Each id belongs to one partition; the leader of that partition coordinates it. The state in memory changes only when an
+append is acknowledged, so it always equals a replay of the acknowledged log. After an append whose outcome is not known,
+the partition is loaded again. Runs in the loop of the coordinator process, and therefore needs no lock.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ ERROR_OF_APPEND = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""The error that clients receive if an append fails with this error; all others are passed on."""
+"""The error that clients receive if an append fails with this error. Other errors are passed on unchanged."""
 
 
 class Transaction:
-    """A transactional id that has a transaction, or was used lately.
+    """A transactional id that has a transaction, or was used recently.
 
-    :ivar key: of its records.
-    :ivar pending: the state that an append in progress leads to; every verb but `verify` waits for its outcome. None: none.
+    :ivar key: the key of its records.
+    :ivar pending: the state to which an append or a completion in progress leads; meanwhile, all verbs except `verify`
+        result in CONCURRENT_TRANSACTIONS. None: nothing is in progress.
     :ivar places_left: the partitions whose markers are not written, while the state is PREPARE_*; otherwise None.
     :ivar parked: verbs that wait until nothing is pending.
-    :ivar used: whether a verb looked the id up since the last `Shards.put_idle_away`.
+    :ivar used: whether a verb looked the id up since the last `Shard.put_idle_away`.
     """
 
     __slots__ = ("facts", "key", "parked", "pending", "places_left", "transactional_id", "used")
@@ -72,11 +73,11 @@ class Transaction:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """The partitions of the transaction, without those that have their marker."""
+        """The partitions of the transaction, without those whose markers are written."""
         return self.facts.places if self.places_left is None else self.places_left
 
     def settle(self) -> None:
-        """Nothing is pending any more: execute the parked verbs."""
+        """Clear `pending`, and execute the parked verbs again."""
         self.pending = None
         self.release()
 
@@ -88,7 +89,7 @@ class Transaction:
 
 
 class Parked:
-    """A verb that is executed when nothing is pending, or after a time; once."""
+    """A verb that is executed once: when nothing is pending for its id, or at a given time, whichever is first."""
 
     __slots__ = ("_action", "_timer")
 
@@ -109,9 +110,9 @@ class Shard:
 
     :ivar coordinator_epoch: the partition's leader epoch when this broker began to lead it.
     :ivar loading: the log is being read, or must be read again; requests get COORDINATOR_LOAD_IN_PROGRESS.
-    :ivar closed: its appends and markers in progress no longer change it: it is to be loaded again, or was resigned.
-    :ivar idle: ids without a transaction, as `records.pack` makes them; while `loading`, the values of all ids.
-    :ivar active: the other ids. An id is in one of the two.
+    :ivar closed: the partition is loaded again or was resigned; the results of appends and markers in progress are ignored.
+    :ivar idle: ids without a transaction, encoded by `records.pack`; while `loading`, the values of all ids.
+    :ivar active: the other ids. An id is either in `idle` or in `active`.
     :ivar expiring: ids whose tombstones are being written.
     """
 
@@ -128,7 +129,7 @@ class Shard:
         self.expiring: frozenset[str] = frozenset()
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """An id, which becomes active; None if it does not exist."""
+        """Return an id and make it active; None if it does not exist."""
         transaction = self.active.get(transactional_id)
         if transaction is None:
             value = self.idle.get(transactional_id)
@@ -190,7 +191,8 @@ class Append:
         self._then: ErrorCallback | None = then
 
     def appended(self, error: ErrorCode) -> None:
-        """Take over the facts if they are durable; otherwise load the partition again."""
+        """Set the facts if they are durable. If they are certainly not in the log, drop them; otherwise load the partition
+        again."""
         shard, transaction = self._shard, self._transaction
         then, self._then = self._then, None
         if shard.closed:
@@ -213,7 +215,8 @@ class Append:
         self._answer(then, NONE)
 
     def late(self) -> None:
-        """Answer with Kafka's error for a timeout of the append. Memory follows the outcome when it comes."""
+        """Answer with Kafka's error for a timeout of the append. The state in memory still follows the outcome of the
+        append."""
         then, self._then = self._then, None
         self._answer(then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -224,11 +227,11 @@ class Append:
 
 
 class Shards:
-    """The shards of all led partitions: the only owner of transactional ids, and the only writer of their state to the log.
+    """The shards of all partitions that this broker leads. It owns the transactional ids, and writes their state to the log.
 
     :param partitions: number of partitions of `__transaction_state`.
-    :param decided: called when a record of PREPARE_* is durable, with the callback of the request, if it still waits: has the
-        markers written and completes the transaction.
+    :param decided: called when a record of PREPARE_* is durable: sends the markers and completes the transaction. Its third
+        argument is the callback of the request; None if it was called already.
     :ivar by_partition: the shards by partition of `__transaction_state`; only `Shards` changes it.
     """
 
@@ -250,7 +253,7 @@ class Shards:
     # -- leadership ------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: int, transaction_log: TransactionLog, coordinator_epoch: int) -> None:
-        """Begin to load a partition, which this broker now leads, or begin a repeated load."""
+        """Begin to load a partition that this broker leads now; or begin to load it again."""
         before = self.by_partition.get(partition)
         self.by_partition[partition] = Shard(partition, transaction_log, coordinator_epoch)
         if before is not None:
@@ -271,7 +274,7 @@ class Shards:
         return len(skipped)
 
     def loaded(self, partition: int) -> None:
-        """Serve a partition whose records are all applied; the ends that are decided are executed again."""
+        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided."""
         shard = self.by_partition[partition]
         for transactional_id in busy_ids(shard.idle):
             value = shard.idle.pop(transactional_id)
@@ -279,8 +282,8 @@ class Shards:
                 shard.active[transactional_id] = Transaction(transactional_id, facts_of(value))
             except ProtocolError as error:
                 log.error(
-                    "__transaction_state-%d: skipped the record of the transactional id %r, which cannot be read: %s; its "
-                    "transaction stays open in its partitions",
+                    "__transaction_state-%d: skipped the record of the transactional id %r, because it cannot be read: %s; its "
+                    "transaction stays open in its partitions; `odradek transaction hanging` finds it",
                     partition, transactional_id, error,
                 )  # fmt: skip
         shard.loading = False
@@ -291,8 +294,8 @@ class Shards:
                 self.decided(shard, transaction, None)
 
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
-        """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if the partition was taken
-        over with a later one."""
+        """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
+        lead the partition with a later epoch."""
         shard = self.by_partition.get(partition)
         if shard is None or (coordinator_epoch is not None and coordinator_epoch < shard.coordinator_epoch):
             return
@@ -300,7 +303,7 @@ class Shards:
         self._close(shard)
 
     def diverge(self, shard: Shard) -> None:
-        """Stop serving a shard that may differ from its log, until it is loaded again."""
+        """Stop to serve a shard whose state may differ from its log, until it is loaded again."""
         if not shard.closed:
             shard.loading = True
             self._close(shard)
@@ -337,7 +340,7 @@ class Shards:
     # -- writing ---------------------------------------------------------------------------------------------------------
 
     def create(self, shard: Shard, transactional_id: str, producer_id: int, timeout_ms: int) -> Transaction:
-        """A new id, which exists in memory only while its first record is being appended."""
+        """Make a new id. Until its first record is acknowledged, it exists only in memory."""
         facts = fresh(producer_id, timeout_ms, self._timers.wall_ms())
         transaction = shard.active[transactional_id] = Transaction(transactional_id, facts)
         return transaction

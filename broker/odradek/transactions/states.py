@@ -1,4 +1,4 @@
-"""The states of a transactional id, which states precede which, and what EndTxn does in each state: as data."""
+"""Tables: the states of a transactional id, the predecessors of each state, and what EndTxn does in each state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from odradek.protocol.schemas.transaction_records import STATES
 
 
 class State(IntEnum):
-    """The state of a transactional id; the values are those of the log.
+    """The state of a transactional id; the values are the numbers in the log.
 
-    DEAD is only a pending state, of ids that are being removed. PREPARE_EPOCH_FENCE is never entered: the epoch is raised in
-    the record of PREPARE_ABORT.
+    DEAD is only a pending state, of ids that are being removed. This broker does not use PREPARE_EPOCH_FENCE: it raises the
+    producer epoch in the record of PREPARE_ABORT.
     """
 
     EMPTY = 0
@@ -30,7 +30,7 @@ BY_NUMBER = tuple(State)
 NAMES = STATES
 """Kafka's names of the states, by number."""
 
-# Looked up once: access to a member of an enumeration is slow compared with a short function.
+# Looked up once, because access to a member of an enumeration takes about as long as a short function.
 EMPTY = State.EMPTY
 ONGOING = State.ONGOING
 PREPARE_COMMIT = State.PREPARE_COMMIT
@@ -50,12 +50,12 @@ PREVIOUS: dict[State, frozenset[State]] = {
     DEAD: frozenset((EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)),
     PREPARE_EPOCH_FENCE: frozenset((ONGOING,)),
 }
-"""From which states each state may be entered. PREPARE_ABORT follows EMPTY and COMPLETE_* only with transaction.version 2."""
+"""The predecessors of each state. PREPARE_ABORT follows EMPTY and COMPLETE_* only with transaction.version 2."""
 
 IDLE = frozenset((EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT))
 """States without a transaction: a new one may begin, and the id may expire."""
 COMPLETE_OF = {PREPARE_COMMIT: COMPLETE_COMMIT, PREPARE_ABORT: COMPLETE_ABORT}
-"""The states in which the outcome is decided and markers are written, and the state that follows."""
+"""The states in which the outcome is decided and markers are being written, each with the state that follows."""
 
 _ABORT, _COMMIT = False, True
 _RETRY, _CURRENT = True, False
@@ -78,7 +78,7 @@ END_1: dict[tuple[State, bool], ErrorCode | None] = {
     (COMPLETE_ABORT, _ABORT): _NONE,
     (COMPLETE_ABORT, _COMMIT): _INVALID,
 }
-"""EndTxn 0 to 4, by state and whether it commits; the epoch is the current one. None: the transaction is ended."""
+"""The result of EndTxn 0 to 4 with the current epoch, by state and by whether it commits. None: the transaction is ended."""
 
 END_2: dict[tuple[State, bool, bool], ErrorCode | None] = {
     (EMPTY, _ABORT, _RETRY): _FENCED,
@@ -103,9 +103,9 @@ END_2: dict[tuple[State, bool, bool], ErrorCode | None] = {
     (COMPLETE_COMMIT, _COMMIT, _CURRENT): _INVALID,
     (COMPLETE_ABORT, _ABORT, _RETRY): _NONE,
     (COMPLETE_ABORT, _ABORT, _CURRENT): None,
-    # Only an abort by the coordinator leads here. INVALID_TXN_STATE would end Java clients (KAFKA-20785).
+    # The coordinator has aborted the transaction. After INVALID_TXN_STATE, Java clients would fail (KAFKA-20785).
     (COMPLETE_ABORT, _COMMIT, _RETRY): _FENCED,
     (COMPLETE_ABORT, _COMMIT, _CURRENT): _INVALID,
 }
-"""EndTxn 5, by state, whether it commits, and whether it is a retry of a request that has been executed. None: the transaction
-is ended, and the epoch grows."""
+"""The result of EndTxn 5, by state, by whether it commits, and by whether it repeats a request that was executed. None: the
+transaction is ended, and the producer epoch is raised."""

@@ -1,8 +1,8 @@
 """One transactional id: its facts, and the verbs as pure functions of them.
 
-A verb returns an `Answer` if nothing is to be written, otherwise a `Write`: the facts to be appended, which become those
-of the id when the append is acknowledged, and the answer for that time. The source is the state machine of Kafka 4.3
-(KIP-98, KIP-360, KIP-890).
+A *verb* is what a request of a producer does to the id. It returns an `Answer` if nothing must be written. Otherwise it
+returns a `Write`: the facts to append, and the answer to give when the append is acknowledged; then these become the facts
+of the id. The source is the state machine of Kafka 4.3 (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ NO_TIME = -1
 NO_TIME_LIMIT = 2**63
 MAX_EPOCH = 2**15 - 1
 LAST_EPOCH = MAX_EPOCH - 1
-"""The last epoch that a producer may have; the one above is for markers and for fencing."""
+"""The largest epoch that a producer may have. The next one, MAX_EPOCH, is only used in markers and for fencing."""
 NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of transactions with two-phase commit: they do not time out."""
 EPOCH_PER_TRANSACTION = 2
-"""The transaction.version from which on the epoch grows with the end of each transaction."""
+"""The lowest transaction.version with which the end of each transaction raises the producer epoch."""
 MANY = 16
-"""From this number of partitions on, a set is faster than a search in a tuple."""
+"""With at least this number of partitions, a set is faster than a search in a tuple."""
 
 NewId = Callable[[], int | None]
 
 
 class Facts(NamedTuple):
-    """What the log has of a transactional id, and `last_epoch`, which is only in memory.
+    """The fields of a transactional id in the log, and `last_epoch`, which is only in memory.
 
-    :param previous_producer_id: the producer id before the last transition; differs from `producer_id` after a rotation.
+    :param previous_producer_id: the producer id before the last transition. It differs from `producer_id` after a
+        *rotation*: the transactional id got a new producer id with epoch 0, because its epochs were used up.
     :param next_producer_id: in PREPARE_*: the producer id after the completion; NO_ID if it does not change.
     :param last_epoch: the epoch that a retry of InitProducerId may name; in PREPARE_* and after it the epoch of the
         ended transaction.
@@ -93,7 +94,7 @@ ANSWER_OF = {code: Answer(code) for code in ErrorCode}
 
 
 def fresh(producer_id: int, timeout_ms: int, now_ms: int) -> Facts:
-    """The facts of an id that is not in the log yet; only `init` may follow."""
+    """The facts of an id that is not in the log yet. The next verb must be `init`."""
     return Facts(producer_id, NO_ID, NO_ID, NO_EPOCH, NO_EPOCH, timeout_ms, EMPTY, (), NO_TIME, now_ms, 0)
 
 
@@ -107,15 +108,15 @@ def init(
     server_version: int,
     new_id: NewId,
 ) -> Outcome:
-    """InitProducerId: a new epoch, or the abort of an ongoing transaction, after which the client asks again.
+    """InitProducerId: give the producer a new epoch. If a transaction is ongoing, abort it instead; the client then retries.
 
-    :param producer_id, epoch: what the client states to have (KIP-360), or NO_ID and NO_EPOCH.
+    :param producer_id, epoch: the id and epoch that the client names as its own (KIP-360), or NO_ID and NO_EPOCH.
     """
     if pending is not None:
         return CONCURRENT
     given = producer_id != NO_ID
     if given and facts.epoch != NO_EPOCH and producer_id != facts.producer_id:
-        # A retry after a rotation, whose response got lost, states the id before with its last epoch.
+        # If the response after a rotation was lost, the client retries with the previous id and its last epoch.
         retry = producer_id == facts.previous_producer_id and epoch >= LAST_EPOCH
         if not retry:
             return FENCED
@@ -154,7 +155,7 @@ def init(
 
 
 def fence(facts: Facts, server_version: int, now_ms: int, new_id: NewId) -> Outcome:
-    """Abort an ongoing transaction without its producer, which is fenced by a higher epoch."""
+    """Abort an ongoing transaction without a request of its producer, and fence the producer with a higher epoch."""
     if server_version >= EPOCH_PER_TRANSACTION:
         return _prepare(facts, PREPARE_ABORT, server_version, now_ms, new_id, CONCURRENT)
     epoch = facts.epoch + 1 if facts.epoch < MAX_EPOCH else facts.epoch
@@ -172,9 +173,8 @@ def add(
     now_ms: int,
 ) -> Outcome:
     """AddPartitionsToTxn and AddOffsetsToTxn."""
-    if (
-        pending is not None
-    ):  # before the check of the id: with a rotation pending, the client may know the new one already
+    # Before the check of the producer id: while a rotation is pending, the client may already use the new id.
+    if pending is not None:
         return CONCURRENT
     code = _producer_error(facts, producer_id, epoch)
     if code is not None:
@@ -203,11 +203,11 @@ def add(
 
 
 def verify(facts: Facts, pending: State | None, producer_id: int, epoch: int) -> Answer:
-    """The verification of a producer (KIP-890 part 1), after which each partition is looked up in `Facts.places`.
+    """Check the producer of a verification (KIP-890 part 1). The caller then looks up each partition in `Facts.places`.
 
-    A pending state does not matter, unless the end of the transaction is pending.
+    The check also works while an append is in progress, unless this append ends the transaction.
     """
-    if pending in COMPLETE_OF:  # a mark set now would let late records into a transaction whose end is decided
+    if pending in COMPLETE_OF:  # a mark that is set now would allow a late batch after the end of the transaction
         return CONCURRENT
     return _producer_error(facts, producer_id, epoch) or DONE
 
@@ -271,7 +271,7 @@ def timed_out(facts: Facts, now_ms: int) -> bool:
 
 
 def expired(facts: Facts, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the id had no transaction for so long that it is removed."""
+    """Whether the id had no transaction for `expiration_ms`, so that it may be removed."""
     return facts.state in IDLE and facts.updated_ms <= now_ms - expiration_ms
 
 
@@ -293,10 +293,13 @@ def _producer_error(facts: Facts, producer_id: int, epoch: int) -> Answer | None
 
 
 def _prepare(facts: Facts, state: State, version: int, now_ms: int, new_id: NewId, answer: Answer) -> Outcome:
-    """Decide the outcome of the transaction. :param version: the client's, or the server's if it aborts.
+    """Decide the outcome of the transaction.
 
-    With transaction.version 2 the epoch grows: the one of `facts` is that of the data, the new one that of the markers.
-    After LAST_EPOCH a new producer id follows. MAX_EPOCH, which no client has, stays as it is (KAFKA-20090).
+    With transaction.version 2 the epoch is raised: the records have the epoch in `facts`, and the markers have the new one.
+    If the epoch is LAST_EPOCH, the producer gets a new id (a rotation). MAX_EPOCH, which no client has, is not changed
+    (KAFKA-20090).
+
+    :param version: the transaction.version of the client, or of the server if it aborts the transaction itself.
     """
     epoch, last_epoch, next_id = facts.epoch, facts.last_epoch, NO_ID
     if version >= EPOCH_PER_TRANSACTION:
@@ -327,7 +330,7 @@ def _prepare(facts: Facts, state: State, version: int, now_ms: int, new_id: NewI
 
 
 def _completed_producer(facts: Facts) -> tuple[int, int]:
-    """Producer id and epoch after the completion of a transaction whose outcome is decided."""
+    """The producer id and epoch that follow the completion of a transaction whose outcome is decided."""
     if facts.next_producer_id != NO_ID and facts.client_version >= EPOCH_PER_TRANSACTION:
         return facts.next_producer_id, 0
     return facts.producer_id, facts.epoch

@@ -218,7 +218,7 @@ def torn(history: History) -> Found:
 
 
 def circular(history: History) -> Found:
-    """Transactions read each other's records in a circle."""
+    """The read dependencies between transactions form a cycle."""
     edges: dict[int, set[int]] = defaultdict(set)
     for transaction in history.transactions.values():
         for poll in transaction.reads:

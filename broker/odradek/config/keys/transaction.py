@@ -57,20 +57,22 @@ KEYS = (
     ConfigKey("transaction.partition.verification.enable", BOOLEAN, True, None, LOW, CLUSTER_WIDE, NOW,
         "Whether the broker checks, before it appends the first batch of a transaction to a partition, that the producer "
         "added the partition to the transaction (KIP-890). Without the check, a batch that arrives after the end of its "
-        "transaction can open a transaction that nobody ends. It concerns producers that use Produce requests of version "
-        "11 or older; for newer ones the broker adds the partition itself."),
+        "transaction can open a transaction that no coordinator ends. The key applies to Produce requests of version 11 and "
+        "older; for newer requests the broker adds the partition itself."),
     ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
         "Whether producers can prepare a transaction and commit it under an external transaction coordinator "
-        "(KIP-939)."),
+        "(KIP-939). Such producers need InitProducerId version 6, which this broker does not serve yet."),
     ConfigKey("odradek.transaction.version", INT, -1, Range(-1, 2), LOW, CLUSTER_WIDE, NOW,
-        "The level of the feature transaction.version, which UpdateFeatures (kafka-features.sh) changes. 2: clients that "
-        "know KIP-890 get a new epoch with every transaction. -1: 2 for a broker alone, 0 in a cluster. Change it with "
-        "UpdateFeatures only, because clients notice a change by odradek.features.epoch. Odradek's own key."),
+        "The level of the feature transaction.version. 2: clients that support KIP-890 get a new producer epoch with every "
+        "transaction. 0 and 1: all clients use the older protocol. -1: 2 for a single broker, 0 in a cluster. Change it only "
+        "with UpdateFeatures (kafka-features.sh), because clients notice a change by odradek.features.epoch. Odradek's own "
+        "key."),
     ConfigKey("odradek.features.epoch", LONG, 0, Range(0), LOW, CLUSTER_WIDE, NOW,
         "The number of changes of the levels of features. UpdateFeatures increments it. Odradek's own key."),
     ConfigKey("odradek.transactions.after.unclean.start", BOOLEAN, True, None, LOW, READ_ONLY, NOW,
-        "Whether a broker alone ends, after a start, the transactions in its logs that no transactional id has open. Nobody "
-        "else could end them, and consumers that read committed records would wait for them for ever. Odradek's own key."),
+        "Whether a single broker, after a start, aborts transactions that are open in its logs but belong to no open "
+        "transaction of a transactional id. No coordinator would end them, and consumers with isolation level read_committed "
+        "would wait for them for ever. A broker in a cluster never aborts them. Odradek's own key."),
     ConfigKey("transaction.state.log.load.buffer.size", INT, 5_242_880, Range(1), HIGH, READ_ONLY, NONE,
         "The number of bytes that Kafka reads at a time while it loads transactions. This broker reads 1 MiB at a time."),
     ConfigKey("transaction.state.log.min.isr", INT, 2, Range(1), HIGH, READ_ONLY, NOW,
@@ -82,7 +84,9 @@ KEYS = (
     ConfigKey("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
         "The maximum size in bytes of a segment of __transaction_state."),
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1), HIGH, READ_ONLY, NOW,
-        "The time in ms between two attempts to add a partition to a transaction while the partition is not ready."),
+        "The time in ms between two attempts to add a partition to a transaction that a coordinator on another broker refuses "
+        "because the producer's previous transaction is not complete."),
     ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0), HIGH, READ_ONLY, NOW,
-        "The maximum total time in ms of the attempts to add a partition to a transaction."),
+        "The maximum time in ms for which a Produce or TxnOffsetCommit request waits until the producer's previous "
+        "transaction is complete. After this time it fails with CONCURRENT_TRANSACTIONS."),
 )
