@@ -18,9 +18,11 @@ cdef struct TransactionEnd:       # a marker to append
 
 
 # Mark a producer, so that its first batch of this epoch is appended without a further question. *error: 0, INVALID_PRODUCER_EPOCH if
-# the partition knows a newer epoch, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: of a producer without one.
+# the partition knows a newer epoch, TRANSACTION_COORDINATOR_FENCED if it has a marker of a newer coordinator than the one that allows the
+# transaction, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: of a producer without one.
 cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
-                                    int16_t producer_epoch, bint version_2, uint32_t owner, int spins, int16_t* error) noexcept nogil
+                                    int16_t producer_epoch, int32_t coordinator_epoch, bint version_2, uint32_t owner, int spins,
+                                    int16_t* error) noexcept nogil
 
 # Append markers in order, as leader: one write and one commit for up to MAX_JOINED markers of different producers in one segment. A full
 # disk does not refuse them. The result of each marker is in its `error` and `offset`. Every return value but APPEND_OK says that nothing

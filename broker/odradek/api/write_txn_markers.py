@@ -12,6 +12,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
 
 FIRST_WITH_VERSION = 2
+EPOCH_PER_TRANSACTION = 2
+"""The transaction version from which on the epoch of a marker tells whether it is late."""
 Response = write_txn_markers.Response
 Place = tuple[int, str, int]
 """Number of the marker in the request, topic and partition."""
@@ -19,6 +21,13 @@ Place = tuple[int, str, int]
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when all in-sync replicas have the markers, or refused them."""
+    late = _late(request, call)
+    if late is not None:
+        call.close(
+            f"a transaction marker for producer id {late.producer_id} arrived after its coordinator (epoch"
+            f" {late.coordinator_epoch}) had used a newer connection"
+        )
+        return
     codes: dict[Place, ErrorCode] = {}
     wanted = [
         (number, topic.name, partition)
@@ -58,6 +67,17 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
                 end,
                 lambda code, place=(number, topic, partition): written(place, code),  # type: ignore[misc]
             )
+
+
+def _late(request: Any, call: TransactionCall) -> Any:
+    """A marker that its coordinator has given up, see `NewestMarkers`; None if there is none."""
+    for marker in request.markers:
+        version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
+        if version < EPOCH_PER_TRANSACTION and call.view.newest_markers.is_older(
+            marker.producer_id, marker.coordinator_epoch, call.connection_id
+        ):
+            return marker
+    return None
 
 
 def _response(request: Any, codes: dict[Place, ErrorCode]) -> Any:

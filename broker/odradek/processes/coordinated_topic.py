@@ -58,10 +58,10 @@ class CoordinatedTopic:
     :param name: of the topic. :param log: the logger of its messages. :param state: what they call the loaded state ("groups").
     :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
     :param waits_for_commit: whether a loaded partition is served only once the high watermark has reached the end of what was
-        read. True with the embedded metadata store: records that a predecessor appended but did not acknowledge may not be on
-        the device yet, and clients must not see anything that a loss of power could undo. In a cluster partitions are served
-        at once, as in Kafka: the high watermark of a new leader waits for its followers, and does not move while too few
-        replicas are in sync.
+        read. Before that, another change of the leader, or a loss of power with the embedded metadata store, can undo records
+        that a predecessor appended but did not acknowledge. Groups in a cluster do not wait, as in Kafka: the high watermark of
+        a new leader waits for its followers, and does not move while too few replicas are in sync. Transactions always wait:
+        the markers of a decision that was undone afterwards would end only a part of a transaction.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class CoordinatedTopic:
         if self._waits_for_commit:
             committed: asyncio.Future[ErrorCode] = self._loop.create_future()
             partition_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
-            if await committed is not ErrorCode.NONE:
+            if await committed is ErrorCode.NOT_COORDINATOR:
                 return  # the log was closed: this process no longer coordinates the partition
         if partition_log.closed:
             return

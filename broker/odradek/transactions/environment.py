@@ -78,11 +78,24 @@ class ProducerIds(Protocol):
 class Marks(Protocol):
     """Which producers may open a transaction in a partition: verified by the partition's leader before the first append."""
 
-    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+    def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """What identifies the present leadership of a partition that this broker leads; None if it leads none."""
+
+    def allow(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> ErrorCode:
         """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
 
+        :param coordinator_epoch: of the coordinator that has the partition in its log.
         :returns: NONE: it may, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition knows a newer
-            epoch. NOT_ENOUGH_REPLICAS: there is no room now; the client may retry.
+            epoch. NOT_COORDINATOR: the partition has a marker of a newer coordinator, so that this one was deposed.
+            NOT_ENOUGH_REPLICAS: there is no room now. The client may retry after both.
         """
 
 
@@ -120,6 +133,8 @@ class Settings:
     :param fenced_backoff_ms: the wait before the retry of markers that a partition refused because it knows a newer
         coordinator or a newer epoch.
     :param tombstones_at_once: the largest number of tombstones in one append, with at most `tombstone_bytes`.
+    :param may_be_deposed: whether another broker may coordinate a partition before this one learns of it: in a cluster. Then
+        answers from memory that a producer cannot repeat wait for an append, see `Shards.confirm`.
     """
 
     max_timeout_ms: int = 900_000
@@ -132,6 +147,7 @@ class Settings:
     fenced_backoff_ms: int = 30_000
     tombstones_at_once: int = 1000
     tombstone_bytes: int = 1 << 17
+    may_be_deposed: bool = False
 
 
 @dataclass(slots=True)
