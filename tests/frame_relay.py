@@ -13,6 +13,7 @@ import math
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,6 +104,7 @@ class FrameRelay:
         self._connections: set[_Connection] = set()
         self._held: list[Held] = []
         self._count = 0
+        self._requests: Counter[tuple[int, int]] = Counter()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -141,6 +143,11 @@ class FrameRelay:
             assert self._changed.wait_for(lambda: len(self._held) >= count, PATIENCE_S), "nothing was held back"
             return list(self._held)
 
+    def requests_of(self, api_key: int) -> Counter[int]:
+        """How many requests of an API came from clients, by version."""
+        with self._changed:
+            return Counter({version: count for (key, version), count in self._requests.items() if key == api_key})
+
     def release_all(self) -> None:
         """Let everything that is held back go to the server, the oldest first."""
         with self._changed:
@@ -172,6 +179,8 @@ class FrameRelay:
         with suppress(OSError):
             while data := _frame(connection.client):
                 api_key, version, correlation_id = _HEADER.unpack_from(data, _LENGTH)
+                with self._changed:
+                    self._requests[api_key, version] += 1
                 frame = Frame(connection.number, api_key, version, correlation_id, data)
                 fate = self.rule(frame)
                 if fate.lost or self.silent:

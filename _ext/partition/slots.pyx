@@ -391,11 +391,13 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
 
 
 def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t producer_id, int producer_epoch, int transaction_version,
-                      uint32_t owner=0):
+                      uint32_t owner=0, int coordinator_epoch=0x7FFFFFFF):
     """Set the mark of a producer in a partition that this broker leads. The coordinator calls it when it has durably added the partition
-    to the producer's transaction. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has a newer epoch), or NOT_ENOUGH_REPLICAS
-    (no room for the producer; retriable).
+    to the producer's transaction. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has a newer epoch),
+    TRANSACTION_COORDINATOR_FENCED (the partition has a marker of a newer coordinator for the producer), or NOT_ENOUGH_REPLICAS (no room for
+    the producer; retriable).
 
+    :param coordinator_epoch: the leader epoch of the coordinator's partition of `__transaction_state`; without it, no marker is newer.
     :param owner: the owner of the producer if it has none yet; see `owners`.
     :raises SlotChanged: the slot's checks failed, with the reason.
     """
@@ -403,8 +405,8 @@ def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t pro
     cdef uint32_t expected = incarnation
     cdef int16_t error = 0
     with nogil:
-        result = mark_in_slot(index, expected, leader_epoch, producer_id, <int16_t>producer_epoch, transaction_version >= 2, owner,
-                              SPINS_OF_THREAD, &error)
+        result = mark_in_slot(index, expected, leader_epoch, producer_id, <int16_t>producer_epoch, coordinator_epoch,
+                              transaction_version >= 2, owner, SPINS_OF_THREAD, &error)
     if result != 0:
         raise refused(result)
     return error

@@ -18,10 +18,11 @@ cdef struct TransactionEnd:       # a marker to append
 
 
 # Set the mark of a producer, so that its first batch of this epoch is appended without a question. *error: 0, INVALID_PRODUCER_EPOCH if
-# the partition has a newer epoch, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: the owner of a producer that has
-# none yet.
+# the partition has a newer epoch, TRANSACTION_COORDINATOR_FENCED if it has a marker of a coordinator with a newer epoch than
+# `coordinator_epoch`, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: the owner of a producer that has none yet.
 cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
-                                    int16_t producer_epoch, bint version_2, uint32_t owner, int spins, int16_t* error) noexcept nogil
+                                    int16_t producer_epoch, int32_t coordinator_epoch, bint version_2, uint32_t owner, int spins,
+                                    int16_t* error) noexcept nogil
 
 # Append markers in order, as leader: one write and one commit for up to MAX_JOINED markers of different producers in one segment. They are
 # also appended while the disk is full. The result of each marker is in its `error` and `offset`. If the return value is not APPEND_OK,

@@ -62,8 +62,8 @@ cdef enum:
 
 # -- marks -------------------------------------------------------------------------------------------------------------
 
-cdef AppendResult mark_producer(uint32_t index, Slot* slot, int64_t producer_id, int16_t producer_epoch, bint version_2, uint32_t owner,
-                                int16_t* error) noexcept nogil:
+cdef AppendResult mark_producer(uint32_t index, Slot* slot, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch,
+                                bint version_2, uint32_t owner, int16_t* error) noexcept nogil:
     cdef ProducerEntry* entry = find_producer(slot, producer_id)
     cdef PendingProducers pending
     cdef Room room
@@ -71,6 +71,9 @@ cdef AppendResult mark_producer(uint32_t index, Slot* slot, int64_t producer_id,
     error[0] = 0
     if entry != NULL and producer_epoch < entry_epoch(entry):
         error[0] = INVALID_PRODUCER_EPOCH
+        return APPEND_OK
+    if entry != NULL and is_known(entry) and coordinator_epoch < coordinator_epoch_of(entry):
+        error[0] = TRANSACTION_COORDINATOR_FENCED
         return APPEND_OK
     if entry == NULL:
         room = reserve_producer(index, slot, entry, owner, &pending)
@@ -84,14 +87,15 @@ cdef AppendResult mark_producer(uint32_t index, Slot* slot, int64_t producer_id,
 
 
 cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
-                                    int16_t producer_epoch, bint version_2, uint32_t owner, int spins, int16_t* error) noexcept nogil:
+                                    int16_t producer_epoch, int32_t coordinator_epoch, bint version_2, uint32_t owner, int spins,
+                                    int16_t* error) noexcept nogil:
     cdef Slot* slot = slot_at(index)
     cdef AppendResult result
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY
     result = check_slot(slot, incarnation, leader_epoch, ROLE_LEADER)
     if result == APPEND_OK:
-        result = mark_producer(index, slot, producer_id, producer_epoch, version_2, owner, error)
+        result = mark_producer(index, slot, producer_id, producer_epoch, coordinator_epoch, version_2, owner, error)
     unlock(index, slot)
     return result
 

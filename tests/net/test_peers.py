@@ -134,6 +134,27 @@ def test_requests_are_sent_one_at_a_time_in_order_with_the_fixed_version():
     run(test)
 
 
+def test_a_request_that_is_given_up_fails_with_its_connection_and_the_next_one_is_sent():
+    async def test() -> None:
+        broker = FakeBroker()
+        await broker.start()
+        peer = peer_of(broker)
+        peer.give_up("nothing is under way")
+        broker.released.clear()
+        waiting = asyncio.ensure_future(ask(peer, controlled_shutdown.SCHEMA, shutdown_request(), version=3))
+        await broker.arrived.wait()
+        peer.give_up("another broker leads")
+        outcome = await waiting
+        assert isinstance(outcome, PeerError) and "another broker leads" in str(outcome)
+        broker.released.set()
+        assert not isinstance(await ask(peer, controlled_shutdown.SCHEMA, shutdown_request(), version=3), PeerError)
+        assert broker.connections == 2 and len(broker.requests) == 2
+        peer.close()
+        await broker.stop()
+
+    run(test)
+
+
 def test_a_request_without_a_version_uses_the_newest_that_both_know():
     async def test() -> None:
         broker = FakeBroker()

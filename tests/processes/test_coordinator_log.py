@@ -546,6 +546,57 @@ def test_markers_wait_for_the_high_watermark(stepped):
     assert stepped.told[2:] == [("end", NONE, 1)]
 
 
+def test_a_repeated_marker_waits_for_the_one_that_a_predecessor_wrote(stepped):
+    """A predecessor: an earlier leader, or a coordinator process that died before all replicas had the marker. Otherwise the
+    transaction would count as complete, and be open again if this leader fails, too."""
+    log = stepped.log(alone=False)
+    log.append_transactional([(b"a", b"1")], 7, 3, stepped.at("records"))
+    log.append_marker(EndMarker(7, 4, 1, True, 2), stepped.at("end"))
+    stepped.turn.run()
+    successor = CoordinatorLog(stepped.loop, stepped.turn, log.place, 0, 1 << 20, PATIENCE_MS, stepped.flusher)
+    successor.append_marker(EndMarker(7, 4, 1, True, 2), stepped.at("again"))
+    stepped.turn.run()
+    slots.raise_high_watermark(log.place[0], 1)
+    successor.look()
+    assert stepped.told == []
+    slots.raise_high_watermark(log.place[0], 2)
+    successor.look()
+    assert stepped.told == [("again", NONE, -1)]
+
+
+# -- leadership that is confirmed ----------------------------------------------------------------------------------------
+
+
+def test_one_append_confirms_the_leadership_for_all_that_wait_for_the_next_one(stepped):
+    log = stepped.log(alone=False)
+    log.confirm(b"nobody", stepped.then("first"))
+    log.confirm(b"nobody", stepped.then("second"))
+    log.confirm(b"nobody", stepped.then("third"))
+    stepped.turn.run()
+    assert stepped.told == [] and slot_facts.describe(log.place[0]).log_end_offset == 1
+    slots.raise_high_watermark(log.place[0], 1)
+    log.look()
+    assert stepped.told == [("first", NONE)], "the others came after the append was queued"
+    stepped.turn.run()
+    slots.raise_high_watermark(log.place[0], 2)
+    log.look()
+    assert stepped.told[1:] == [("second", NONE), ("third", NONE)]
+    assert stepped.stored(log) == [(b"nobody", None)] * 2
+
+
+def test_a_leadership_that_followers_do_not_confirm_is_refused_after_a_time_or_at_the_close(stepped):
+    log = stepped.log(alone=False)
+    log.confirm(b"nobody", stepped.then("late"))
+    stepped.turn.run()
+    stepped.loop.advance(PATIENCE_MS)
+    assert stepped.told == [("late", ErrorCode.REQUEST_TIMED_OUT)]
+    log.confirm(b"nobody", stepped.then("closed"))
+    log.confirm(b"nobody", stepped.then("waiting"))
+    log.close()
+    stepped.loop.advance(1)
+    assert stepped.told[1:] == [("closed", ErrorCode.NOT_COORDINATOR), ("waiting", ErrorCode.NOT_COORDINATOR)]
+
+
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 

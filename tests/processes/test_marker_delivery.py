@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from odradek.coordination.environment import EndMarker
 from odradek.net.peers import PeerError
 from odradek.processes.orphaned_transactions import Orphan, orphans
 from odradek.processes.other_brokers import Asked, RemoteMarkers, RemoteTransactions
-from odradek.processes.partition_verification import PartitionVerification, Question
+from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn, write_txn_markers
 from odradek.transactions.environment import Marker, Owner
@@ -33,6 +35,11 @@ class Brokers:
     def answer(self, outcome: Any) -> None:
         _, _, then = self.sent.pop(0)
         then(outcome)
+
+    def give_up(self, broker_id: int, reason: str) -> None:
+        (number,) = (number for number, sent in enumerate(self.sent) if sent[0] == broker_id)
+        _, _, then = self.sent.pop(number)
+        then(PeerError(reason))
 
 
 class Clock:
@@ -64,6 +71,10 @@ class Marks:
 
     def __init__(self) -> None:
         self.allowed: list[tuple[Any, ...]] = []
+        self.led: tuple[int, int] | None = (1, 5)
+
+    def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
+        return self.led
 
     def allow(self, *mark: Any) -> ErrorCode:
         self.allowed.append(mark)
@@ -150,6 +161,58 @@ def test_a_broker_that_does_not_answer_is_a_timeout_for_each_marker():
     assert len(brokers.sent) == 1, "a broker that failed is asked again"
 
 
+def test_markers_follow_the_leader_of_their_partition():
+    """A former leader cannot acknowledge them, and may not answer at all."""
+    brokers, codes = Brokers(), {}
+    markers = RemoteMarkers(brokers, lambda: None)
+    leaders = {("orders", 0): 5, ("orders", 1): 5, ("orders", 2): 5, ("orders", 3): 5}
+
+    def put(partition: int) -> None:
+        markers.put(5, marker(1, partition), lambda code: codes.update({partition: code}))
+
+    put(0)
+    put(1)
+    markers.flush()
+    put(2)
+    put(3)
+    markers.follow(lambda *place: leaders[place])
+    assert not codes and len(brokers.sent) == 1, "no leader has changed"
+    leaders["orders", 2] = 6
+    markers.follow(lambda *place: leaders[place])
+    assert codes == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER} and len(brokers.sent) == 1
+    leaders["orders", 0] = 6
+    markers.follow(lambda *place: leaders[place])
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert codes == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER, 0: timed_out, 1: timed_out}
+    ((_, request, _),) = brokers.sent
+    assert [topic.partition_indexes for row in request.markers for topic in row.topics] == [[3]], "the next request"
+    brokers.answer(written(request))
+    assert codes[3] is NONE
+
+
+def test_questions_follow_the_coordinator_of_their_transaction():
+    brokers, answers = Brokers(), []
+    others = RemoteTransactions(brokers, lambda: None)
+    for name in ("payments", "refunds"):
+        others.put(5, Asked(name, 4, 0, True, (ORDERS,), answers.append))
+        others.flush()
+    others.follow(lambda name: 6 if name == "refunds" else 5)
+    assert answers == [{ORDERS: ErrorCode.NOT_COORDINATOR}]
+    others.follow(lambda name: 6)
+    assert answers[1:] == [{ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}] and not brokers.sent
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_a_coordinator_that_does_not_know_a_partition_yet_is_asked_again(code):
+    """Its metadata are behind those of the partition's leader. Other errors would end the producer."""
+    brokers, answers = Brokers(), []
+    others = RemoteTransactions(brokers, lambda: None)
+    others.put(5, Asked("payments", 4, 0, True, (ORDERS,), answers.append))
+    others.flush()
+    brokers.answer(verified(brokers.sent[0][1], code))
+    assert answers == [{ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+
+
 def test_one_request_names_a_transactional_id_once():
     brokers, answers = Brokers(), []
     others = RemoteTransactions(brokers, lambda: None)
@@ -197,7 +260,7 @@ class Remote:
             self.clock,
             lambda: coordinator,
             self.marks,
-            lambda transactional_id: 5,
+            lambda transactional_id: RemoteCoordinator(5, 11),
             self.others,
             lambda: 20,
             lambda: 100,
@@ -220,7 +283,7 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     assert not remote.marks.allowed
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, 4, 3, 2)]
+    assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2)], "with the epoch of the coordinator that was asked"
 
 
 def test_a_refusal_of_another_coordinator_sets_no_mark():
@@ -237,6 +300,17 @@ def test_a_marker_that_is_written_meanwhile_invalidates_the_answer():
     remote.verification.note_marker("orders", 0, EndMarker(4, 3, 1, False, 0))
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: ErrorCode.INVALID_TXN_STATE}]
+    assert not remote.marks.allowed
+
+
+@pytest.mark.parametrize("led", [None, (1, 7)])
+def test_an_answer_to_a_question_of_an_earlier_leadership_sets_no_mark(led):
+    """Another leader may have written the marker meanwhile, of which this broker was not asked."""
+    remote = Remote()
+    remote.ask(verify_only=True)
+    remote.marks.led = led
+    remote.answer(NONE)
+    assert remote.answers == [{ORDERS: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
     assert not remote.marks.allowed
 
 

@@ -307,3 +307,41 @@ def test_a_new_coordinator_serves_before_its_high_watermark_moves(broker, slots)
             assert committed(groups, group_of(0)) == 5
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("deposed", [False, True])
+def test_stable_offsets_are_served_only_by_a_coordinator_that_is_not_deposed(broker, slots, deposed):
+    """A transactional client would process again what was committed at the successor."""
+    lead(broker, slots[0], 1, alone=False)
+
+    async def run():
+        async with service(broker) as groups:
+            await loaded(groups)
+            confirming = asyncio.ensure_future(groups._view.confirm(group_of(0)))
+            await written(slots[0], 1)
+            assert not confirming.done()
+            if deposed:
+                obey(broker, slots[0], 2)
+                groups.follow()
+            else:
+                assert replica_probe.note_fetch(slots[0], FOLLOWER, 1) == 0
+                groups.look(slots)
+            assert await confirming is (ErrorCode.NOT_COORDINATOR if deposed else ErrorCode.NONE)
+            assert committed(groups, group_of(0)) is (ErrorCode.NOT_COORDINATOR if deposed else None)
+
+    asyncio.run(run())
+
+
+def test_stable_offsets_are_served_while_too_few_replicas_are_in_sync(broker, slots):
+    set_min_in_sync(broker, slots[0], 2)
+
+    async def run():
+        async with service(broker) as groups:
+            await loaded(groups)
+            assert await groups._view.confirm(group_of(0)) is ErrorCode.NONE
+            assert slot_facts.describe(slots[0]).log_end_offset == 0
+            obey(broker, slots[0], 1)
+            groups.follow()
+            assert await groups._view.confirm(group_of(0)) is ErrorCode.NONE, "the request itself is refused"
+
+    asyncio.run(run())

@@ -181,6 +181,19 @@ class TestAMark:
         assert allow(slot, 100, owner=ALICE) == NOT_ENOUGH_REPLICAS
         assert allow(slot, 100, owner=BOB) == 0
 
+    def test_is_refused_to_a_coordinator_that_is_older_than_one_whose_marker_the_partition_has(
+        self, broker: OneBroker
+    ) -> None:
+        """Its successor has ended the transaction that the older one still takes for open."""
+        slot = broker.create()
+        assert allow(slot, coordinator_epoch=0) == 0
+        begin(slot, PRODUCER)
+        assert [error for error, _ in end(slot, (PRODUCER, 0, 5, True, 0))] == [0]
+        assert allow(slot, coordinator_epoch=4) == COORDINATOR_FENCED
+        assert not slots.transactions_of(slot) and offered(slot, sequence=1) != 0
+        assert allow(slot, coordinator_epoch=5) == 0
+        assert offered(slot, sequence=1) == 0
+
     def test_needs_the_leader(self, broker: OneBroker) -> None:
         slot = broker.create()
         incarnation = slot_probe.incarnation_of(slot)

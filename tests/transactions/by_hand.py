@@ -75,7 +75,10 @@ class Process:
     def next(self):
         return self.ids.pop(0) if self.ids else None
 
-    def allow(self, topic, partition, producer_id, epoch, transaction_version):
+    def leadership(self, topic, partition):
+        return 0, 0
+
+    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version):
         self.allowed.append((topic, partition, producer_id, epoch, transaction_version))
         return self.refused_marks.get((topic, partition), NONE)
 

@@ -130,7 +130,10 @@ class World(RuleBasedStateMachine):
     def exists(self, topic, partition):
         return True
 
-    def allow(self, topic, partition, producer_id, epoch, transaction_version):
+    def leadership(self, topic, partition):
+        return 0, 0
+
+    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version):
         return ErrorCode(self.partitions[topic, partition].allow(producer_id, epoch))
 
     def send(self, batch, then):

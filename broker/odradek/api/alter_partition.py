@@ -3,23 +3,42 @@
 2: topic ids instead of names. 3: members with the epochs of their brokers.
 """
 
+import logging
 import uuid
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
+from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.cluster.in_sync import UNKNOWN_EPOCH, Proposal, Verdict
+from odradek.controller.controller import NotController
+from odradek.controller.store_errors import code_of
+from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition
+
+log = logging.getLogger("odradek.controller")
 
 FIRST_WITH_IDS, FIRST_WITH_BROKER_EPOCHS = 2, 3
 Response = alter_partition.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Judge the proposals, then continue the reassignments that waited for them."""
+    """Judge the proposals, then continue the reassignments that waited for them.
+
+    The metadata store may fail meanwhile. The leader then sends its proposal again: a change may have been made or not.
+    """
     cluster = call.view.cluster
     if cluster is None or not cluster.active:
         return Response(error_code=ErrorCode.NOT_CONTROLLER)
+    try:
+        return _judge(request, call, cluster)
+    except (StoreError, NotController) as error:
+        log.warning("cannot change in-sync replicas, as broker %d requested: %s", request.broker_id, error)
+        return Response(error_code=code_of(error))
+
+
+def _judge(request: Any, call: CoordinatorCall, cluster: ClusterAdmin) -> Any:
+    """The response. Raises StoreError, NotController."""
     unknown_ids = set()
     proposals: list[Proposal] = []
     places: list[tuple[int, Any]] = []  # for each proposal: the index of its topic, and its partition in the request

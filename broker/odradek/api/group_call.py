@@ -80,6 +80,11 @@ class NoTransactions:
         then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
+async def always_confirmed(_: str) -> ErrorCode:
+    """For a broker alone, which no other broker can depose."""
+    return ErrorCode.NONE
+
+
 @dataclass
 class GroupView:
     """The groups of a coordinator and what requests need besides; used only in its loop.
@@ -90,6 +95,8 @@ class GroupView:
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.
     :param newest_commits: the newest connections of producers, for TxnOffsetCommit.
+    :param confirm: called with a group id; returns NONE once it is certain that no other broker coordinated the group before the
+        call.
     """
 
     config: BrokerConfig
@@ -99,6 +106,7 @@ class GroupView:
     limits: Mapping[int, int]
     transactions: TransactionsOfGroups = field(default_factory=NoTransactions)
     newest_commits: NewestConnections = field(default_factory=NewestConnections)
+    confirm: Callable[[str], Awaitable[ErrorCode]] = always_confirmed
 
     @property
     def without_consumer_protocol(self) -> str | None:

@@ -1,7 +1,9 @@
 """OffsetFetch (9): returns the committed offsets of groups. Executed by the coordinator, in its loop.
 
 Version 0 reads the metadata tree; versions 1 and later return the offsets in `__consumer_offsets`. Offsets of open transactions
-are never returned; a client that requires stable offsets (from version 7 on) receives an error for their partitions.
+are never returned; a client that requires stable offsets (from version 7 on) receives an error for their partitions. In a
+cluster it also never receives the offsets of a coordinator that was deposed and has not learned of it: with them, it would
+process again what a transaction has processed.
 """
 
 import logging
@@ -10,7 +12,7 @@ from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause
 from odradek.controller.store_errors import code_of
-from odradek.groups.offsets import CommittedOffset, Place
+from odradek.groups.offsets import CommittedOffset, Offsets, Place
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
@@ -40,7 +42,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         )
     if call.version == 0:
         return Response(topics=await _from_tree(request, call, pause))
-    error, offsets = call.view.groups.fetch(request.group_id)
+    error = await _confirmed(request.group_id, request.require_stable, call)
+    offsets = Offsets()
+    if error is ErrorCode.NONE:
+        error, offsets = call.view.groups.fetch(request.group_id)
     unstable = _unstable(request.group_id, request.require_stable, call)
     requested = _requested(request.topics, offsets)
     # Before version 2, the response has no error code of its own: each partition contains it.
@@ -61,6 +66,11 @@ async def handle(request: Any, call: GroupCall) -> Any:
 def _unstable(group_id: str, required: bool, call: GroupCall) -> Collection[Place]:
     """The places whose offsets open transactions may change, if the client requires stable offsets."""
     return call.view.groups.unstable_places(group_id) if required else ()
+
+
+async def _confirmed(group_id: str, required: bool, call: GroupCall) -> ErrorCode:
+    """NONE once it is certain that this broker coordinates the group, if the client requires stable offsets."""
+    return await call.view.confirm(group_id) if required else ErrorCode.NONE
 
 
 def _partition(
@@ -94,6 +104,9 @@ def _requested(topics: Any, offsets: Iterable[tuple[str, int, CommittedOffset]])
 
 async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause) -> Any:
     make = Response.OffsetFetchResponseGroup
+    error = await _confirmed(group.group_id, require_stable, call)
+    if error is not ErrorCode.NONE:
+        return make(group_id=group.group_id, error_code=error)
     error, offsets = call.view.groups.fetch(group.group_id, group.member_id, group.member_epoch)
     if error is not ErrorCode.NONE:
         return make(group_id=group.group_id, error_code=error)

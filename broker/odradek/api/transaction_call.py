@@ -7,7 +7,7 @@ before they return. No task is made for a request, so the appends of all request
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from odradek._ext.shm.topics import TopicDirectory
@@ -65,6 +65,33 @@ class NewestConnections:
             del self._newest[next(iter(self._newest))]
 
 
+class NewestMarkers:
+    """By producer id: the newest connection on which a marker came, and the epoch of the coordinator that sent it.
+
+    Before transaction.version 2, the markers of all transactions of a producer have the same epoch. So a marker that the
+    network delayed, and that the coordinator has sent again on another connection, would end the next transaction. A
+    coordinator has one connection to a broker after the other, and a newer coordinator has a larger epoch.
+
+    :param most: how many producer ids are remembered; the oldest are forgotten.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._newest: dict[int, tuple[int, int]] = {}
+
+    def is_older(self, producer_id: int, coordinator_epoch: int, connection_id: int) -> bool:
+        """Whether this coordinator has sent a marker of this producer on a newer connection. Otherwise note this one."""
+        known = self._newest.get(producer_id)
+        if known is not None and known[0] == coordinator_epoch and connection_id < known[1]:
+            return True
+        if known is None or coordinator_epoch >= known[0]:
+            self._newest.pop(producer_id, None)
+            self._newest[producer_id] = coordinator_epoch, connection_id
+            if len(self._newest) > self._most:
+                del self._newest[next(iter(self._newest))]
+        return False
+
+
 @dataclass
 class TransactionView:
     """What requests about transactions use; only in the loop of the coordinator process.
@@ -81,6 +108,7 @@ class TransactionView:
     markers: Markers
     offsets_partitions: Callable[[], int]
     newest: NewestConnections
+    newest_markers: NewestMarkers = field(default_factory=NewestMarkers)
 
 
 @dataclass

@@ -15,6 +15,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
 
 FIRST_WITH_VERSION = 2
+EPOCH_PER_TRANSACTION = 2
+"""The transaction version from which on the epoch of a marker tells whether it is late."""
 Response = write_txn_markers.Response
 Place = tuple[int, str, int]
 """Number of the marker in the request, topic and partition."""
@@ -22,6 +24,13 @@ Place = tuple[int, str, int]
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when each marker is on all in-sync replicas, or was refused."""
+    late = _late(request, call)
+    if late is not None:
+        call.close(
+            f"a transaction marker for producer id {late.producer_id} arrived late, after its coordinator (epoch"
+            f" {late.coordinator_epoch}) had used a newer connection; it is not written"
+        )
+        return
     wanted = [
         (number, topic.name, partition)
         for number, marker in enumerate(request.markers)
@@ -51,6 +60,17 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         answer(_response(request, dict(zip(wanted, codes, strict=True))))
 
     gather(wanted, write, written)
+
+
+def _late(request: Any, call: TransactionCall) -> Any:
+    """A marker that its coordinator has given up, see `NewestMarkers`; None if there is none."""
+    for marker in request.markers:
+        version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
+        if version < EPOCH_PER_TRANSACTION and call.view.newest_markers.is_older(
+            marker.producer_id, marker.coordinator_epoch, call.connection_id
+        ):
+            return marker
+    return None
 
 
 def _response(request: Any, codes: dict[Place, ErrorCode]) -> Any:

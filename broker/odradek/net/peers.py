@@ -122,6 +122,12 @@ class Peer:
         """The number of requests without a response."""
         return len(self._queue) + (self._current is not None)
 
+    def give_up(self, reason: str) -> None:
+        """Close the connection if a request is under way, whose callback then receives a PeerError. A broker that has not read
+        the request yet sees that its response is not wanted any more."""
+        if self._current is not None and self._stream is not None:
+            self._stream.abort(reason)
+
     def close(self) -> None:
         """Close the connection. Every request without a response fails with PeerClosed."""
         if self._closed:

@@ -56,10 +56,10 @@ class CoordinatedTopic:
     :param name: the name of the topic. :param log: the logger. :param state: the name of the loaded state in log lines
         ("groups"). :param reader: the thread that reads logs. :param make_log: makes the log of a partition.
     :param waits_for_commit: whether a loaded partition is served only when the high watermark has reached the end of the
-        records that were read. True with the embedded metadata store: records that a predecessor appended but did not
-        acknowledge may not be on the device yet, and clients must not see anything that a loss of power could undo. In a
-        cluster, partitions are served at once, as in Kafka: the high watermark of a new leader waits for its followers, and
-        does not move while too few replicas are in sync.
+        records that were read. Before that, a loss of power with the embedded metadata store, or another change of the leader,
+        can remove records that a predecessor appended but did not acknowledge. In a cluster, groups do not wait, as in Kafka:
+        the high watermark of a new leader waits for its followers, and does not move while too few replicas are in sync.
+        Transactions always wait: markers of a decision that is removed afterwards would end only a part of the transaction.
     :param note_load: called with the time in ms that the load of a partition took.
     :param refresh: called before a partition is loaded again: takes over changes of the topics.
     """
@@ -224,7 +224,7 @@ class CoordinatedTopic:
         if self._waits_for_commit:
             committed: asyncio.Future[ErrorCode] = self._loop.create_future()
             partition_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
-            if await committed is not ErrorCode.NONE:
+            if await committed is ErrorCode.NOT_COORDINATOR:
                 return  # the log was closed: this process no longer coordinates the partition
         if partition_log.closed:
             return

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
 
+import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
@@ -221,6 +222,8 @@ class CoordinatorLog:
         self._due = False
         self._busy_since: float | None = None
         self._unacknowledged: deque[Unacknowledged] = deque()
+        self._confirming = False
+        self._unconfirmed: list[AppendCallback] = []  # `confirm` for them begins when the present one has ended
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -258,6 +261,33 @@ class CoordinatorLog:
         append = MarkerAppend(marker, then)
         self._special += 1
         self._enqueue(((), append.appended, None, append))
+
+    def confirm(self, key: bytes, then: AppendCallback) -> None:
+        """Call `then` with NONE once it is certain that this broker led the partition after this call; otherwise with an error.
+
+        A deposed leader that has not learned of it does not know what its successor wrote. Followers acknowledge an append only
+        to their present leader, so a tombstone is appended, one for all calls in the time of a round trip.
+
+        :param key: of the tombstone; no other record may have it.
+        """
+        self._unconfirmed.append(then)
+        if not self._confirming:
+            self._confirm(key)
+
+    def _confirm(self, key: bytes) -> None:
+        callbacks, self._unconfirmed = self._unconfirmed, []
+        self._confirming = True
+
+        def confirmed(code: ErrorCode) -> None:
+            nonlocal callbacks
+            waiting, callbacks = callbacks, []
+            if waiting:  # not late
+                self._confirming = False
+                call_all(waiting, code)
+                if self._unconfirmed and not self._confirming:
+                    self._confirm(key)
+
+        self.append([(key, None)], confirmed, lambda: confirmed(ErrorCode.REQUEST_TIMED_OUT))
 
     def _enqueue(self, append: Queued) -> None:
         self._queue.append(append)
@@ -413,10 +443,14 @@ class CoordinatorLog:
         if self._waits and not slots.has_min_in_sync(slot):
             return self._not_written, 0
         outcomes = slots.append_markers(slot, incarnation, leader_epoch, [append.marker for append in appends])
-        end = self._last_end()  # a repeated marker is not written again, and waits for the first one
+        end = self._last_end()
         for append, (error, offset) in zip(appends, outcomes, strict=True):
             append.error, append.offset = error_of(error), offset
             end = max(end, offset + 1)
+        if any(append.error is NONE and append.offset < 0 for append in appends):
+            # A repeated marker is not written again and waits for the first one, which may be above the high watermark: an
+            # earlier leader, or a coordinator process that died, may have written it.
+            end = max(end, slot_facts.describe(slot).log_end_offset)
         return NONE, end
 
     def _last_end(self) -> int:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import odradek._ext.partition.slots as slots
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
@@ -27,6 +28,7 @@ from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.coordination.environment import EndMarker, LogBatch
 from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.coordinated_topic import CoordinatedTopic, Place
@@ -170,6 +172,10 @@ class LoadedGroups:
         self._groups.shards.resign(partition)
 
 
+NOBODY, _ = offset_record("", "", -1, None)
+"""The key of an offset that no client can commit."""
+
+
 class GroupService:
     """The groups of a coordinator process.
 
@@ -262,7 +268,23 @@ class GroupService:
         if self.groups is None and partitions:
             self.groups = self._make(partitions)
             self._view = GroupView(self._config, self.groups, self.topics, self._tree, self._limits, self.transactions)
+            if self._config.clustered:
+                self._view.confirm = self._confirm
             self._offsets.serve(LoadedGroups(self.groups))
+
+    async def _confirm(self, group_id: str) -> ErrorCode:
+        """See `GroupView`. Offsets are also served while too few replicas are in sync to confirm it."""
+        assert self.groups is not None
+        shards = self.groups.shards
+        partition_log = self._offsets.log_of(shards.partition_of(group_id))
+        if shards.shard_of(group_id)[0] is not ErrorCode.NONE:
+            return ErrorCode.NONE  # the request is refused anyway
+        if partition_log is None or not slots.has_min_in_sync(partition_log.place[0]):
+            return ErrorCode.NONE
+        confirmed: asyncio.Future[ErrorCode] = self._loop.create_future()
+        partition_log.confirm(NOBODY, lambda code: None if confirmed.done() else confirmed.set_result(code))
+        code = await confirmed
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
 
     def refresh(self) -> None:
         """Take over changes of topics: the offsets of a deleted topic must not be used for a new topic of that name."""

@@ -25,6 +25,11 @@ log = logging.getLogger("odradek.transactions")
 MOST_AT_ONCE = 1000
 """The largest number of markers, or of transactions, in one request."""
 FIRST_WITH_MARKER_VERSION = 2
+BEHIND = dict.fromkeys(
+    (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.OPERATION_NOT_ATTEMPTED)),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+"""Errors of a coordinator that does not know a partition yet, which this broker leads. The producer can repeat its request."""
 
 Item = TypeVar("Item")
 CodeCallback = Callable[[ErrorCode], None]
@@ -56,6 +61,12 @@ class BrokerPeers:
             self._peers[broker_id] = peer
         peer.send(api, message, then)
 
+    def give_up(self, broker_id: int, reason: str) -> None:
+        """Let the request to a broker that is under way fail, and close the connection."""
+        peer = self._peers.get(broker_id)
+        if peer is not None:
+            peer.give_up(reason)
+
     def close(self) -> None:
         """Close all connections; requests under way fail."""
         for peer in self._peers.values():
@@ -67,12 +78,13 @@ class _Batches(Generic[Item]):
     """Collects items for each broker, and sends those of one broker together, one request after the other.
 
     :param send: (broker id, items, done): sends a request, and calls `done` once when its response was handled.
+    :ivar under_way: the items of the request to each broker that has not answered.
     """
 
     def __init__(self, send: Callable[[int, list[Item], Callable[[], None]], None]) -> None:
         self._send = send
         self._waiting: dict[int, list[Item]] = {}
-        self._busy: set[int] = set()
+        self.under_way: dict[int, list[Item]] = {}
 
     def put(self, broker_id: int, item: Item) -> None:
         """Queue an item, which `flush` sends."""
@@ -81,8 +93,18 @@ class _Batches(Generic[Item]):
     def flush(self) -> None:
         """Send the queued items to the brokers that have no request under way."""
         for broker_id in list(self._waiting):
-            if broker_id not in self._busy:
+            if broker_id not in self.under_way:
                 self._next(broker_id)
+
+    def take(self, moved: Callable[[int, Item], bool]) -> list[Item]:
+        """Remove the queued items that are to be sent to another broker now."""
+        taken: list[Item] = []
+        for broker_id, items in list(self._waiting.items()):
+            left = [item for item in items if not moved(broker_id, item)]
+            if len(left) < len(items):
+                taken += [item for item in items if moved(broker_id, item)]
+                self._waiting[broker_id] = left
+        return taken
 
     def _next(self, broker_id: int) -> None:
         items = self._waiting.pop(broker_id, None)
@@ -91,10 +113,10 @@ class _Batches(Generic[Item]):
         if len(items) > MOST_AT_ONCE:
             self._waiting[broker_id] = items[MOST_AT_ONCE:]
             items = items[:MOST_AT_ONCE]
-        self._busy.add(broker_id)
+        self.under_way[broker_id] = items
 
         def done() -> None:
-            self._busy.discard(broker_id)
+            del self.under_way[broker_id]
             self._next(broker_id)
 
         self._send(broker_id, items, done)
@@ -126,6 +148,21 @@ class RemoteMarkers:
     def flush(self) -> None:
         """Send the queued markers."""
         self._batches.flush()
+
+    def follow(self, leader_of: Callable[[str, int], int | None]) -> None:
+        """Leaders may have changed: fail the markers of partitions that another broker leads now, so that their senders look up
+        the leader again. Without this, markers would wait for a broker that does not answer, or that cannot acknowledge them
+        because it was deposed, until `request.timeout.ms`."""
+
+        def moved(broker_id: int, item: RemoteMarker) -> bool:
+            leader_id = leader_of(item.marker.topic, item.marker.partition)
+            return leader_id is not None and leader_id != broker_id
+
+        for item in self._batches.take(moved):
+            item.then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for broker_id, items in list(self._batches.under_way.items()):
+            if any(moved(broker_id, item) for item in items):
+                self._peers.give_up(broker_id, "another broker leads partitions of its transaction markers")
 
     def _send(self, broker_id: int, items: list[RemoteMarker], done: Callable[[], None]) -> None:
         ends: dict[tuple[int, int, int, bool, int], dict[str, list[int]]] = {}
@@ -167,9 +204,9 @@ class RemoteMarkers:
                     broker_id,
                     outcome,
                 )
+            done()
             for marker, then in items:
                 then(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.REQUEST_TIMED_OUT))
-            done()
 
         self._peers.send(broker_id, write_txn_markers.SCHEMA, message, answered)
 
@@ -214,6 +251,19 @@ class RemoteTransactions:
         """Send the queued questions."""
         self._batches.flush()
 
+    def follow(self, coordinator_of: Callable[[str], int | None]) -> None:
+        """Leaders may have changed: fail the questions about transactions that another broker coordinates now."""
+
+        def moved(broker_id: int, item: Asked) -> bool:
+            coordinator_id = coordinator_of(item.transactional_id)
+            return coordinator_id is not None and coordinator_id != broker_id
+
+        for item in self._batches.take(moved):
+            item.then(dict.fromkeys(item.places, ErrorCode.NOT_COORDINATOR))
+        for broker_id, items in list(self._batches.under_way.items()):
+            if any(moved(broker_id, item) for item in items):
+                self._peers.give_up(broker_id, "another broker coordinates a transactional id that it was asked about")
+
     def _send(self, broker_id: int, items: list[Asked], done: Callable[[], None]) -> None:
         # A request may name a transactional id only once; further questions about it wait for the next request.
         first: dict[str, Asked] = {}
@@ -249,10 +299,10 @@ class RemoteTransactions:
                 otherwise = error_of(outcome.error_code)
             else:
                 codes = {row.transactional_id: _places_of(row) for row in outcome.results_by_transaction}
+            done()
             for asked in first.values():
                 of_id = codes.get(asked.transactional_id, {})
                 asked.then({place: of_id.get(place, otherwise) for place in asked.places})
-            done()
 
         self._peers.send(broker_id, add_partitions_to_txn.SCHEMA, message, answered)
 
@@ -267,7 +317,8 @@ def _topics(places: tuple[Place, ...]) -> list[Any]:
 
 def _places_of(row: Any) -> dict[Place, ErrorCode]:
     return {
-        (topic.name, partition.partition_index): error_of(partition.partition_error_code)
+        (topic.name, partition.partition_index): BEHIND.get(partition.partition_error_code)
+        or error_of(partition.partition_error_code)
         for topic in row.topic_results
         for partition in topic.results_by_partition
     }

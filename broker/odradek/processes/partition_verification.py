@@ -22,6 +22,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Marks, Place
 
+Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
 ADDED_BY_BROKERS = 2
 Codes = Mapping[Place, ErrorCode]
@@ -37,10 +38,20 @@ class Question(NamedTuple):
     places: tuple[Place, ...]
 
 
+class RemoteCoordinator(NamedTuple):
+    """The coordinator of a transactional id. :param epoch: the leader epoch of its partition of `__transaction_state`."""
+
+    broker_id: int
+    epoch: int
+
+
 class _Remote:
     """A question that is sent to another broker.
 
     :ivar ended: places to which a marker that ends the transaction was written after the question was sent.
+    :ivar leaderships: for each place, incarnation and leader epoch when the question was sent. If they have changed, another
+        leader may have written a marker.
+    :ivar coordinator_epoch: the leader epoch of the coordinator that was asked.
     """
 
     def __init__(self, question: Question, then: Callable[[Codes], None], until_ms: int) -> None:
@@ -48,6 +59,8 @@ class _Remote:
         self.then = then
         self.until_ms = until_ms
         self.ended: set[Place] = set()
+        self.leaderships: dict[Place, Leadership | None] = {}
+        self.coordinator_epoch = -1
 
 
 class PartitionVerification:
@@ -64,7 +77,7 @@ class PartitionVerification:
         timers: Timers,
         coordinator: Callable[[], TransactionCoordinator],
         marks: Marks,
-        leader_of: Callable[[str], int | None],
+        coordinator_of: Callable[[str], RemoteCoordinator | None],
         others: RemoteTransactions | None,
         backoff_ms: Callable[[], int],
         patience_ms: Callable[[], int],
@@ -72,7 +85,7 @@ class PartitionVerification:
         self._timers = timers
         self._coordinator = coordinator
         self._marks = marks
-        self._leader_of = leader_of
+        self._coordinator_of = coordinator_of
         self._others = others
         self._backoff_ms = backoff_ms
         self._patience_ms = patience_ms
@@ -107,13 +120,15 @@ class PartitionVerification:
 
     def _ask_there(self, remote: _Remote) -> None:
         question = remote.question
-        leader_id = self._leader_of(question.transactional_id)
-        if leader_id is None or self._others is None:
+        asked = self._coordinator_of(question.transactional_id)
+        if asked is None or self._others is None:
             remote.then(dict.fromkeys(question.places, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
+        remote.coordinator_epoch = asked.epoch
+        remote.leaderships = {place: self._marks.leadership(*place) for place in question.places}
         for place in question.places:
             self._open.setdefault((*place, question.producer_id), []).append(remote)
-        self._others.put(leader_id, Asked(*question, lambda codes: self._answered(remote, codes)))
+        self._others.put(asked.broker_id, Asked(*question, lambda codes: self._answered(remote, codes)))
 
     def _answered(self, remote: _Remote, codes: Codes) -> None:
         question = remote.question
@@ -133,9 +148,13 @@ class PartitionVerification:
             return code
         if place in remote.ended:
             return ErrorCode.INVALID_TXN_STATE
+        if self._marks.leadership(*place) != remote.leaderships[place]:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         question = remote.question
         version = 0 if question.verify_only else ADDED_BY_BROKERS
-        return self._marks.allow(*place, question.producer_id, question.producer_epoch, version)
+        return self._marks.allow(
+            *place, question.producer_id, question.producer_epoch, remote.coordinator_epoch, version
+        )
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:
         """Called before a marker is written: answers about the transaction that it ends are not valid any more. With

@@ -24,7 +24,7 @@ from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
-from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -41,7 +41,7 @@ from odradek.processes.marker_logs import MarkerLogs
 from odradek.processes.metering import count_errors_at_once
 from odradek.processes.orphaned_transactions import OrphanedTransactions
 from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
-from odradek.processes.partition_verification import PartitionVerification, Question
+from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.slices import LoopSlices
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
@@ -66,6 +66,7 @@ def settings_of(config: BrokerConfig) -> Settings:
         id_expiration_ms=config.integer("transactional.id.expiration.ms"),
         two_phase_commit=bool(config["transaction.two.phase.commit.enable"]),
         transaction_version=features.transaction_version(config),
+        may_be_deposed=config.clustered,
     )
 
 
@@ -161,7 +162,20 @@ class SlotMarks:
     def __init__(self, logs: MarkerLogs) -> None:
         self._logs = logs
 
-    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+    def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """See `Marks`."""
+        slot = self._logs.slot_of(topic, partition)
+        return None if slot < 0 else slots.leadership(slot)
+
+    def allow(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> ErrorCode:
         """See `Marks`. If the lock of the partition stays taken, the result is NOT_ENOUGH_REPLICAS; if this broker does not
         lead the partition, it is NONE. In both cases no mark is set, and the leader asks before the first batch of the
         transaction."""
@@ -175,12 +189,21 @@ class SlotMarks:
             if leadership is None:
                 return NONE
             try:
-                return error_of(
-                    slots.allow_transaction(slot, leadership[0], leadership[1], producer_id, epoch, transaction_version)
+                error = slots.allow_transaction(
+                    slot,
+                    leadership[0],
+                    leadership[1],
+                    producer_id,
+                    epoch,
+                    transaction_version,
+                    coordinator_epoch=coordinator_epoch,
                 )
             except slots.SlotChanged as refusal:
                 if refusal.result != AppendResult.APPEND_BUSY:
                     return NONE
+            else:
+                code = error_of(error)
+                return ErrorCode.NOT_COORDINATOR if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED else code
         return ErrorCode.NOT_ENOUGH_REPLICAS
 
 
@@ -247,31 +270,36 @@ class TransactionService:
             log_dirs,
             self._reader,
             self._make_log,
-            not config.clustered,
+            True,
             lambda took_ms: self._load_times.add(self._timers.now_ms(), took_ms),
         )
         self._marker_logs = MarkerLogs(self._topics, self._make_log)
         self._marks = SlotMarks(self._marker_logs)
-        self._peers = BrokerPeers(self._loop, config) if config.clustered else None
+        self._peers: list[BrokerPeers] = []
         self._remote_markers: RemoteMarkers | None = None
-        remote_transactions: RemoteTransactions | None = None
-        if self._peers is not None:
-            self._remote_markers = RemoteMarkers(self._peers, lambda: self._turn.add(FlushAtEnd(self._remote_markers)))
-            remote_transactions = RemoteTransactions(
-                self._peers, lambda: self._turn.add(FlushAtEnd(remote_transactions))
+        self._remote_transactions: RemoteTransactions | None = None
+        if config.clustered:
+            # Connections of their own: a question need not wait for the response to markers, which waits for replicas.
+            self._peers = [BrokerPeers(self._loop, config) for _ in range(2)]
+            self._remote_markers = RemoteMarkers(
+                self._peers[0], lambda: self._turn.add(FlushAtEnd(self._remote_markers))
+            )
+            self._remote_transactions = RemoteTransactions(
+                self._peers[1], lambda: self._turn.add(FlushAtEnd(self._remote_transactions))
             )
         self.verification = PartitionVerification(
             self._timers,
             lambda: self.coordinator,
             self._marks,
             self._coordinator_of,
-            remote_transactions,
+            self._remote_transactions,
             lambda: config.integer("add.partitions.to.txn.retry.backoff.ms"),
             lambda: config.integer("add.partitions.to.txn.retry.backoff.max.ms"),
         )
         self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
         self._settings = settings_of(config)
         self._newest = NewestConnections()
+        self._newest_markers = NewestMarkers()
         self._orphans_ended = False
         self._load_times = LoadTimes()
         self._timer_handles: list[asyncio.TimerHandle] = []
@@ -298,6 +326,7 @@ class TransactionService:
             self._markers,
             self._offsets_partitions,
             self._newest,
+            self._newest_markers,
         )
 
     def _offsets_partitions(self) -> int:
@@ -327,13 +356,23 @@ class TransactionService:
         leader_id = views.view_of(slot).leader_id
         return None if leader_id in (NO_LEADER, self._config.node_id) else int(leader_id)
 
-    def _coordinator_of(self, transactional_id: str) -> int | None:
-        """The broker that coordinates a transactional id; None if it is not known."""
+    def _coordinator_of(self, transactional_id: str) -> RemoteCoordinator | None:
+        """The broker that coordinates a transactional id, as this broker knows; None if it is not known."""
         topic = self._topics.get(TRANSACTION_STATE)
         count = 0 if topic is None else topic.published_count()
         if not count:
             return None
-        return self._leader_of(TRANSACTION_STATE, partition_for(transactional_id, count))
+        slot = topic.slot(partition_for(transactional_id, count))
+        leadership = slots.leadership(slot)
+        if leadership is not None:
+            return RemoteCoordinator(self._config.node_id, leadership[1])
+        view = views.view_of(slot)
+        unknown = view.leader_id in (NO_LEADER, self._config.node_id)
+        return None if unknown else RemoteCoordinator(view.leader_id, view.leader_epoch)
+
+    def _coordinator_id(self, transactional_id: str) -> int | None:
+        coordinator = self._coordinator_of(transactional_id)
+        return None if coordinator is None else coordinator.broker_id
 
     # -- the process ----------------------------------------------------------------------------------------------
 
@@ -377,8 +416,8 @@ class TransactionService:
         self._producer_ids.close()
         self._state.close()
         self._marker_logs.close()
-        if self._peers is not None:
-            self._peers.close()
+        for peers in self._peers:
+            peers.close()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def follow(self) -> None:
@@ -395,6 +434,9 @@ class TransactionService:
         self._settings.transaction_version = features.transaction_version(self._config)
         self._state.follow(self._topics)
         self._marker_logs.look_at_all()
+        if self._remote_markers is not None and self._remote_transactions is not None:
+            self._remote_markers.follow(self._leader_of)
+            self._remote_transactions.follow(self._coordinator_id)
         self._end_orphans_once()
 
     def look(self, moved: Collection[int]) -> None:

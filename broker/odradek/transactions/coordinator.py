@@ -47,6 +47,15 @@ AddCallback = Callable[[ErrorCode, Sequence[ErrorCode]], None]
 """Receives the error of the request and, if it is NONE, the result of `Marks.allow` for each place, in order."""
 VerifyCallback = Callable[[Mapping[Place, ErrorCode]], None]
 
+REPEATED = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.INVALID_REQUEST,
+    )
+)
+"""Errors that say nothing about a transaction, or after which the client repeats its request."""
 MOST_PACKED = 10_000
 """The largest number of ids that are packed in one turn of the loop, so that other work is not delayed."""
 NO_ID = verbs.NO_ID
@@ -169,7 +178,7 @@ class TransactionCoordinator:
             self._new_id,
         )
         if isinstance(outcome, Answer):
-            then(*outcome)
+            self._answer(shard, outcome, then)
             return
         if outcome.answer.code is not NONE:
             self.counts.fenced += 1
@@ -213,7 +222,7 @@ class TransactionCoordinator:
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
-            then(code, ())
+            self._refuse(shard, code, lambda error: then(error, ()))
             return
         outcome = verbs.add(
             transaction.facts,
@@ -227,11 +236,13 @@ class TransactionCoordinator:
         if isinstance(outcome, Write):
 
             def appended(error: ErrorCode) -> None:
-                then(error, self._allow(places, producer_id, epoch, transaction_version) if error is NONE else ())
+                then(
+                    error, self._allow(shard, places, producer_id, epoch, transaction_version) if error is NONE else ()
+                )
 
             self.shards.write(shard, transaction, outcome.facts, appended)
         elif outcome.code is NONE:
-            then(NONE, self._allow(places, producer_id, epoch, transaction_version))
+            then(NONE, self._allow(shard, places, producer_id, epoch, transaction_version))
         elif outcome is verbs.CONCURRENT and patience_ms > 0:
             until_ms = self._timers.now_ms() + patience_ms
 
@@ -241,28 +252,33 @@ class TransactionCoordinator:
 
             self.shards.park(transaction, until_ms, again)
         else:
-            then(outcome.code, ())
+            self._refuse(shard, outcome.code, lambda error: then(error, ()))
 
-    def _allow(self, places: Sequence[Place], producer_id: int, epoch: int, version: int) -> Sequence[ErrorCode]:
-        allow = self._marks.allow
-        return [allow(topic, partition, producer_id, epoch, version) for topic, partition in places]
+    def _allow(
+        self, shard: Shard, places: Sequence[Place], producer_id: int, epoch: int, version: int
+    ) -> Sequence[ErrorCode]:
+        allow, coordinator_epoch = self._marks.allow, shard.coordinator_epoch
+        return [allow(topic, partition, producer_id, epoch, coordinator_epoch, version) for topic, partition in places]
 
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], then: VerifyCallback
     ) -> None:
         """Return for each partition whether it belongs to the ongoing transaction of this producer, and set the marks of those
         that do (KIP-890 part 1)."""
-        code, _, transaction = self._find(transactional_id)
+        code, shard, transaction = self._find(transactional_id)
         if transaction is not None:
             code = verbs.verify(transaction.facts, transaction.pending, producer_id, epoch).code
-        if transaction is None or code is not NONE:
-            then(dict.fromkeys(places, code))
+        if transaction is None or shard is None or code is not NONE:
+            self._refuse(shard, code, lambda error: then(dict.fromkeys(places, error)))
             return
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
-        codes = dict.fromkeys(absent, ErrorCode.TRANSACTION_ABORTABLE)
-        codes.update(zip(present, self._allow(present, producer_id, epoch, 0), strict=True))
-        then(codes)
+        codes = dict(zip(present, self._allow(shard, present, producer_id, epoch, 0), strict=True))
+        if absent:
+            refusal = ErrorCode.TRANSACTION_ABORTABLE
+            self._refuse(shard, refusal, lambda error: then(codes | dict.fromkeys(absent, error)))
+        else:
+            then(codes)
 
     def end(
         self,
@@ -282,7 +298,7 @@ class TransactionCoordinator:
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
-            then(code, NO_ID, NO_EPOCH)
+            self._refuse(shard, code, lambda error: then(error, NO_ID, NO_EPOCH))
             return
         outcome = verbs.end(
             transaction.facts,
@@ -295,9 +311,23 @@ class TransactionCoordinator:
             self._new_id,
         )
         if isinstance(outcome, Answer):
-            then(*outcome)
+            self._answer(shard, outcome, then)
         else:
             self.shards.write(shard, transaction, outcome.facts, Reply(outcome.answer, then))
+
+    def _answer(self, shard: Shard, answer: Answer, then: ProducerCallback) -> None:
+        """Give an answer that memory has. A final one is confirmed, because this broker may have been deposed."""
+        if answer.code in REPEATED:
+            then(*answer)
+        else:
+            self.shards.confirm(shard, Reply(answer, then))
+
+    def _refuse(self, shard: Shard | None, code: ErrorCode, then: Callable[[ErrorCode], None]) -> None:
+        """Give an error that memory has, like `_answer`."""
+        if shard is None or code in REPEATED:
+            then(code)
+        else:
+            self.shards.confirm(shard, lambda error: then(code if error is NONE else error))
 
     def _find(self, transactional_id: str) -> tuple[ErrorCode, Shard | None, Transaction | None]:
         """The transaction of an id and its shard; or, if the id is not served here or does not exist, the error for the

@@ -79,11 +79,24 @@ class Marks(Protocol):
     """The marks in partitions: they say which producers may open a transaction. The partition's leader checks them before the
     first append of a transaction."""
 
-    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+    def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """What identifies the present leadership of a partition that this broker leads; None if it leads none."""
+
+    def allow(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> ErrorCode:
         """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
 
+        :param coordinator_epoch: the leader epoch of the coordinator whose log has the partition.
         :returns: NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition has a
-            newer epoch of the producer. NOT_ENOUGH_REPLICAS: the mark cannot be set now; the client may retry.
+            newer epoch of the producer. NOT_COORDINATOR: the partition has a marker of a newer coordinator. NOT_ENOUGH_REPLICAS:
+            the mark cannot be set now. After the last two the client may retry.
         """
 
 
@@ -122,6 +135,8 @@ class Settings:
     :param fenced_backoff_ms: the time before the retry of markers that a partition refused because it has a newer coordinator
         epoch or a newer producer epoch.
     :param tombstones_at_once: the largest number of tombstones in one append, with at most `tombstone_bytes`.
+    :param may_be_deposed: whether another broker may coordinate a partition before this one learns of it: in a cluster. Then
+        answers from memory that a producer cannot repeat wait for an append, see `Shards.confirm`.
     """
 
     max_timeout_ms: int = 900_000
@@ -134,6 +149,7 @@ class Settings:
     fenced_backoff_ms: int = 30_000
     tombstones_at_once: int = 1000
     tombstone_bytes: int = 1 << 17
+    may_be_deposed: bool = False
 
 
 @dataclass(slots=True)

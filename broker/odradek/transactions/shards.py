@@ -47,6 +47,8 @@ ERROR_OF_APPEND = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """The error that clients receive if an append fails with this error. Other errors are passed on unchanged."""
+NOBODY = key_of("")
+"""The key of an id that no client may use."""
 
 
 class Transaction:
@@ -226,6 +228,25 @@ class Append:
             then(ERROR_OF_APPEND.get(error, error))
 
 
+class Confirmation:
+    """An append that changes nothing; see `Shards.confirm`."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: ErrorCallback) -> None:
+        self._then: ErrorCallback | None = then
+
+    def appended(self, error: ErrorCode) -> None:
+        """Answer, unless it was late."""
+        then, self._then = self._then, None
+        if then is not None:
+            then(ERROR_OF_APPEND.get(error, error))
+
+    def late(self) -> None:
+        """The followers take long, or fetch from another leader."""
+        self.appended(ErrorCode.REQUEST_TIMED_OUT)
+
+
 class Shards:
     """The shards of all partitions that this broker leads. It owns the transactional ids, and writes their state to the log.
 
@@ -351,6 +372,20 @@ class Shards:
         append = Append(self, shard, transaction, facts, then)
         record = transaction.key, value_of(facts, self._settings.transaction_version)
         shard.log.append([record], append.appended, append.late)
+
+    def confirm(self, shard: Shard, then: ErrorCallback) -> None:
+        """Call `then` with NONE once it is certain that no other broker coordinated the partition before this call; otherwise
+        with a retriable error for the client.
+
+        A broker that was deposed and has not learned of it would answer from memory that is out of date: it may still know the
+        commit of a former transaction, and then acknowledge the commit of the present one, which only its successor knows.
+        Followers acknowledge an append only to their present leader. So a tombstone for an id that nobody can have is appended.
+        """
+        if not self._settings.may_be_deposed:
+            then(NONE)
+            return
+        confirmation = Confirmation(then)
+        shard.log.append([(NOBODY, None)], confirmation.appended, confirmation.late)
 
     def park(self, transaction: Transaction, until_ms: int, action: Callable[[], None]) -> None:
         """Execute `action` once nothing is pending for this id, at the latest at `until_ms`."""

@@ -20,6 +20,8 @@ ANSWER_S = 0.6
 IN_A_ROW = 8
 """The number of rounds that a broker serves before a new one with an empty directory starts."""
 LOST_POWER = "lose power"
+LEVELS = (0, 1, 2)
+"""Levels of ``transaction.version`` at which a cluster serves producers of version 1."""
 
 
 def place(
@@ -32,7 +34,8 @@ def place(
     if options.brokers == 3:
         from tests.transactions.rounds.cluster import cluster
 
-        return cluster(directory, ANSWER_S, settings)
+        level = 2 if options.tv == 2 else rng.choice(LEVELS)
+        return cluster(directory, ANSWER_S, settings, level)
     wanted = options.only.split(",") if options.only else []
     power = not surroundings.without_power_cuts() and (wanted == [LOST_POWER] or (not wanted and rng.random() < 0.2))
     make = surroundings.synced_odradek if power else surroundings.odradek

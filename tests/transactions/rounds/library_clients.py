@@ -19,6 +19,7 @@ CONNECTING: dict[str, Any] = {
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
+    "topic.metadata.refresh.interval.ms": 1000,
     "log_level": 0,
     "error_cb": lambda error: None,
 }
