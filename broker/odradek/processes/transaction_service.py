@@ -173,9 +173,10 @@ class SlotMarks:
     def __init__(self, logs: MarkerLogs) -> None:
         self._logs = logs
 
-    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
-        """See `Marks`. A partition whose lock is taken, or without a leader, counts as one without room: the first batch of the
-        transaction asks again."""
+    def allow(
+        self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int
+    ) -> ErrorCode | None:
+        """See `Marks`."""
         if topic == CONSUMER_OFFSETS:
             return NONE  # only the coordinator appends to it
         slot = self._logs.slot_of(topic, partition)
@@ -190,9 +191,9 @@ class SlotMarks:
                     slots.allow_transaction(slot, leadership[0], leadership[1], producer_id, epoch, transaction_version)
                 )
             except slots.SlotChanged as refusal:
-                if refusal.result != AppendResult.APPEND_BUSY:
-                    return NONE
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+                if refusal.result == AppendResult.APPEND_BUSY:
+                    return None
+        return NONE
 
 
 class FlushAtEnd:

@@ -41,9 +41,10 @@ log = logging.getLogger("odradek.transactions")
 
 ProducerCallback = Callable[[ErrorCode, int, int], None]
 """Receives the error, the producer id and the producer epoch; -1 and -1 with an error."""
-AddCallback = Callable[[ErrorCode, Sequence[ErrorCode]], None]
+AddCallback = Callable[[ErrorCode, Sequence[ErrorCode | None]], None]
 """Receives the error of the request and, if it is NONE, the result of `Marks.allow` for each place, in order."""
-VerifyCallback = Callable[[Mapping[Place, ErrorCode]], None]
+VerifyCallback = Callable[[Mapping[Place, ErrorCode | None]], None]
+"""Receives the error of each place, or None, as `Marks.allow` returns it."""
 
 MOST_PACKED = 10_000
 """How many ids are packed at once, so that other work of the loop need not wait for long."""
@@ -240,7 +241,7 @@ class TransactionCoordinator:
         else:
             then(outcome.code, ())
 
-    def _allow(self, places: Sequence[Place], producer_id: int, epoch: int, version: int) -> Sequence[ErrorCode]:
+    def _allow(self, places: Sequence[Place], producer_id: int, epoch: int, version: int) -> Sequence[ErrorCode | None]:
         allow = self._marks.allow
         return [allow(topic, partition, producer_id, epoch, version) for topic, partition in places]
 
@@ -256,7 +257,7 @@ class TransactionCoordinator:
             return
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
-        codes = dict.fromkeys(absent, ErrorCode.TRANSACTION_ABORTABLE)
+        codes: dict[Place, ErrorCode | None] = dict.fromkeys(absent, ErrorCode.TRANSACTION_ABORTABLE)
         codes.update(zip(present, self._allow(present, producer_id, epoch, 0), strict=True))
         then(codes)
 
