@@ -15,9 +15,11 @@ from bench.cluster import CLUSTER, CLUSTER_ROWS
 from bench.life import KINDS, LIFE, LIFE_ROWS
 from bench.report import table, write
 from bench.rows import ROWS, WORKED_BYTES, Row
+from bench.transactions import TAG, TRANSACTION_ROWS
+from bench.transactions import warm_up as warm_up_transactions
 
 FLOOR_ROUNDS = 3
-ALL = {row.name: row for row in (*ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
+ALL = {row.name: row for row in (*ROWS, *TRANSACTION_ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
 SEPARATE = LIFE | CLUSTER
 """The rows that start their own brokers."""
 ONCE = ("many-partitions", "failover")
@@ -71,6 +73,9 @@ def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[s
             server.check()
         for server in servers.values():
             warm_up(server)
+            if any(TAG in row.tags for row in rows):
+                say(f"warming up {server.name} with transactions")
+                warm_up_transactions(server)
         for row in rows:
             for number in range(rounds):
                 for kind, server in servers.items():

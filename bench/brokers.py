@@ -180,7 +180,8 @@ class Ours(Server):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "odradek.cli.main", "start", *arguments],
                 cwd=ROOT,
-                env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+                env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+                | {"PYTHONPATH": str(ROOT / "broker")},  # this checkout, whichever one the environment has installed
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -24,6 +24,7 @@ COMPACTED_BATCHES, KEYED_RECORDS = 512, 1000
 COMPACTED_WITHIN_S = 300
 DOWN_CONVERTED_BYTES = 200_000_000
 COMMITTED_ROUNDS = 8
+TRANSACTIONAL_IDS = 100_000
 
 
 def _launch(server: Server, first: bool) -> float:
@@ -242,6 +243,30 @@ def fetch_committed(kind: type[Server]) -> Figures:
     return figures
 
 
+def transactional_ids(kind: type[Server]) -> Figures:
+    """A restart with 100,000 transactional ids: the time from the first answer of the broker until its coordinator knows all of
+    them, and the memory in addition to that of a restart with one id."""
+    with _fresh(kind) as server:
+        server.start()
+        server.wait()
+        generate("ids", server, "--topic", "one")
+        server.stop()
+        _launch(server, first=False)
+        generate("loaded", server, "--topic", "one")
+        server.check()
+        before = server.pss()
+        generate("ids", server, "--topic", "many", "--ids", str(TRANSACTIONAL_IDS), "--conns", "8", "--inflight", "20")
+        server.stop()
+        began = _launch(server, first=False)
+        times = generate("loaded", server, "--topic", "many", "--ids", str(TRANSACTIONAL_IDS))
+        server.check()
+        return {
+            "load_s": (times["loaded_ns"] - times["answered_ns"]) / 1e9,
+            "start_s": (times["loaded_ns"] - began) / 1e9,
+            "pss_mb": (server.pss() - before) / MB,
+        }
+
+
 def _replace_log(server: Server, topic: str, aborted_share: float) -> int:
     """Replace the log of partition 0 of a stopped broker by one with transactions; return its log end offset."""
     data = server.directory / "data"
@@ -328,6 +353,7 @@ LIFE = {
     "beside-compaction": beside_compaction,
     "fetch-downconverted": fetch_downconverted,
     "fetch-committed": fetch_committed,
+    "transactional-ids": transactional_ids,
 }
 
 
@@ -372,6 +398,11 @@ LIFE_ROWS = (
         Target("few_more", "x read_uncommitted, 1 % aborted", 2.0, absolute=1.1),
         Target("all_cpu_s", "s CPU per GB, all aborted", 0.6),
         Target("all_more", "x read_uncommitted, all aborted", 2.0, absolute=1.3),
+    )),
+    Row("transactional-ids", "start with 100,000 transactional ids", runs_separately, (
+        Target("load_s", "s from the first answer until all are served", 0.3, middle=True),
+        Target("start_s", "s from the start until all are served", 0.3, middle=True),
+        Target("pss_mb", "MB PSS more", 0.3, middle=True),
     )),
 )  # fmt: skip
 KINDS: dict[str, type[Server]] = {"ours": Ours, "Kafka": Kafka}

@@ -126,7 +126,7 @@ void run_commit(const struct options *options) {
     for (int i = 0; i < options->connections; i++) {
         name_group(group, options, i);
         put_commit(&requests[i], group, options->topic, options->partitions);
-        find_coordinator(control, group);
+        find_coordinator(control, group, OF_GROUPS);
         commit_once(control, &requests[i], group);
         run.all[i].partition = options->partitions;
         run.all[i].request = &requests[i];
@@ -160,7 +160,7 @@ void run_groups(const struct options *options) {
         name_group(group, options, i);
         put_commit(&request, group, options->topic, options->partitions);
         if (i == 0)
-            find_coordinator(fd, group);
+            find_coordinator(fd, group, OF_GROUPS);
         commit_once(fd, &request, group);
     }
     close_window(&window, options);

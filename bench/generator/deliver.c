@@ -76,7 +76,7 @@ void run_deliver(const struct options *options) {
     uint64_t until = now_ns() + (uint64_t)(options->seconds * 1e9);
     while (!warm || now_ns() < until) {
         consumer.response.size = 0;
-        put_fetch(&fetch, &topic, 0, offset, 10000, 1 << 20);
+        put_fetch(&fetch, &topic, 0, offset, 10000, 1 << 20, READ_UNCOMMITTED);
         send_all(consumer.fd, fetch.data, fetch.size);
         nanosleep(&pause, NULL); /* the arrival of work, not a wait for the broker: see the head of this file */
         offset = deliver_one(&producer, &consumer, &produce, &latencies, offset);

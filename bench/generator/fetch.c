@@ -37,7 +37,8 @@ struct fetch {
 };
 
 static void send_fetch(const struct fetch *run, struct reader *reader) {
-    put_fetch(&reader->request, &run->topic, reader->partition, reader->offset, run->options->max_wait, run->options->max_bytes);
+    put_fetch(&reader->request, &run->topic, reader->partition, reader->offset, run->options->max_wait, run->options->max_bytes,
+              READ_UNCOMMITTED);
     reader->sampled = reader->responses % (uint64_t)run->options->sample == 0;
     reader->head_read = false;
     reader->frame.size = reader->got = reader->total = 0;

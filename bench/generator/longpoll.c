@@ -34,7 +34,7 @@ struct longpoll {
 
 static void send_fetch(struct longpoll *run, struct consumer *consumer) {
     static struct buffer request;
-    put_fetch(&request, &run->topic, consumer->partition, consumer->offset, run->options->max_wait, 1 << 20);
+    put_fetch(&request, &run->topic, consumer->partition, consumer->offset, run->options->max_wait, 1 << 20, READ_UNCOMMITTED);
     consumer->response.size = 0;
     send_all(consumer->fd, request.data, request.size);
 }

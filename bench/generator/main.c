@@ -18,6 +18,10 @@ static const struct {
     {"longpoll", run_longpoll, true, "many waiting consumers, few records"},
     {"commit", run_commit, true, "offsets of a group a connection"},
     {"groups", run_groups, true, "offsets of many groups, once each"},
+    {"transactions", run_transactions, true, "transactions, one in flight on each connection"},
+    {"visible", run_visible, true, "from an EndTxn to the Fetch of committed records that waits for it"},
+    {"ids", run_ids, true, "a producer id for each of many transactional ids, named TOPIC-0 and so on"},
+    {"loaded", run_loaded, true, "until a broker answers, and until its coordinator knows these transactional ids"},
     {"rebalance", run_rebalance, true, "a group of many members, joining anew"},
     {"idle", run_idle, false, "connections that do nothing"},
     {"wait", run_wait, false, "until a broker listens, answers, serves all partitions"},
@@ -40,6 +44,10 @@ static struct options options = {
     .max_wait = 500,
     .sample = 32,
     .groups = 1,
+    .protocol = 2,
+    .spread = 1,
+    .batches = 1,
+    .ids = 1,
     .bytes = 1 << 30,
     .seconds = 5,
     .rate = 100,
@@ -74,6 +82,11 @@ static const struct {
     {"rate", SECONDS, &options.rate, "longpoll: records a second in all"},
     {"pause", SECONDS, &options.pause, "deliver: between two records"},
     {"groups", INT, &options.groups, "groups: how many; rebalance: how often"},
+    {"protocol", INT, &options.protocol, "transactions, visible: transaction.version of the client, 1 or 2"},
+    {"spread", INT, &options.spread, "transactions: partitions that each transaction writes to"},
+    {"batches", INT, &options.batches, "transactions: Produce requests in each transaction"},
+    {"transform", FLAG, &options.transform, "transactions: fetch a record before, and commit its offset"},
+    {"ids", INT, &options.ids, "ids, loaded: transactional ids"},
     {"sources", INT, &options.sources, "idle: how many source addresses to connect from"},
     {"timeout", SECONDS, &options.timeout, "wait: when to give up"},
     {"out", TEXT, &options.out, "batch: the file to write"},
@@ -119,8 +132,9 @@ static void parse(int count, char **arguments) {
             set(number, arguments[i]);
     }
     if (options.connections < 1 || options.partitions < 1 || options.inflight < 1 || options.sample < 1 || options.rate <= 0 ||
-        options.size < 1 || (options.requests && options.requests < options.connections))
-        die("an option is too small");
+        options.size < 1 || options.spread < 1 || options.spread > options.partitions || options.batches < 1 || options.ids < 1 ||
+        (options.protocol != 1 && options.protocol != 2) || (options.requests && options.requests < options.connections))
+        die("an option is too small, or not possible");
 }
 
 int main(int count, char **arguments) {

@@ -32,7 +32,7 @@ static void check_logs(const struct streams *run, int fd, const struct topic *to
                 (long long)(after[partition] - before[partition]), (long long)acknowledged[partition]);
         if (!acknowledged[partition])
             continue;
-        put_fetch(&request, topic, partition, after[partition] - batch->records, 1000, (int)batch->size + 1024);
+        put_fetch(&request, topic, partition, after[partition] - batch->records, 1000, (int)batch->size + 1024, READ_UNCOMMITTED);
         struct cursor response = ask(fd, &request);
         struct fetched fetched;
         const uint8_t *frame = response.at - 4;

@@ -179,7 +179,7 @@ void run_rebalance(const struct options *options) {
         die("out of memory");
     for (int i = 0; i < options->connections; i++)
         members[i].fd = connect_to(options, 0);
-    find_coordinator(members[0].fd, options->topic);
+    find_coordinator(members[0].fd, options->topic, OF_GROUPS);
     join_all(members, options->connections, options->topic, 0);
     open_window(&window, options);
     for (int i = 0; i < options->groups; i++) {

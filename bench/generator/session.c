@@ -164,12 +164,12 @@ void list_offsets(int fd, const char *topic, int partitions, int64_t timestamp, 
 
 void pause_a_little(void) { nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); }
 
-void find_coordinator(int fd, const char *group) {
+void find_coordinator(int fd, const char *key, enum coordinator kind) {
     struct buffer request = {0};
     uint64_t until = now_ns() + PATIENCE_NS;
     begin_request(&request, FIND_COORDINATOR, FIND_COORDINATOR_VERSION, 0);
-    put_compact_string(&request, group);
-    put_i8(&request, 0);
+    put_compact_string(&request, key);
+    put_i8(&request, (int8_t)kind);
     put_uvarint(&request, 0);
     end_request(&request);
     for (;;) {
@@ -181,7 +181,7 @@ void find_coordinator(int fd, const char *group) {
         if (!error)
             break;
         if (now_ns() > until)
-            die("no coordinator of the group %s: error %d", group, error);
+            die("no coordinator of %s %s: error %d", kind == OF_GROUPS ? "the group" : "the transactional id", key, error);
         pause_a_little();
     }
     free(request.data);

@@ -8,9 +8,10 @@
 struct options {
     const char *host, *topic, *batch_file, *out, *path, *kind;
     int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample, groups, acks;
+    int protocol, spread, batches, ids;
     long batch_bytes, requests, bytes;
     double seconds, warmup, rate, pause, timeout;
-    bool sync;
+    bool sync, transform;
 };
 
 /* How long is tried again what a broker is not yet ready for. */
@@ -44,8 +45,9 @@ bool try_ask(int fd, const struct buffer *request, struct cursor *response);
 struct topic find_topic(int fd, const char *name);
 /* The first offset (EARLIEST) or the log end offset (LATEST) of partitions 0..partitions-1. */
 void list_offsets(int fd, const char *topic, int partitions, int64_t timestamp, int64_t *offsets);
-/* Until the broker says that it coordinates the group. */
-void find_coordinator(int fd, const char *group);
+enum coordinator { OF_GROUPS = 0, OF_TRANSACTIONS = 1 };
+/* Until the broker says that it coordinates the group, or the transactional id. */
+void find_coordinator(int fd, const char *key, enum coordinator kind);
 /* Before what is tried again. */
 void pause_a_little(void);
 struct batch batch_for(const struct options *options);
@@ -70,6 +72,10 @@ void run_idle(const struct options *options);
 void run_wait(const struct options *options);
 void run_commit(const struct options *options);
 void run_groups(const struct options *options);
+void run_transactions(const struct options *options);
+void run_visible(const struct options *options);
+void run_ids(const struct options *options);
+void run_loaded(const struct options *options);
 void run_rebalance(const struct options *options);
 void run_fill(const struct options *options);
 void run_batch(const struct options *options);

@@ -154,13 +154,14 @@ void put_produce(struct buffer *buffer, const char *topic, int first_partition, 
     end_request(buffer);
 }
 
-void put_fetch(struct buffer *buffer, const struct topic *topic, int partition, int64_t offset, int max_wait_ms, int max_bytes) {
+size_t put_fetch(struct buffer *buffer, const struct topic *topic, int partition, int64_t offset, int max_wait_ms, int max_bytes,
+                 enum isolation isolation) {
     begin_request(buffer, FETCH, FETCH_VERSION, 0);
     put_i32(buffer, -1);
     put_i32(buffer, max_wait_ms);
     put_i32(buffer, 1);
     put_i32(buffer, max_bytes);
-    put_i8(buffer, 0);
+    put_i8(buffer, (int8_t)isolation);
     put_i32(buffer, 0);  /* no fetch session */
     put_i32(buffer, -1);
     put_uvarint(buffer, 2);
@@ -168,6 +169,7 @@ void put_fetch(struct buffer *buffer, const struct topic *topic, int partition, 
     put_uvarint(buffer, 2);
     put_i32(buffer, partition);
     put_i32(buffer, -1);
+    size_t offset_at = buffer->size;
     put_i64(buffer, offset);
     put_i32(buffer, -1);
     put_i64(buffer, -1);
@@ -178,6 +180,7 @@ void put_fetch(struct buffer *buffer, const struct topic *topic, int partition, 
     put_uvarint(buffer, 1); /* no rack */
     put_uvarint(buffer, 0);
     end_request(buffer);
+    return offset_at;
 }
 
 void put_list_offsets(struct buffer *buffer, const char *topic, int partitions, int64_t timestamp) {

@@ -13,10 +13,12 @@
 
 enum api {
     PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, METADATA = 3, OFFSET_COMMIT = 8, OFFSET_FETCH = 9, FIND_COORDINATOR = 10,
-    JOIN_GROUP = 11, SYNC_GROUP = 14, API_VERSIONS = 18
+    JOIN_GROUP = 11, SYNC_GROUP = 14, API_VERSIONS = 18, INIT_PRODUCER_ID = 22, ADD_PARTITIONS_TO_TXN = 24,
+    ADD_OFFSETS_TO_TXN = 25, END_TXN = 26, TXN_OFFSET_COMMIT = 28, DESCRIBE_TRANSACTIONS = 65
 };
 enum { PRODUCE_VERSION = 11, FETCH_VERSION = 13, LIST_OFFSETS_VERSION = 7, METADATA_VERSION = 12, API_VERSIONS_VERSION = 3 };
 enum { LATEST = -1, EARLIEST = -2 };
+enum isolation { READ_UNCOMMITTED = 0, READ_COMMITTED = 1 };
 enum { BATCH_HEADER_BYTES = 61, REQUEST_PREFIX_BYTES = 12 }; /* the prefix: size, key, version, correlation id */
 
 struct buffer {
@@ -80,7 +82,9 @@ size_t check_batches(const uint8_t *data, size_t size, int64_t *next_offset, con
 void begin_request(struct buffer *buffer, enum api api, int version, int32_t correlation_id);
 void end_request(struct buffer *buffer);
 void put_produce(struct buffer *buffer, const char *topic, int first_partition, int partitions, const struct batch *batch, int acks);
-void put_fetch(struct buffer *buffer, const struct topic *topic, int partition, int64_t offset, int max_wait_ms, int max_bytes);
+/* Returns the position of the offset. */
+size_t put_fetch(struct buffer *buffer, const struct topic *topic, int partition, int64_t offset, int max_wait_ms, int max_bytes,
+                 enum isolation isolation);
 void put_list_offsets(struct buffer *buffer, const char *topic, int partitions, int64_t timestamp);
 void put_metadata(struct buffer *buffer, const char *topic);
 void put_api_versions(struct buffer *buffer);

@@ -72,11 +72,14 @@ class Marks:
     def __init__(self) -> None:
         self.allowed: list[tuple[Any, ...]] = []
         self.led: tuple[int, int] | None = (1, 5)
+        self.busy = False
 
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
         return self.led
 
-    def allow(self, *mark: Any) -> ErrorCode:
+    def allow(self, *mark: Any) -> ErrorCode | None:
+        if self.busy:
+            return None
         self.allowed.append(mark)
         return NONE
 
@@ -284,6 +287,102 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
     assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2)], "with the epoch of the coordinator that was asked"
+
+
+def test_another_coordinator_is_asked_again_while_the_slot_is_in_use():
+    remote = Remote()
+    remote.marks.busy = True
+    remote.ask(verify_only=False)
+    remote.answer(NONE)
+    assert not remote.answers
+    remote.marks.busy = False
+    remote.clock.advance(1)
+    remote.others.flush()
+    remote.answer(NONE)
+    assert remote.answers == [{ORDERS: NONE}]
+    assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2)]
+
+
+class Here:
+    """A coordinator that has every transactional id, and that says of each question whether its transaction is ongoing."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.marks = marks
+        self.ongoing = True
+        self.asked = 0
+
+    def error_of(self, transactional_id: str) -> ErrorCode:
+        return NONE
+
+    def verify(self, transactional_id: str, producer_id: int, epoch: int, places: Any, then: Any) -> None:
+        self.asked += 1
+        then({place: self._code(place, producer_id, epoch, 0) for place in places})
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        places: Any,
+        version: int,
+        then: Any,
+        patience_ms: int,
+    ) -> None:
+        self.asked += 1
+        then(NONE, [self._code(place, producer_id, epoch, version) for place in places])
+
+    def _code(self, place: Any, producer_id: int, epoch: int, version: int) -> ErrorCode | None:
+        return (
+            self.marks.allow(*place, producer_id, epoch, version) if self.ongoing else ErrorCode.TRANSACTION_ABORTABLE
+        )
+
+
+class Local:
+    """A verification on the broker that coordinates the transactional ids."""
+
+    def __init__(self) -> None:
+        self.clock, self.marks = Clock(), Marks()
+        self.coordinator: Any = Here(self.marks)
+        self.verification = PartitionVerification(
+            self.clock, lambda: self.coordinator, self.marks, lambda transactional_id: 0, None, lambda: 20, lambda: 100
+        )
+        self.answers: list[Any] = []
+
+    def ask(self, *, verify_only: bool) -> None:
+        self.verification.ask(Question("payments", 4, 3, verify_only, (ORDERS,)), self.answers.append)
+
+
+@pytest.mark.parametrize("verify_only", [False, True])
+def test_a_question_waits_while_the_slot_is_in_use(verify_only):
+    local = Local()
+    local.marks.busy = True
+    local.ask(verify_only=verify_only)
+    assert not local.answers
+    local.marks.busy = False
+    local.clock.advance(1)
+    assert local.answers == [{ORDERS: NONE}]
+    assert local.marks.allowed == [("orders", 0, 4, 3, 0 if verify_only else 2)]
+
+
+def test_a_transaction_that_ends_while_the_slot_is_in_use_gets_no_mark():
+    local = Local()
+    local.marks.busy = True
+    local.ask(verify_only=True)
+    local.marks.busy, local.coordinator.ongoing = False, False
+    local.clock.advance(1)
+    assert local.answers == [{ORDERS: ErrorCode.TRANSACTION_ABORTABLE}]
+    assert not local.marks.allowed
+
+
+def test_a_slot_that_stays_in_use_is_refused_after_the_patience():
+    local = Local()
+    local.marks.busy = True
+    local.ask(verify_only=False)
+    for _ in range(100):
+        assert not local.answers
+        local.clock.advance(1)
+    assert local.answers == [{ORDERS: ErrorCode.NOT_ENOUGH_REPLICAS}]
+    assert local.coordinator.asked == 101
 
 
 def test_a_refusal_of_another_coordinator_sets_no_mark():

@@ -87,7 +87,12 @@ def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None
         return
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        call.view.coordinator.verify(*producer, places, then)
+
+        def verified(codes: Mapping[Place, ErrorCode | None]) -> None:
+            # A mark that could not be set now (None) is asked for with the first batch of the partition.
+            then({place: ErrorCode.NONE if code is None else code for place, code in codes.items()})
+
+        call.view.coordinator.verify(*producer, places, verified)
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:

@@ -95,8 +95,8 @@ class GroupView:
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.
     :param newest_commits: the newest connections of producers, for TxnOffsetCommit.
-    :param confirm: called with a group id; returns NONE once it is certain that no other broker coordinated the group before the
-        call.
+    :param confirm: called with a group id; returns NONE once it is certain that no other broker coordinated the group before
+        the call.
     """
 
     config: BrokerConfig

@@ -8,12 +8,13 @@ Used only in the coordinator's event loop.
 
 If the answer is positive, the mark of the producer is set in the slot. If this broker is the coordinator, no marker can be
 written between the check and the mark, because the same loop writes markers. While another broker is asked, a marker may be
-written; then the answer is not valid any more.
+written; then the answer is not valid any more. If another process uses the slot at the moment, the question is asked again,
+because the transaction may have ended in the meantime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.coordination.environment import EndMarker, Timers
@@ -24,7 +25,10 @@ from odradek.transactions.environment import Marks, Place
 
 Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
+NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
 ADDED_BY_BROKERS = 2
+BUSY_RETRY_MS = 1
+"""The time in ms after which a question is asked again because a slot was in use. Appends take microseconds."""
 Codes = Mapping[Place, ErrorCode]
 
 
@@ -96,25 +100,33 @@ class PartitionVerification:
         transaction, and the mark is set."""
         coordinator = self._coordinator()
         if self._others is None or coordinator.error_of(question.transactional_id) is not ErrorCode.NOT_COORDINATOR:
-            self._ask_here(coordinator, question, then)
+            self._ask_here(question, then, self._timers.now_ms() + self._patience_ms())
             return
         self._ask_there(_Remote(question, then, self._timers.now_ms() + self._patience_ms()))
 
-    def _ask_here(self, coordinator: TransactionCoordinator, question: Question, then: Callable[[Codes], None]) -> None:
+    def _ask_here(self, question: Question, then: Callable[[Codes], None], until_ms: int) -> None:
+        coordinator = self._coordinator()
         transactional_id, producer_id, epoch, verify_only, places = question
+
+        def marked(codes: Mapping[Place, ErrorCode | None]) -> None:
+            if None in codes.values() and self._timers.now_ms() < until_ms:
+                again = self._timers.now_ms() + BUSY_RETRY_MS
+                self._timers.call_at(again, lambda: self._ask_here(question, then, until_ms))
+            else:
+                then({place: NO_ROOM if code is None else code for place, code in codes.items()})
+
         if verify_only:
-            coordinator.verify(transactional_id, producer_id, epoch, places, then)
+            coordinator.verify(transactional_id, producer_id, epoch, places, marked)
             return
 
-        def added(code: ErrorCode, allowed: object) -> None:
+        def added(code: ErrorCode, allowed: Sequence[ErrorCode | None]) -> None:
             if code is not NONE:
                 then(dict.fromkeys(places, code))
             else:
-                then(dict(zip(places, allowed, strict=True)))  # type: ignore[call-overload]
+                marked(dict(zip(places, allowed, strict=True)))
 
-        coordinator.add_partitions(
-            transactional_id, producer_id, epoch, places, ADDED_BY_BROKERS, added, self._patience_ms()
-        )
+        left_ms = max(0, until_ms - self._timers.now_ms())
+        coordinator.add_partitions(transactional_id, producer_id, epoch, places, ADDED_BY_BROKERS, added, left_ms)
 
     # -- other brokers --------------------------------------------------------------------------------------------
 
@@ -141,9 +153,13 @@ class PartitionVerification:
         if concurrent and self._timers.now_ms() < remote.until_ms and not question.verify_only:
             self._timers.call_at(self._timers.now_ms() + self._backoff_ms(), lambda: self._ask_there(remote))
             return
-        remote.then({place: self._marked(remote, place, code) for place, code in codes.items()})
+        marked = {place: self._marked(remote, place, code) for place, code in codes.items()}
+        if None in marked.values() and self._timers.now_ms() < remote.until_ms:
+            self._timers.call_at(self._timers.now_ms() + BUSY_RETRY_MS, lambda: self._ask_there(remote))
+            return
+        remote.then({place: NO_ROOM if code is None else code for place, code in marked.items()})
 
-    def _marked(self, remote: _Remote, place: Place, code: ErrorCode) -> ErrorCode:
+    def _marked(self, remote: _Remote, place: Place, code: ErrorCode) -> ErrorCode | None:
         if code is not NONE:
             return code
         if place in remote.ended:

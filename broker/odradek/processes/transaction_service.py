@@ -175,10 +175,8 @@ class SlotMarks:
         epoch: int,
         coordinator_epoch: int,
         transaction_version: int,
-    ) -> ErrorCode:
-        """See `Marks`. If the lock of the partition stays taken, the result is NOT_ENOUGH_REPLICAS; if this broker does not
-        lead the partition, it is NONE. In both cases no mark is set, and the leader asks before the first batch of the
-        transaction."""
+    ) -> ErrorCode | None:
+        """See `Marks`."""
         if topic == CONSUMER_OFFSETS:
             return NONE  # only this process appends to it, and the groups ask before each commit
         slot = self._logs.slot_of(topic, partition)
@@ -199,12 +197,12 @@ class SlotMarks:
                     coordinator_epoch=coordinator_epoch,
                 )
             except slots.SlotChanged as refusal:
-                if refusal.result != AppendResult.APPEND_BUSY:
-                    return NONE
+                if refusal.result == AppendResult.APPEND_BUSY:
+                    return None
             else:
                 code = error_of(error)
                 return ErrorCode.NOT_COORDINATOR if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED else code
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+        return NONE
 
 
 class FlushAtEnd:

@@ -43,9 +43,10 @@ log = logging.getLogger("odradek.transactions")
 
 ProducerCallback = Callable[[ErrorCode, int, int], None]
 """Receives the error, the producer id and the producer epoch. With an error, id and epoch are -1."""
-AddCallback = Callable[[ErrorCode, Sequence[ErrorCode]], None]
+AddCallback = Callable[[ErrorCode, Sequence[ErrorCode | None]], None]
 """Receives the error of the request and, if it is NONE, the result of `Marks.allow` for each place, in order."""
-VerifyCallback = Callable[[Mapping[Place, ErrorCode]], None]
+VerifyCallback = Callable[[Mapping[Place, ErrorCode | None]], None]
+"""Receives the error of each place, or None, as `Marks.allow` returns it."""
 
 REPEATED = frozenset(
     (
@@ -256,7 +257,7 @@ class TransactionCoordinator:
 
     def _allow(
         self, shard: Shard, places: Sequence[Place], producer_id: int, epoch: int, version: int
-    ) -> Sequence[ErrorCode]:
+    ) -> Sequence[ErrorCode | None]:
         allow, coordinator_epoch = self._marks.allow, shard.coordinator_epoch
         return [allow(topic, partition, producer_id, epoch, coordinator_epoch, version) for topic, partition in places]
 
@@ -273,7 +274,9 @@ class TransactionCoordinator:
             return
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
-        codes = dict(zip(present, self._allow(shard, present, producer_id, epoch, 0), strict=True))
+        codes: dict[Place, ErrorCode | None] = dict(
+            zip(present, self._allow(shard, present, producer_id, epoch, 0), strict=True)
+        )
         if absent:
             refusal = ErrorCode.TRANSACTION_ABORTABLE
             self._refuse(shard, refusal, lambda error: then(codes | dict.fromkeys(absent, error)))

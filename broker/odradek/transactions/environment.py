@@ -80,7 +80,7 @@ class Marks(Protocol):
     first append of a transaction."""
 
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """What identifies the present leadership of a partition that this broker leads; None if it leads none."""
+        """What identifies the present leadership of a partition that this broker leads; None if it does not lead it."""
 
     def allow(
         self,
@@ -90,13 +90,14 @@ class Marks(Protocol):
         epoch: int,
         coordinator_epoch: int,
         transaction_version: int,
-    ) -> ErrorCode:
+    ) -> ErrorCode | None:
         """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
 
         :param coordinator_epoch: the leader epoch of the coordinator whose log has the partition.
         :returns: NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition has a
-            newer epoch of the producer. NOT_COORDINATOR: the partition has a marker of a newer coordinator. NOT_ENOUGH_REPLICAS:
-            the mark cannot be set now. After the last two the client may retry.
+            newer epoch of the producer. NOT_COORDINATOR: the partition has a marker of a newer coordinator.
+            NOT_ENOUGH_REPLICAS: there is no room for the mark now. After the last two the client may retry. None: another
+            process uses the partition at this moment; the caller may try again soon.
         """
 
 
