@@ -1,6 +1,6 @@
 """What the transaction coordinator does to a partition: it allows a transaction, and ends it with a marker."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendOutcome
 from odradek._ext.partition.slot_access cimport AppendResult
@@ -17,9 +17,10 @@ cdef struct TransactionEnd:       # a marker to append
     int64_t offset                # of the marker; -1 for an error, and for a repeated marker that needed no write
 
 
-# Mark a producer, so that its first batch of this epoch is appended without a further question. *error: 0, INVALID_PRODUCER_EPOCH if
-# the partition knows a newer epoch, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: of a producer without one.
-cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
+# Mark a producer, so that its first batch of this epoch is appended without a further question if the request has this transactional
+# id. *error: 0, INVALID_PRODUCER_EPOCH if the partition knows a newer epoch, or NOT_ENOUGH_REPLICAS if there is no room for the
+# producer. `id_hash`: see `hash_of_id`. `owner`: of a producer without one.
+cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint64_t id_hash, int64_t producer_id,
                                     int16_t producer_epoch, bint version_2, uint32_t owner, int spins, int16_t* error) noexcept nogil
 
 # Append markers in order, as leader: one write and one commit for up to MAX_JOINED markers of different producers in one segment. A full

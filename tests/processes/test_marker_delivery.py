@@ -220,7 +220,7 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     assert not remote.marks.allowed
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, 4, 3, 2)]
+    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 2)]
 
 
 def test_a_refusal_of_another_coordinator_sets_no_mark():

@@ -75,8 +75,8 @@ class Process:
     def next(self):
         return self.ids.pop(0) if self.ids else None
 
-    def allow(self, topic, partition, producer_id, epoch, transaction_version):
-        self.allowed.append((topic, partition, producer_id, epoch, transaction_version))
+    def allow(self, topic, partition, transactional_id, producer_id, epoch, transaction_version):
+        self.allowed.append((topic, partition, transactional_id, producer_id, epoch, transaction_version))
         return self.refused_marks.get((topic, partition), NONE)
 
     def exists(self, topic, partition):

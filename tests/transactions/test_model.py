@@ -130,7 +130,8 @@ class World(RuleBasedStateMachine):
     def exists(self, topic, partition):
         return True
 
-    def allow(self, topic, partition, producer_id, epoch, transaction_version):
+    def allow(self, topic, partition, transactional_id, producer_id, epoch, transaction_version):
+        assert self.stored(transactional_id).producer_id == producer_id
         return ErrorCode(self.partitions[topic, partition].allow(producer_id, epoch))
 
     def send(self, batch, then):

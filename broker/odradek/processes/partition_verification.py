@@ -131,7 +131,9 @@ class PartitionVerification:
             return ErrorCode.INVALID_TXN_STATE
         question = remote.question
         version = 0 if question.verify_only else ADDED_BY_BROKERS
-        return self._marks.allow(*place, question.producer_id, question.producer_epoch, version)
+        return self._marks.allow(
+            *place, question.transactional_id, question.producer_id, question.producer_epoch, version
+        )
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:
         """A marker is written: an answer about a transaction that it ends is out of date. With transaction.version 2 a marker

@@ -173,7 +173,15 @@ class SlotMarks:
     def __init__(self, logs: MarkerLogs) -> None:
         self._logs = logs
 
-    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
+    def allow(
+        self,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        transaction_version: int,
+    ) -> ErrorCode:
         """See `Marks`. A partition whose lock is taken, or without a leader, counts as one without room: the first batch of the
         transaction asks again."""
         if topic == CONSUMER_OFFSETS:
@@ -187,7 +195,15 @@ class SlotMarks:
                 return NONE
             try:
                 return error_of(
-                    slots.allow_transaction(slot, leadership[0], leadership[1], producer_id, epoch, transaction_version)
+                    slots.allow_transaction(
+                        slot,
+                        leadership[0],
+                        leadership[1],
+                        transactional_id,
+                        producer_id,
+                        epoch,
+                        transaction_version,
+                    )
                 )
             except slots.SlotChanged as refusal:
                 if refusal.result != AppendResult.APPEND_BUSY:

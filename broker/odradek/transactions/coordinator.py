@@ -221,14 +221,18 @@ class TransactionCoordinator:
             transaction_version,
             self._timers.wall_ms(),
         )
+
+        def allow() -> Sequence[ErrorCode]:
+            return self._allow(transactional_id, producer_id, epoch, places, transaction_version)
+
         if isinstance(outcome, Write):
 
             def appended(error: ErrorCode) -> None:
-                then(error, self._allow(places, producer_id, epoch, transaction_version) if error is NONE else ())
+                then(error, allow() if error is NONE else ())
 
             self.shards.write(shard, transaction, outcome.facts, appended)
         elif outcome.code is NONE:
-            then(NONE, self._allow(places, producer_id, epoch, transaction_version))
+            then(NONE, allow())
         elif outcome is verbs.CONCURRENT and patience_ms > 0:
             until_ms = self._timers.now_ms() + patience_ms
 
@@ -240,9 +244,11 @@ class TransactionCoordinator:
         else:
             then(outcome.code, ())
 
-    def _allow(self, places: Sequence[Place], producer_id: int, epoch: int, version: int) -> Sequence[ErrorCode]:
+    def _allow(
+        self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], version: int
+    ) -> Sequence[ErrorCode]:
         allow = self._marks.allow
-        return [allow(topic, partition, producer_id, epoch, version) for topic, partition in places]
+        return [allow(topic, partition, transactional_id, producer_id, epoch, version) for topic, partition in places]
 
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], then: VerifyCallback
@@ -257,7 +263,7 @@ class TransactionCoordinator:
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
         codes = dict.fromkeys(absent, ErrorCode.TRANSACTION_ABORTABLE)
-        codes.update(zip(present, self._allow(present, producer_id, epoch, 0), strict=True))
+        codes.update(zip(present, self._allow(transactional_id, producer_id, epoch, present, 0), strict=True))
         then(codes)
 
     def end(

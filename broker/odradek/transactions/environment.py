@@ -78,8 +78,17 @@ class ProducerIds(Protocol):
 class Marks(Protocol):
     """Which producers may open a transaction in a partition: verified by the partition's leader before the first append."""
 
-    def allow(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> ErrorCode:
-        """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
+    def allow(
+        self,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        transaction_version: int,
+    ) -> ErrorCode:
+        """Let this producer, with this epoch and in requests with this transactional id, open a transaction in the partition,
+        if this broker leads it.
 
         :returns: NONE: it may, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition knows a newer
             epoch. NOT_ENOUGH_REPLICAS: there is no room now; the client may retry.
