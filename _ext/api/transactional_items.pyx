@@ -1,6 +1,6 @@
 """The rules of a Produce request with transactional batches; see transactional_items.pxd. No GIL is needed."""
 
-from libc.stdint cimport int16_t, uint8_t
+from libc.stdint cimport int16_t, uint64_t, uint8_t
 
 from odradek._ext.api.produce_items cimport BatchProducer, ProduceItem, ProduceRequest, mark_behind, producer_of, refuse
 from odradek._ext.protocol.kafka_errors cimport (
@@ -19,6 +19,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from odradek._ext.partition.producer_entry cimport hash_of_id
 from odradek._ext.records.record_batch cimport AT_ATTRIBUTES, AT_MAGIC, ATTRIBUTE_TRANSACTIONAL, BATCH_HEADER_BYTES
 
 
@@ -50,11 +51,13 @@ cdef bint refuse_all(ProduceRequest* request, ProduceItem* items, int error, con
 
 cdef bint check_transactional(ProduceRequest* request, ProduceItem* items, bint verify) noexcept nogil:
     cdef BatchProducer producer, known
+    cdef uint64_t id_hash
     cdef int i
     known.id = -1
     known.epoch = -1
     if request.transactional_id_bytes < 0:
         return refuse_all(request, items, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_ID)
+    id_hash = hash_of_id(request.transactional_id, request.transactional_id_bytes)
     for i in range(request.first, request.first + request.count):
         if not is_transactional(&items[i]) or items[i].error == UNKNOWN_TOPIC_ID or items[i].error == UNKNOWN_TOPIC_OR_PARTITION:
             continue
@@ -65,6 +68,7 @@ cdef bint check_transactional(ProduceRequest* request, ProduceItem* items, bint 
             known = producer
         elif producer.id != known.id or producer.epoch != known.epoch:
             return refuse_all(request, items, INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
+        items[i].append.id_hash = id_hash
         items[i].append.trusted = not verify and request.version < PRODUCE_ADDS_PARTITIONS
     return False
 

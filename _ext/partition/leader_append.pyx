@@ -19,7 +19,14 @@ from odradek._ext.partition.log_writing cimport (
     set_outcome,
     write_and_commit,
 )
-from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, entry_epoch, has_mark, mark_of_version_2
+from odradek._ext.partition.producer_entry cimport (
+    ProducerBatch,
+    ProducerEntry,
+    entry_epoch,
+    has_mark,
+    has_mark_of_epoch,
+    mark_of_version_2,
+)
 from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, PendingProducers, Room, count_refused, reserve_producer
 from odradek._ext.partition.producer_runs cimport find_producer, place_of_entry
 from odradek._ext.partition.producers cimport (
@@ -62,6 +69,10 @@ from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.waking cimport wake_after
 
 
+cdef inline int32_t sequence_to_check(const AppendItem* item) noexcept nogil:
+    return NO_SEQUENCE if item.by_coordinator else item.info.base_sequence
+
+
 cdef bint check_before(AppendItem* items, int at, ProducerCheck* check, AppendItem** previous) noexcept nogil:
     """Check items[at] against earlier items of its producer that will be appended. Returns whether that decides the result, in
     *check. *previous, which must be NULL, is set to the last of those items; it remains NULL if there is none.
@@ -85,9 +96,9 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check, AppendIt
             return True
         if item.info.producer_epoch > before.info.producer_epoch:
             if not decided:
-                check[0] = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
+                check[0] = PRODUCER_NEXT if sequence_to_check(item) <= 0 else PRODUCER_OUT_OF_ORDER
             return True                     # older items have older epochs as well
-        if item.info.base_sequence == NO_SEQUENCE:
+        if sequence_to_check(item) == NO_SEQUENCE:
             check[0] = PRODUCER_NEXT
             return True
         if item.info.base_sequence == before.info.base_sequence and item.info.last_offset_delta == before.info.last_offset_delta:
@@ -118,10 +129,11 @@ cdef bint follows_refused(AppendItem* items, int at) noexcept nogil:
 
 
 cdef inline bint in_same_transaction(AppendItem* item, AppendItem* previous) noexcept nogil:
-    """Whether the producer's transaction is the same for both items: none for both, or one of their common epoch."""
+    """Whether the producer's transaction is the same for both items: none for both, or one of their common epoch and id."""
     if item.info.transactional != previous.info.transactional:
         return False
-    return not item.info.transactional or (item.info.producer_epoch == previous.info.producer_epoch and not previous.info.control)
+    return not item.info.transactional or (item.info.producer_epoch == previous.info.producer_epoch and not previous.info.control
+                                           and item.id_hash == previous.id_hash)
 
 
 cdef inline bint check_transaction(Slot* slot, AppendItem* item, AppendItem* previous, ProducerEntry* known) noexcept nogil:
@@ -129,7 +141,7 @@ cdef inline bint check_transaction(Slot* slot, AppendItem* item, AppendItem* pre
 
     `known`: the producer's entry. `previous`: the last item of the producer that will be appended before this one. Each may be NULL.
     """
-    cdef bint open
+    cdef bint open, marked
     cdef int16_t epoch
     if previous != NULL:
         open = previous.info.transactional and not previous.info.control
@@ -141,9 +153,12 @@ cdef inline bint check_transaction(Slot* slot, AppendItem* item, AppendItem* pre
         if open:
             item.error = INVALID_TXN_STATE
         return not open
-    if item.trusted or (open and epoch == item.info.producer_epoch):
+    if item.trusted:
         return True
-    if known == NULL or not has_mark(known, item.info.producer_epoch, slot.leader_epoch):
+    marked = known != NULL and has_mark(known, item.id_hash, item.info.producer_epoch, slot.leader_epoch)
+    if open and epoch == item.info.producer_epoch and (marked or known == NULL or not has_mark_of_epoch(known, epoch)):
+        return True                                     # without a mark, it is not known which transactional id opened it
+    if not marked:
         item.error = INVALID_TXN_STATE
         item.unverified = UNVERIFIED
         return False
@@ -170,8 +185,8 @@ cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room
         return True
     known[0] = find_producer(slot, item.info.producer_id)
     if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
-        by_slot = check_sequence(known[0], item.info.producer_epoch, item.info.base_sequence,
-                                 last_sequence_of(item.info.base_sequence, item.info.last_offset_delta), &duplicate)
+        by_slot = check_sequence(known[0], item.info.producer_epoch, sequence_to_check(item),
+                                 last_sequence_of(sequence_to_check(item), item.info.last_offset_delta), &duplicate)
         if by_slot == PRODUCER_DUPLICATE:
             known[0].heard_ms = coarse_ms()
             item.duplicate = 1

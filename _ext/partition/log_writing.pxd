@@ -3,7 +3,7 @@
 Their order is a contract (``broker/odradek/shm/README.md``, rule 1); ``faults.pxd`` names the fault points between them.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.records.record_batch cimport BatchInfo
@@ -26,6 +26,8 @@ cdef struct AppendItem:           # one checked record batch
     uint8_t after_refused         # an earlier batch of its producer was refused and not sent again: it cannot be the producer's first
     uint8_t transaction_version   # of the transaction that a marker ends; 0 also if it is not known
     uint8_t trusted               # transactional, and needs no mark to open the producer's transaction
+    uint8_t by_coordinator        # its sequences are not checked: a coordinator never repeats a batch, and begins each one with 0
+    uint64_t id_hash              # of the request's transactional id, see `hash_of_id`; of a transactional batch that is not trusted
     # out
     int16_t error                 # Kafka's error code, 0 if appended or a duplicate
     uint8_t duplicate

@@ -14,6 +14,8 @@ class AppendItem(TypedDict):
     after_refused: int
     transaction_version: int
     trusted: int
+    by_coordinator: int
+    id_hash: int
     error: int
     duplicate: int
     appended: int

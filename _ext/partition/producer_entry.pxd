@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
-from odradek._ext.shm.layout cimport BATCHES_KEPT
+from odradek._ext.shm.layout cimport BATCHES_KEPT, region
+from odradek._ext.shm.siphash cimport hash_bytes
 
 
 cdef extern from *:
@@ -76,24 +77,44 @@ cdef inline bint is_known(ProducerEntry* entry) noexcept nogil:
     return entry_epoch(entry) != -1
 
 
-# -- the mark: 1 | version 2 << 1 | producer epoch << 16 | leader epoch << 32 ---------------------------------------------------------
+# -- the mark: 1 | version 2 << 1 | producer epoch << 16; in the other 46 bits: hash of the transactional id, xor leader epoch << 32 --------
 #
 # The coordinator sets it when it has durably added the partition to a transaction of the producer with this epoch. It allows the first
-# batch of that transaction [R 2.9]. It is not stored: after a restart, a load or an eviction, the worker asks the coordinator again.
+# batch of that transaction, in a request with its transactional id [R 2.9]. It is not stored: after a restart, a load or an eviction, the
+# worker asks the coordinator again.
+
+cdef extern from *:
+    """
+    #define MARK_BITS_OF_ID 0xFFFFFFFF0000FFFCull
+    """
+    uint64_t MARK_BITS_OF_ID
+
 
 cdef enum:
     MARK_SET = 1
     MARK_OF_VERSION_2 = 2
 
 
-cdef inline uint64_t pack_mark(int16_t epoch, int32_t leader_epoch, bint version_2) noexcept nogil:
-    cdef uint64_t mark = <uint64_t><uint32_t>leader_epoch << 32 | <uint64_t><uint16_t>epoch << 16 | MARK_SET
+cdef inline uint64_t hash_of_id(const uint8_t* transactional_id, size_t n) noexcept nogil:
+    """A hash for which no client can choose a transactional id."""
+    return hash_bytes(region().header.hash_key, transactional_id, n)
+
+
+cdef inline uint64_t pack_mark(uint64_t id_hash, int16_t epoch, int32_t leader_epoch, bint version_2) noexcept nogil:
+    """For one id, marks of different leader epochs differ. Two ids have the same mark with a probability of 2^-46."""
+    cdef uint64_t mark = (id_hash ^ <uint64_t><uint32_t>leader_epoch << 32) & MARK_BITS_OF_ID
+    mark |= <uint64_t><uint16_t>epoch << 16 | MARK_SET
     return mark | MARK_OF_VERSION_2 if version_2 else mark
 
 
-cdef inline bint has_mark(ProducerEntry* entry, int16_t epoch, int32_t leader_epoch) noexcept nogil:
-    """Whether the entry has a mark of exactly this epoch, which was set in this leader epoch."""
-    return (entry.verification | MARK_OF_VERSION_2) == pack_mark(epoch, leader_epoch, True)
+cdef inline bint has_mark(ProducerEntry* entry, uint64_t id_hash, int16_t epoch, int32_t leader_epoch) noexcept nogil:
+    """Whether the entry has a mark of this transactional id and of exactly this epoch, which was set in this leader epoch."""
+    return (entry.verification | MARK_OF_VERSION_2) == pack_mark(id_hash, epoch, leader_epoch, True)
+
+
+cdef inline bint has_mark_of_epoch(ProducerEntry* entry, int16_t epoch) noexcept nogil:
+    """Whether the entry has a mark of exactly this epoch, of any transactional id."""
+    return entry.verification != 0 and <int16_t>(entry.verification >> 16) == epoch
 
 
 cdef inline bint mark_of_version_2(ProducerEntry* entry) noexcept nogil:

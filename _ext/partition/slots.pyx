@@ -20,6 +20,7 @@ from odradek._ext.partition.producer_entry cimport (
     coordinator_epoch_of,
     entry_batches,
     entry_epoch,
+    hash_of_id,
     is_known,
 )
 from odradek._ext.partition.producer_runs cimport next_open, next_producer, oldest_open, open_transactions
@@ -324,7 +325,8 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
                  int64_t producer_id=-1, int producer_epoch=-1, bint transactional=False):
     """Append the builder's records as one batch, as leader. Returns (error, base offset).
 
-    A batch of a producer has no sequence: the coordinator that appends it never repeats a batch, and has checked its transaction.
+    A batch of a producer has the base sequence 0, as in Kafka; no sequence is checked, because the coordinator that appends it never
+    repeats a batch, and has checked its transaction.
 
     :param compress: as of `BatchBuilder.finish`. :param max_bytes: a larger batch gets MESSAGE_TOO_LARGE.
     :param transactional: whether the batch belongs to a transaction of the producer.
@@ -336,12 +338,12 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     cdef uint32_t expected = incarnation
     cdef int64_t now = now_ms()
     cdef int checked
-    builder.seal(codec, compress, producer_id, producer_epoch, NO_SEQUENCE, transactional)
+    builder.seal(codec, compress, producer_id, producer_epoch, 0 if producer_id >= 0 else NO_SEQUENCE, transactional)
     if builder.out.size > max_bytes:
         return MESSAGE_TOO_LARGE, -1
     memset(&item, 0, sizeof(AppendItem))
     item.data = builder.out.data
-    item.trusted = 1
+    item.trusted = item.by_coordinator = 1
     checked = check_batch(item.data, builder.out.size, False, &item.info)
     if checked != 0:
         raise ValueError(f"the checks refuse the batch that was built: error {checked}")
@@ -390,13 +392,14 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
         free(ends)
 
 
-def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t producer_id, int producer_epoch, int transaction_version,
-                      uint32_t owner=0, int coordinator_epoch=0x7FFFFFFF):
+def allow_transaction(uint32_t index, incarnation, int leader_epoch, str transactional_id not None, int64_t producer_id,
+                      int producer_epoch, int transaction_version, uint32_t owner=0, int coordinator_epoch=0x7FFFFFFF):
     """Set the mark of a producer in a partition that this broker leads. The coordinator calls it when it has durably added the partition
     to the producer's transaction. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has a newer epoch),
     TRANSACTION_COORDINATOR_FENCED (the partition has a marker of a newer coordinator for the producer), or NOT_ENOUGH_REPLICAS (no room for
     the producer; retriable).
 
+    :param transactional_id: the mark is valid for requests with this transactional id.
     :param coordinator_epoch: the leader epoch of the coordinator's partition of `__transaction_state`; without it, no marker is newer.
     :param owner: the owner of the producer if it has none yet; see `owners`.
     :raises SlotChanged: the slot's checks failed, with the reason.
@@ -404,8 +407,10 @@ def allow_transaction(uint32_t index, incarnation, int leader_epoch, int64_t pro
     cdef AppendResult result
     cdef uint32_t expected = incarnation
     cdef int16_t error = 0
+    cdef bytes name = transactional_id.encode()
+    cdef uint64_t id_hash = hash_of_id(<const uint8_t*><const char*>name, len(name))
     with nogil:
-        result = mark_in_slot(index, expected, leader_epoch, producer_id, <int16_t>producer_epoch, coordinator_epoch,
+        result = mark_in_slot(index, expected, leader_epoch, id_hash, producer_id, <int16_t>producer_epoch, coordinator_epoch,
                               transaction_version >= 2, owner, SPINS_OF_THREAD, &error)
     if result != 0:
         raise refused(result)

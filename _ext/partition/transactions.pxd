@@ -1,6 +1,6 @@
 """The changes that the transaction coordinator makes in a partition: it allows a transaction with a mark, and ends it with a marker."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendOutcome
 from odradek._ext.partition.slot_access cimport AppendResult
@@ -17,10 +17,11 @@ cdef struct TransactionEnd:       # a marker to append
     int64_t offset                # of the marker; -1 for an error, and for a repeated marker that needed no write
 
 
-# Set the mark of a producer, so that its first batch of this epoch is appended without a question. *error: 0, INVALID_PRODUCER_EPOCH if
-# the partition has a newer epoch, TRANSACTION_COORDINATOR_FENCED if it has a marker of a coordinator with a newer epoch than
-# `coordinator_epoch`, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `owner`: the owner of a producer that has none yet.
-cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
+# Set the mark of a producer, so that its first batch of this epoch is appended without a question if the request has this transactional id.
+# *error: 0, INVALID_PRODUCER_EPOCH if the partition has a newer epoch, TRANSACTION_COORDINATOR_FENCED if it has a marker of a coordinator
+# with a newer epoch than `coordinator_epoch`, or NOT_ENOUGH_REPLICAS if there is no room for the producer. `id_hash`: see `hash_of_id`.
+# `owner`: the owner of a producer that has none yet.
+cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint64_t id_hash, int64_t producer_id,
                                     int16_t producer_epoch, int32_t coordinator_epoch, bint version_2, uint32_t owner, int spins,
                                     int16_t* error) noexcept nogil
 

@@ -62,8 +62,8 @@ cdef enum:
 
 # -- marks -------------------------------------------------------------------------------------------------------------
 
-cdef AppendResult mark_producer(uint32_t index, Slot* slot, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch,
-                                bint version_2, uint32_t owner, int16_t* error) noexcept nogil:
+cdef AppendResult mark_producer(uint32_t index, Slot* slot, uint64_t id_hash, int64_t producer_id, int16_t producer_epoch,
+                                int32_t coordinator_epoch, bint version_2, uint32_t owner, int16_t* error) noexcept nogil:
     cdef ProducerEntry* entry = find_producer(slot, producer_id)
     cdef PendingProducers pending
     cdef Room room
@@ -82,11 +82,11 @@ cdef AppendResult mark_producer(uint32_t index, Slot* slot, int64_t producer_id,
         if room != ROOM_READY:
             error[0] = NOT_ENOUGH_REPLICAS
             return APPEND_OK
-    put_mark(slot, entry, producer_id, pack_mark(producer_epoch, slot.leader_epoch, version_2), owner, coarse_ms())
+    put_mark(slot, entry, producer_id, pack_mark(id_hash, producer_epoch, slot.leader_epoch, version_2), owner, coarse_ms())
     return APPEND_OK
 
 
-cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t producer_id,
+cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint64_t id_hash, int64_t producer_id,
                                     int16_t producer_epoch, int32_t coordinator_epoch, bint version_2, uint32_t owner, int spins,
                                     int16_t* error) noexcept nogil:
     cdef Slot* slot = slot_at(index)
@@ -95,7 +95,7 @@ cdef AppendResult allow_transaction(uint32_t index, uint32_t incarnation, int32_
         return APPEND_BUSY
     result = check_slot(slot, incarnation, leader_epoch, ROLE_LEADER)
     if result == APPEND_OK:
-        result = mark_producer(index, slot, producer_id, producer_epoch, coordinator_epoch, version_2, owner, error)
+        result = mark_producer(index, slot, id_hash, producer_id, producer_epoch, coordinator_epoch, version_2, owner, error)
     unlock(index, slot)
     return result
 

@@ -112,7 +112,7 @@ cdef class BatchBuilder:
         """The batch as bytes, valid and with its CRC.
 
         :param codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. :param compress: (codec, bytes) to bytes, for all but 0.
-        :param base_sequence: sequence of the batch's first record, for an idempotent producer; -1 for a coordinator's batch in a
+        :param base_sequence: sequence of the batch's first record, for an idempotent producer; 0 for a coordinator's batch in a
         transaction. :param transactional: whether the batch belongs to a transaction.
         """
         self.seal(codec, compress, producer_id, producer_epoch, base_sequence, transactional)

@@ -62,7 +62,7 @@ cdef struct BatchInfo:
 
 
 cdef enum:
-    NO_SEQUENCE = -1                    # of control batches, and of batches that coordinators write with a producer id
+    NO_SEQUENCE = -1                    # of control batches, and of batches without a producer
 
 
 # Sequences run from 0 to 2**31 - 1 and wrap around; a batch without a base sequence has no last sequence either.

@@ -9,7 +9,7 @@ from libc.string cimport memset
 
 from odradek._ext.partition.leader_append cimport append_as_leader
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
-from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, entry_batches, entry_epoch
+from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, entry_batches, entry_epoch, hash_of_id
 from odradek._ext.partition.rolling cimport roll_now
 from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, ProducerCopies, busy, checked_slot, name_of, refused
@@ -20,10 +20,12 @@ from odradek._ext.storage.file_calls cimport file_error
 
 
 def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0, bint trusted=True,
-           bint after_refused=False):
+           bint after_refused=False, str transactional_id="id", transactional_ids=None):
     """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
 
     :param owner: owner of new producers. :param trusted: transactional batches need no mark. :param after_refused: see AppendItem.
+    :param transactional_id: of the request, for transactional batches that are not trusted. :param transactional_ids: of the request of
+    each batch.
     :raises SlotChanged: the slot's checks failed, with the reason; no batch was checked.
     """
     cdef AppendItem[MAX_JOINED] items
@@ -32,6 +34,7 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
     cdef AppendResult result
     cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
     cdef int64_t now = now_ms() if wall_ms is None else wall_ms
+    cdef bytes name
     copies = [bytearray(batch) for batch in batches]
     if n > MAX_JOINED:
         raise ValueError(f"{n} batches are more than the maximum of {MAX_JOINED}")
@@ -41,6 +44,8 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
         items[i].owner = owner
         items[i].trusted = trusted
         items[i].after_refused = after_refused
+        name = (transactional_id if transactional_ids is None else transactional_ids[i]).encode()
+        items[i].id_hash = hash_of_id(<const uint8_t*><const char*>name, len(name))
         checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
         if checked != 0:
             raise ValueError(f"the checks refuse batch {i}: error {checked}")

@@ -1,11 +1,13 @@
 """Transactions that one broker leaves unfinished, and another one on the same directory ends: Kafka and ours, both ways.
 
-A transaction is prepared when its end is decided and its markers are not written. Kafka's are held back by a gate; ours are
-made so by a record in the log of a stopped broker, because this broker writes its own markers at once.
+A transaction is prepared when its end is decided and its markers are not written. Kafka's markers are held back by a gate. Ours
+cannot be written to one of the partitions: its log is larger than the files that the coordinator process may write.
 """
 
 from __future__ import annotations
 
+import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,19 +17,18 @@ from typing import Any, Protocol
 
 import pytest
 
-from odradek.protocol.schemas.transaction_records import STATES
 from odradek.testing import Broker
 from tests.api.transactional_log import filtered
 from tests.cluster.peer_processes import VERSION as OLD_VERSION
 from tests.cluster.peer_processes import JavaProcess, Peers
 from tests.ports import reserved
 from tests.toolchains import KAFKA_VERSION
-from tests.transactions_against_kafka import sides, state_log
+from tests.transactions_against_kafka import sides
 from tests.transactions_against_kafka.marker_gate import MarkerGate
 from tests.transactions_against_kafka.sides import CONFIG, Side
 from tests.transactions_against_kafka.transaction_talk import Producer
 from tests.waiting import until
-from tests.wire import whole
+from tests.wire import batch, whole
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
@@ -46,6 +47,9 @@ ENDS = {
 PREPARED = {"to-commit": "PrepareCommit", "to-abort": "PrepareAbort"}
 BEFORE, AFTER = 3, 10
 """The offset that each group had committed, and that of the transaction."""
+MAX_FILE_BYTES = 2 << 20
+BALLAST = bytes(800_000)
+"""The value of the first three records, with which the log of DATA exceeds `MAX_FILE_BYTES`."""
 
 
 class Kafka(Protocol):
@@ -139,12 +143,35 @@ def peer_of(kind: str, directory: Path) -> Iterator[Kafka]:
         yield kafka
 
 
+class UnwritableLog:
+    """Holds the markers of a broker of ours back from a partition whose log exceeds `MAX_FILE_BYTES`.
+
+    The system refuses the coordinator process to write beyond that, so it can append to `__transaction_state` and
+    `__consumer_offsets`, and cannot append to the partition.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def hold(self) -> None:
+        """Refuse markers from now on."""
+        self._limit(MAX_FILE_BYTES)
+
+    def release(self) -> None:
+        """Let markers be written."""
+        self._limit(resource.RLIM_INFINITY)
+
+    def _limit(self, size: int) -> None:
+        (pid,) = (part["pid"] for part in self._broker.processes() if part["kind"] == "coordinator")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
 @contextmanager
 def ours(data: Path, directory: Path, config: dict[str, Any] | None = None) -> Iterator[Side]:
     """This broker on a directory that it has taken over."""
     with ExitStack() as stack:
         broker = stack.enter_context(Broker(CONFIG | {"log.dirs": data} | (config or {}), directory=directory))
-        yield Side(broker.host, broker.port, broker, stack)
+        yield Side(broker.host, broker.port, broker, stack, UnwritableLog(broker))
 
 
 def adopt(data: Path, *options: str) -> None:
@@ -171,29 +198,28 @@ def begin(side: Side, name: str, protocol: int, timeout_ms: int = LONG_MS) -> Pr
     return producer
 
 
-def leave(side: Side, protocol: int, hold: bool) -> dict[str, Producer]:
-    """All transactions of ENDS; those of PREPARED are prepared if `hold`, else open. The "open" one is late already."""
+def create_topics(side: Side) -> None:
+    """The topics of the transactions."""
     for topic in (DATA, SOURCE):
         side.topic(topic)
+
+
+def leave(side: Side, protocol: int) -> dict[str, Producer]:
+    """Begin all transactions of ENDS, end two of them, prepare those of PREPARED. The "open" one is late already."""
+    talk = side.talk
+    for _ in range(3):
+        assert talk.produce(DATA, batch(BALLAST)).error_code == 0
     for name in ENDS:
-        side.talk.commit(f"group-{name}", {(SOURCE, 0): BEFORE})
+        talk.commit(f"group-{name}", {(SOURCE, 0): BEFORE})
     left = {name: begin(side, name, protocol, SHORT_MS if name == "open" else LONG_MS) for name in ENDS}
     version = 5 if protocol >= 2 else 4
-    side.talk.end(left["committed"], True, version)
-    side.talk.end(left["aborted"], False, version)
-    if hold:
-        side.hold()
-        for name, state in PREPARED.items():
-            side.talk.end(left[name], state == "PrepareCommit", version, completes=False)
-            assert side.talk.state_of(name).transaction_state == state
-    return left
-
-
-def prepare(data: Path, left: dict[str, Producer], protocol: int) -> None:
-    """Write the record that decides an end into the log of a stopped broker."""
+    talk.end(left["committed"], True, version)
+    talk.end(left["aborted"], False, version)
+    side.hold()
     for name, state in PREPARED.items():
-        epoch = left[name].epoch + (1 if protocol >= 2 else 0)
-        state_log.change(data, name, transaction_status=STATES.index(state), producer_epoch=epoch)
+        talk.end(left[name], state == "PrepareCommit", version, completes=False)
+        assert talk.state_of(name).transaction_state == state
+    return left
 
 
 def committed(side: Side, name: str) -> int:
@@ -211,7 +237,8 @@ def visible(side: Side) -> list[str]:
     """The records that a reader of committed records gets."""
     answer = side.talk.fetch_at((DATA, 0))
     assert answer.last_stable_offset == answer.high_watermark, answer
-    return [value.decode() for _, value in filtered(whole(answer.records), answer.aborted_transactions, 0)]
+    values = [value for _, value in filtered(whole(answer.records), answer.aborted_transactions, 0)]
+    return [value.decode() for value in values if value != BALLAST]
 
 
 def finishes(side: Side, left: dict[str, Producer], protocol: int) -> None:
@@ -238,7 +265,8 @@ def finishes(side: Side, left: dict[str, Producer], protocol: int) -> None:
 def test_this_broker_ends_what_kafka_left(tmp_path: Path, kind: str, end: str) -> None:
     with peer_of(kind, tmp_path) as peer:
         with peer.running(NEVER) as kafka:
-            left = leave(kafka, peer.protocol, hold=True)
+            create_topics(kafka)
+            left = leave(kafka, peer.protocol)
             if end == "kill":
                 kafka.process.kill()
         adopt(peer.data)
@@ -246,17 +274,33 @@ def test_this_broker_ends_what_kafka_left(tmp_path: Path, kind: str, end: str) -
             finishes(side, left, peer.protocol)
 
 
-@pytest.mark.parametrize("end", ["clean", "kill"])
-@pytest.mark.parametrize("kind", WITHOUT_ZOOKEEPER)
-def test_kafka_ends_what_this_broker_left(tmp_path: Path, kind: str, end: str) -> None:
-    with peer_of(kind, tmp_path) as peer:
-        with peer.running():
-            pass  # it makes the internal topics
+@pytest.fixture(scope="module", params=WITHOUT_ZOOKEEPER)
+def adopted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A kind of Kafka, and a directory in which it has created the topics, taken over."""
+    directory = tmp_path_factory.mktemp("adopted")
+    with peer_of(request.param, directory) as peer:
+        with peer.running() as kafka:
+            create_topics(kafka)  # Kafka does not know topics that are created later, by us
         adopt(peer.data)
-        with ours(peer.data, tmp_path / "ours", NEVER) as side:
-            left = leave(side, peer.protocol, hold=False)
-            if end == "kill":
-                side.process.kill()
-        prepare(peer.data, left, peer.protocol)
+    return request.param, peer.data
+
+
+def leave_and_finish(directory: Path, adopted: tuple[str, Path], kills: bool) -> None:
+    """This broker leaves the transactions, Kafka finishes them."""
+    kind, data = adopted
+    with peer_of(kind, directory) as peer:
+        shutil.copytree(data, peer.data)
+        with ours(peer.data, directory / "ours", NEVER) as side:
+            left = leave(side, peer.protocol)
+            if kills:
+                side.process.kill_group()
         with peer.running() as kafka:
             finishes(kafka, left, peer.protocol)
+
+
+def test_kafka_ends_what_this_broker_left_when_it_was_killed(tmp_path: Path, adopted: tuple[str, Path]) -> None:
+    leave_and_finish(tmp_path, adopted, kills=True)
+
+
+def test_kafka_ends_what_this_broker_left_when_it_stopped(tmp_path: Path, adopted: tuple[str, Path]) -> None:
+    leave_and_finish(tmp_path, adopted, kills=False)

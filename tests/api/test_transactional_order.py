@@ -125,7 +125,7 @@ class World:
     def mark(self, topic, producer):
         if topic not in self.locks:
             slot, epoch = self.slots[topic], self.epochs[producer]
-            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, producer, epoch, 2)
+            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, f"id {producer}", producer, epoch, 2)
             self.allowed.add((producer, epoch, topic))
 
     def end(self, producer):

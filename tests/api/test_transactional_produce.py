@@ -177,7 +177,7 @@ class TestQuestions:
 
     def test_a_partition_that_the_client_has_added_needs_no_question(self, worker):
         slot = worker.create("t")
-        slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
+        slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 0)
         wire = worker.connect()
         send(wire, {"t": written()}, VERIFIES)
         worker.turn()
@@ -426,7 +426,7 @@ class TestOrder:
         send(wire, {"t": written(0)})
         send(wire, {"t": written(1)})
         worker.turn()
-        slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
+        slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 0)
         send(wire, {"t": written(2)})
         worker.turn()
         worker.retry()
@@ -552,7 +552,7 @@ class TestOrder:
         send(wire, {"t": written(1)})
         worker.turn()
         pending, number, ((_, _, _, _, ((_, incarnation, _, _),)),), _ = worker.questions.pop()
-        slots.allow_transaction(slot, incarnation, -1, PRODUCER, 0, 2)
+        slots.allow_transaction(slot, incarnation, -1, "id", PRODUCER, 0, 2)
         with lock_probe.SlotLock(slot):
             pending.verified(number, (0,))
             worker.retry()
@@ -575,7 +575,7 @@ class TestOrder:
         worker.append()
         pending, number, questions, _ = worker.questions.pop()
         for slot, incarnation, _, _ in questions[0][-1]:
-            slots.allow_transaction(slot, incarnation, -1, PRODUCER, 0, 2)
+            slots.allow_transaction(slot, incarnation, -1, "id", PRODUCER, 0, 2)
         pending.verified(number, (0,) * 4)
         assert worker.offloaded == [pending]
         worker.append()
@@ -643,13 +643,13 @@ class TestEnds:
         worker.turn()
         question = worker.questions[0]
         if marked == "before":
-            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
+            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 0)
         wire.socket.close()
         worker.turn()
         assert not worker.loop.connections
         assert worker.room.waiters == 0
         if marked == "after":
-            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, PRODUCER, 0, 0)
+            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 0)
         pending, number, _, _ = question
         pending.verified(number, (0, 0))
         worker.retry()

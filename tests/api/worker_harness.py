@@ -183,7 +183,7 @@ class HandWorker:
         codes = codes or (0,) * len(asked)
         if mark:
             codes = tuple(
-                code or _mark(*question[1:4], *partition[:2])
+                code or _mark(*question[:4], *partition[:2])
                 for code, (question, partition) in zip(codes, asked, strict=True)
             )
         pending.verified(number, codes)
@@ -216,8 +216,8 @@ class HandWorker:
         raise AssertionError(f"not a Produce or Fetch: {request}")
 
 
-def _mark(producer_id: int, epoch: int, verify_only: bool, slot: int, incarnation: int) -> int:
-    return slots.allow_transaction(slot, incarnation, -1, producer_id, epoch, 0 if verify_only else 2)
+def _mark(transactional_id: str, producer_id: int, epoch: int, verify_only: bool, slot: int, incarnation: int) -> int:
+    return slots.allow_transaction(slot, incarnation, -1, transactional_id, producer_id, epoch, 0 if verify_only else 2)
 
 
 def tcp_pair(address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:

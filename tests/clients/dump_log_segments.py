@@ -19,6 +19,9 @@ COMPLAINTS = re.compile(
     re.IGNORECASE,
 )
 
+LOGGING = ("SLF4J:", "log4j:")
+"""How lines begin with which the libraries for logging of Kafka 3.9 complain of one another."""
+
 _BATCH = re.compile(
     r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*producerId: (-?\d+) .*partitionLeaderEpoch: (-?\d+) .*"
     r"compresscodec: (\w+) .*isvalid: true"
@@ -63,13 +66,16 @@ def files_of(data_dir: Path, suffix: str) -> list[Path]:
     )
 
 
-def dump(data_dir: Path, files: list[Path], *options: str) -> tuple[dict[Path, Dump], list[str]]:
+def dump(
+    data_dir: Path, files: list[Path], *options: str, version: str = toolchains.KAFKA_VERSION
+) -> tuple[dict[Path, Dump], list[str]]:
     """Run DumpLogSegments over `files`.
 
     Args:
         data_dir: where to run it.
         files: relative to `data_dir`.
         options: such as `--deep-iteration`.
+        version: of the tool.
 
     Returns:
         the output for each file, and every line of the output, including standard error, that is a complaint.
@@ -77,9 +83,7 @@ def dump(data_dir: Path, files: list[Path], *options: str) -> tuple[dict[Path, D
     dumps: dict[Path, Dump] = {}
     complaints = []
     for share in _shares(files):
-        command = toolchains.java_command(
-            "org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(share)
-        )
+        command = toolchains.java_command(_class_of(version), *options, "--files", ",".join(share), version=version)
         done = subprocess.run(
             command, cwd=data_dir, capture_output=True, encoding="utf-8", errors="replace", timeout=300
         )
@@ -100,6 +104,10 @@ def dump(data_dir: Path, files: list[Path], *options: str) -> tuple[dict[Path, D
     return dumps, complaints
 
 
+def _class_of(version: str) -> str:
+    return f"{'kafka' if version.startswith('3.') else 'org.apache.kafka'}.tools.DumpLogSegments"
+
+
 def _complaints(lines: list[str]) -> list[str]:
     """Return the lines that object to something.
 
@@ -116,7 +124,7 @@ def _complaints(lines: list[str]) -> list[str]:
                 complaints.append(f"{file}: {line}")
         elif match := re.match(r" *-?\d+ is followed by \d+", line):
             complaints.append(f"{file}: {line}")
-        elif COMPLAINTS.search(line):
+        elif COMPLAINTS.search(line) and not line.startswith(LOGGING):
             complaints.append(line)
     return complaints
 

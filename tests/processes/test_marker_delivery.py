@@ -286,7 +286,9 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     assert not remote.marks.allowed
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2)], "with the epoch of the coordinator that was asked"
+    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2)], (
+        "with the epoch of the coordinator that was asked"
+    )
 
 
 def test_another_coordinator_is_asked_again_while_the_slot_is_in_use():
@@ -300,7 +302,7 @@ def test_another_coordinator_is_asked_again_while_the_slot_is_in_use():
     remote.others.flush()
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2)]
+    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2)]
 
 
 class Here:

@@ -245,7 +245,9 @@ class Coordinated:
         self.asked += questions
         await self.go_on.wait()
         codes = [
-            slots.allow_transaction(found.slot, found.incarnation, -1, asked.producer_id, asked.producer_epoch, 2)
+            slots.allow_transaction(
+                found.slot, found.incarnation, -1, asked.transactional_id, asked.producer_id, asked.producer_epoch, 2
+            )
             for asked in questions
             for found in asked.partitions
         ]

@@ -57,7 +57,7 @@ def begin(slot: int, *producers: int, epoch: int = 0) -> list[int]:
 
 
 def allow(slot: int, producer: int = PRODUCER, epoch: int = 0, version: int = 2, **more: int) -> int:
-    return slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, producer, epoch, version, **more)
+    return slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", producer, epoch, version, **more)
 
 
 def end(slot: int, *markers: tuple[int, int, int, bool, int]) -> list[tuple[int, int]]:
@@ -202,7 +202,7 @@ class TestAMark:
             (incarnation, 1, AppendResult.APPEND_FENCED_EPOCH),
         ):
             with pytest.raises(slots.SlotChanged) as raised:
-                slots.allow_transaction(slot, expected, epoch, PRODUCER, 0, 2)
+                slots.allow_transaction(slot, expected, epoch, "id", PRODUCER, 0, 2)
             assert raised.value.result == result
         broker.obey(slot, 1)
         with pytest.raises(slots.SlotChanged, match="not leader"):
@@ -376,18 +376,20 @@ class TestBatchesOfACoordinator:
             builder.add(b"key", b"%d" % number, 1000 + number)
         return slots.append_built(slot, builder, slot_probe.incarnation_of(slot), -1, 0, None, max_bytes, **fields)
 
-    def test_belong_to_a_transaction_without_a_mark_and_without_sequences(self, broker: OneBroker) -> None:
+    def test_belong_to_a_transaction_without_a_mark_and_each_begins_at_sequence_0(self, broker: OneBroker) -> None:
         slot = broker.create()
         identity = {"producer_id": PRODUCER, "producer_epoch": 2, "transactional": True}
         assert [self.append(slot, **identity) for _ in range(7)] == [(0, 2 * number) for number in range(7)]
         assert self.append(slot, max_bytes=50, **identity) == (MESSAGE_TOO_LARGE, -1)
         assert stable(slot) == 0
         written = batches(broker, slot)
-        expected = build_batch(written[0].records(), producer_id=PRODUCER, producer_epoch=2, attributes=TRANSACTIONAL)
+        expected = build_batch(
+            written[0].records(), producer_id=PRODUCER, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL
+        )
         assert broker.log_bytes(slot)[16 : len(expected)] == expected[16:]
-        assert {(one.base_sequence, one.attributes) for one in written} == {(-1, TRANSACTIONAL)}
+        assert {(one.base_sequence, one.attributes) for one in written} == {(0, TRANSACTIONAL)}
         assert slot_probe.producers(slot)[PRODUCER] == (
-            2, [(-1, -1, 2 * number, 2 * number + 1) for number in range(6, 1, -1)]
+            2, [(0, 1, 2 * number, 2 * number + 1) for number in range(6, 1, -1)]
         )  # fmt: skip
         assert end(slot, (PRODUCER, 3, 0, True, 2)) == [(0, 14)]
         assert self.append(slot, **identity) == (FENCED, -1)
@@ -405,7 +407,7 @@ class TestBatchesOfACoordinator:
         ((last_sequence, last_offset, delta),) = [
             (b.last_sequence, b.last_offset, b.offset_delta) for b in known.batches
         ]
-        assert (known.current_txn_first_offset, last_sequence, last_offset, delta) == (0, -1, 1, 1)
+        assert (known.current_txn_first_offset, last_sequence, last_offset, delta) == (0, 1, 1, 1)
         start_again(broker, slot)
         assert slot_probe.producers(slot) == before
         snapshot.unlink()

@@ -14,6 +14,7 @@ from odradek._ext.testing import slot_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker
 from tests.shm.one_broker import OneBroker, batch
+from tests.shm.test_transactions import start_again
 
 PRODUCER, OTHER = 7, 8
 UNVERIFIED = (ErrorCode.INVALID_TXN_STATE, -1, False)
@@ -35,12 +36,19 @@ def written(
 
 def append(slot: int, *batches: bytes) -> list[tuple[int, int, bool]]:
     """As a client's batches, in one write."""
-    results: list[tuple[int, int, bool]] = slot_probe.append(slot, batches, trusted=False)
+    return append_as("id", slot, *batches)
+
+
+def append_as(transactional_id: str, slot: int, *batches: bytes) -> list[tuple[int, int, bool]]:
+    """As batches of requests with a transactional id, in one write."""
+    results: list[tuple[int, int, bool]] = slot_probe.append(
+        slot, batches, trusted=False, transactional_id=transactional_id
+    )
     return results
 
 
-def mark(slot: int, epoch: int = 0, *, producer: int = PRODUCER, version: int = 0) -> int:
-    code: int = slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, producer, epoch, version)
+def mark(slot: int, epoch: int = 0, *, producer: int = PRODUCER, version: int = 0, name: str = "id") -> int:
+    code: int = slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, name, producer, epoch, version)
     return code
 
 
@@ -102,6 +110,41 @@ class TestMarks:
         end(slot)
         assert append(slot, written(0), written(1)) == [(0, 0, True), (0, 1, True)]
         assert append(slot, written(0), written(2)) == [(0, 0, True), UNVERIFIED]
+
+    def test_a_mark_is_of_a_transactional_id(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        mark(slot, name="another")
+        for version in (0, 2):
+            mark(slot, name="höchst-eigen", version=version)
+            for name in ("", "id", "another", "höchst-eige", "höchst-eigen "):
+                assert append_as(name, slot, written(0)) == [UNVERIFIED]
+        assert append_as("höchst-eigen", slot, written(0)) == [(0, 0, False)]
+
+    def test_an_open_transaction_stays_that_of_its_transactional_id(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        mark(slot)
+        assert append(slot, written(0)) == [(0, 0, False)]
+        assert append_as("another", slot, written(1)) == [UNVERIFIED]
+        assert append_as("another", slot, written(0)) == [(0, 0, True)]
+        assert append(slot, written(1)) == [(0, 1, False)]
+        assert slot_facts.describe(slot).log_end_offset == 2
+
+    def test_an_open_transaction_without_a_mark_may_have_any_id(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        mark(slot)
+        append(slot, written(0))
+        start_again(broker, slot)
+        assert append_as("another", slot, written(1)) == [(0, 1, False)]
+        mark(slot, epoch=1)
+        assert append_as("another", slot, written(2)) == [(0, 2, False)]
+
+    def test_batches_of_two_ids_in_one_write_are_told_apart(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        mark(slot)
+        found = slot_probe.append(
+            slot, [written(0), written(1), written(1)], trusted=False, transactional_ids=["id", "another", "id"]
+        )
+        assert found == [(0, 0, False), UNVERIFIED, UNVERIFIED]
 
     def test_sequences_are_checked_after_the_mark(self, broker: OneBroker) -> None:
         slot = broker.create()

@@ -78,8 +78,8 @@ class Process:
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version):
-        self.allowed.append((topic, partition, producer_id, epoch, transaction_version))
+    def allow(self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version):
+        self.allowed.append((topic, partition, transactional_id, producer_id, epoch, transaction_version))
         return self.refused_marks.get((topic, partition), NONE)
 
     def exists(self, topic, partition):

@@ -74,7 +74,7 @@ def test_unknown_and_empty_ids(process):
 
 
 def test_a_transaction_with_version_2(ongoing):
-    assert ongoing.allowed == [(*ORDERS, ID, 0, 2), (*BILLS, ID, 0, 2)]
+    assert ongoing.allowed == [(*ORDERS, "t", ID, 0, 2), (*BILLS, "t", ID, 0, 2)]
     assert ongoing.end(ID, 0).answer == (NONE, ID, 1)
     assert ongoing.sent == [
         [Marker("t", ID, 1, 7, True, 2, *ORDERS), Marker("t", ID, 1, 7, True, 2, *BILLS)],
@@ -126,7 +126,7 @@ def test_verification_sets_marks_of_the_partitions_of_the_transaction(ongoing):
         BILLS: ErrorCode.NOT_ENOUGH_REPLICAS,
         ("other", 1): ErrorCode.TRANSACTION_ABORTABLE,
     }
-    assert ongoing.allowed == [(*BILLS, ID, 0, 0), (*ORDERS, ID, 0, 0)]
+    assert ongoing.allowed == [(*BILLS, "t", ID, 0, 0), (*ORDERS, "t", ID, 0, 0)]
 
 
 def test_marks_are_set_once_the_partition_is_in_the_log(ongoing):
@@ -136,7 +136,7 @@ def test_marks_are_set_once_the_partition_is_in_the_log(ongoing):
     assert ongoing.allowed == []
     ongoing.log.acknowledge()
     assert reply.answer == (NONE, [NONE])
-    assert ongoing.allowed == [("new", 1, ID, 0, 2)]
+    assert ongoing.allowed == [("new", 1, "t", ID, 0, 2)]
 
 
 def test_marks_of_partitions_that_were_added_before_are_set_again(ongoing):

@@ -133,7 +133,8 @@ class World(RuleBasedStateMachine):
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version):
+    def allow(self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version):
+        assert self.stored(transactional_id).producer_id == producer_id
         return ErrorCode(self.partitions[topic, partition].allow(producer_id, epoch))
 
     def send(self, batch, then):

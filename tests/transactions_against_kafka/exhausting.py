@@ -24,7 +24,12 @@ def ids_of(row: Row) -> str:
 
 def prepare(side: Side, rows_: Rows) -> list[str]:
     """Give each row its transactional id; the names, whose epochs are to be changed."""
-    return [side.talk.init(ids_of(row)).transactional_id for row in rows_]
+    return prepare_ids(side, [ids_of(row) for row in rows_])
+
+
+def prepare_ids(side: Side, names: list[str]) -> list[str]:
+    """Begin with transactional ids, whose epochs are to be changed; the names."""
+    return [side.talk.init(name).transactional_id for name in names]
 
 
 def exhaust(data: Path, names: list[str]) -> None:

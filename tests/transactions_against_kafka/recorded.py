@@ -90,8 +90,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference("repeated-batches-(3|11)-.*", (8, 11)),
         Difference("sequences-of-protocol-1-.*", (13, 14, 20, 21, 22)),
     ),
-    "up to Produce 11 a leader recognises by producer id and epoch that the partition was added, and does not compare the "
-    "transactional id": (Difference("requests-without-the-right-id-(3|4|5|6|7|8|9|10|11)", (4, 5, 6)),),
     "a request that retries InitProducerId near the last epoch gets its answer; Kafka fails": (
         Difference(
             "inits-with-an-epoch", (2,), "UNKNOWN_SERVER_ERROR none producer_epoch=-1", "NONE p0 producer_epoch=32766"
@@ -116,9 +114,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "brokers before Kafka 2.0 send WriteTxnMarkers 0": (Difference("versions-of-apis", (4,), r"\(1, 2\)", "(0, 2)"),),
     "UpdateFeatures 0 has a flag that allows downgrades; Kafka ignores it": (
         Difference("updates-of-features-by-old-clients", (3, 5, 10)),
-    ),
-    "offsets in transactions have no sequence, as in Kafka 3; no broker looks at it": (
-        Difference("batches-of-offsets-.*", (0, 1, 3, 4), "sequence 0", "sequence -1"),
     ),
 }
 """What differs on purpose, by reason."""

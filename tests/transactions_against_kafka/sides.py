@@ -54,6 +54,13 @@ class Side:
         for number in range(16):  # both partitions of __transaction_state, as good as certainly
             until(lambda number=number: self._has_coordinator(f"any-{number}"), f"a coordinator of any-{number}")
 
+    @classmethod
+    @contextmanager
+    def of(cls, broker: Broker) -> Iterator[Side]:
+        """A broker of ours that runs."""
+        with ExitStack() as stack:
+            yield cls(broker.host, broker.port, broker, stack)
+
     @cached_property
     def tools(self) -> KafkaTools:
         """Kafka's command-line tools, in a JVM that ends with the side."""

@@ -169,7 +169,12 @@ class PartitionVerification:
         question = remote.question
         version = 0 if question.verify_only else ADDED_BY_BROKERS
         return self._marks.allow(
-            *place, question.producer_id, question.producer_epoch, remote.coordinator_epoch, version
+            *place,
+            question.transactional_id,
+            question.producer_id,
+            question.producer_epoch,
+            remote.coordinator_epoch,
+            version,
         )
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:

@@ -234,16 +234,18 @@ class TransactionCoordinator:
             transaction_version,
             self._timers.wall_ms(),
         )
+
+        def allow() -> Sequence[ErrorCode | None]:
+            return self._allow(shard, transactional_id, (producer_id, epoch), places, transaction_version)
+
         if isinstance(outcome, Write):
 
             def appended(error: ErrorCode) -> None:
-                then(
-                    error, self._allow(shard, places, producer_id, epoch, transaction_version) if error is NONE else ()
-                )
+                then(error, allow() if error is NONE else ())
 
             self.shards.write(shard, transaction, outcome.facts, appended)
         elif outcome.code is NONE:
-            then(NONE, self._allow(shard, places, producer_id, epoch, transaction_version))
+            then(NONE, allow())
         elif outcome is verbs.CONCURRENT and patience_ms > 0:
             until_ms = self._timers.now_ms() + patience_ms
 
@@ -256,10 +258,10 @@ class TransactionCoordinator:
             self._refuse(shard, outcome.code, lambda error: then(error, ()))
 
     def _allow(
-        self, shard: Shard, places: Sequence[Place], producer_id: int, epoch: int, version: int
+        self, shard: Shard, transactional_id: str, producer: tuple[int, int], places: Sequence[Place], version: int
     ) -> Sequence[ErrorCode | None]:
         allow, coordinator_epoch = self._marks.allow, shard.coordinator_epoch
-        return [allow(topic, partition, producer_id, epoch, coordinator_epoch, version) for topic, partition in places]
+        return [allow(*place, transactional_id, *producer, coordinator_epoch, version) for place in places]
 
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], then: VerifyCallback
@@ -275,7 +277,7 @@ class TransactionCoordinator:
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
         codes: dict[Place, ErrorCode | None] = dict(
-            zip(present, self._allow(shard, present, producer_id, epoch, 0), strict=True)
+            zip(present, self._allow(shard, transactional_id, (producer_id, epoch), present, 0), strict=True)
         )
         if absent:
             refusal = ErrorCode.TRANSACTION_ABORTABLE

@@ -86,12 +86,14 @@ class Marks(Protocol):
         self,
         topic: str,
         partition: int,
+        transactional_id: str,
         producer_id: int,
         epoch: int,
         coordinator_epoch: int,
         transaction_version: int,
     ) -> ErrorCode | None:
-        """Let this producer, with this epoch, open a transaction in the partition, if this broker leads it.
+        """Let this producer, with this epoch and in requests with this transactional id, open a transaction in the partition,
+        if this broker leads it.
 
         :param coordinator_epoch: the leader epoch of the coordinator whose log has the partition.
         :returns: NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition has a
