@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -157,6 +158,10 @@ def test_the_performance_test_with_transactions(broker: UnderTest, version: str)
     assert markers > 1
 
 
+CHAINS = ("range", "cooperative-sticky", "range/848", "sticky/848", "cooperative-sticky/static", "sticky/848/static")
+"""The groups of franz-go's test: classic ones, and those of KIP-848."""
+
+
 @pytest.mark.golang
 def test_franz_gos_chain_of_transactional_groups(broker: UnderTest) -> None:
     done = subprocess.run(
@@ -168,3 +173,5 @@ def test_franz_gos_chain_of_transactional_groups(broker: UnderTest) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    passed = set(re.findall(r"--- PASS: TestTxnEtl/(\S+)", done.stdout))
+    assert passed == set(CHAINS), done.stdout[-6000:]
