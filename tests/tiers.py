@@ -46,9 +46,10 @@ LONG = {
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
     "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
+    "tests/clients/test_streams.py::test_the_smoke_test_of_kafka_streams": "the smoke test of Kafka Streams, with kills",
+    "tests/clients/test_streams.py::test_words_are_counted_once_although_everything_is_killed": "Kafka Streams, with kills",
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
-    "tests/clients/test_upstream.py::test_the_smoke_test_of_kafka_streams": "Kafka Streams at exactly_once_v2, with kills",
     "tests/adopt/test_unfinished_transactions.py::test_this_broker_ends_what_kafka_left": "prepared transactions of Kafka",
     "tests/adopt/test_unfinished_transactions.py::test_kafka_ends_what_this_broker_left_when_it_stopped": "and ours, stopped",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",

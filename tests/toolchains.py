@@ -150,21 +150,25 @@ def transactions_java_command(version: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "Transactions"]
 
 
-def streams_command(main_class: str, *arguments: str) -> list[str]:
+def streams_command(main_class: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
     """Return the command line of a class of Kafka Streams, of its own tests, or of `clients/java/streams` (100 MB)."""
     javac = require_command("javac", "default-jdk-headless")
     maven = require_command("mvn", "maven")
     directory = CLIENTS_DIRECTORY / "java" / "streams"
-    pom, source = directory / "pom.xml", directory / "Smoke.java"
+    pom, sources = directory / "pom.xml", sorted(directory.glob("*.java"))
 
     def build(output: Path) -> None:
         run_maven(
-            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
-        )
-        _run([javac, "-nowarn", "-cp", f"{output}/*", "-d", str(output), str(source)])
+            [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies",
+             f"-DoutputDirectory={output}"],
+        )  # fmt: skip
+        _run([javac, "-nowarn", "-cp", f"{output}/*", "-d", str(output), *map(str, sources)])
 
-    product = _product("streams", [pom, source], build)
-    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*", main_class, *arguments]
+    product = _product(f"streams-{version}", [pom, *sources], build)
+    # a broker that is killed makes warnings of each client, many times
+    logger = "-Dorg.slf4j.simpleLogger"
+    levels = [f"{logger}.defaultLogLevel=warn", f"{logger}.log.org.apache.kafka.clients=error"]
+    return ["java", *JVM_OPTIONS, *levels, "-cp", f"{product}:{product}/*", main_class, *arguments]
 
 
 def zookeeper_clients_command() -> list[str]:
