@@ -358,11 +358,12 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
     """Append end markers to a partition that this broker leads. Returns (error, offset) for each marker, in order. With error 0 the
     transaction is ended; the offset is -1 if it had ended before, and the marker was not written.
 
-    Errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition has a newer epoch; NOT_ENOUGH_REPLICAS and
-    KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A marker is committed when the high watermark is above its
+    Errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition has a newer epoch; INVALID_TXN_STATE: the transaction
+    with this first offset is not open; NOT_ENOUGH_REPLICAS and KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A marker is committed when the high watermark is above its
     offset (`awaits_flush`, `await_committed`).
 
-    :param markers: (producer id, producer epoch, coordinator epoch, commits, transaction version) for each.
+    :param markers: (producer id, producer epoch, coordinator epoch, commits, transaction version) for each; behind these, if only one
+        certain transaction must be ended, its first offset.
     :raises SlotChanged: the slot's checks failed, or the first write did, with the reason; nothing was appended.
     """
     cdef AppendOutcome outcome
@@ -377,12 +378,13 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
     if ends == NULL:
         raise MemoryError(f"no memory for {count} markers")
     try:
-        for i, (producer_id, producer_epoch, coordinator_epoch, commits, transaction_version) in enumerate(markers):
-            ends[i].producer_id = producer_id
-            ends[i].producer_epoch = producer_epoch
-            ends[i].coordinator_epoch = coordinator_epoch
-            ends[i].commits = bool(commits)
-            ends[i].transaction_version = transaction_version
+        for i, marker in enumerate(markers):
+            ends[i].producer_id = marker[0]
+            ends[i].producer_epoch = marker[1]
+            ends[i].coordinator_epoch = marker[2]
+            ends[i].commits = bool(marker[3])
+            ends[i].transaction_version = marker[4]
+            ends[i].first_offset = marker[5] if len(marker) > 5 else -1
         with nogil:
             result = end_in_slot(index, expected, leader_epoch, ends, count, now, SPINS_OF_THREAD, &outcome)
         if result != 0:

@@ -12,6 +12,7 @@ cdef struct TransactionEnd:       # a marker to append
     int16_t producer_epoch
     uint8_t commits
     uint8_t transaction_version
+    int64_t first_offset          # of the transaction to end; -1 for the one that is open
     # out
     int16_t error                 # Kafka's error code, 0 if the transaction is ended
     int64_t offset                # of the marker; -1 for an error, and for a repeated marker that needed no write

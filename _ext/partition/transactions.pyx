@@ -26,6 +26,7 @@ from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_IO_ERROR, AP
 from odradek._ext.protocol.byte_order cimport store16, store32, store64
 from odradek._ext.protocol.kafka_errors cimport (
     INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
     TRANSACTION_COORDINATOR_FENCED,
@@ -127,11 +128,15 @@ cdef void build_marker(uint8_t* out, const TransactionEnd* end, int64_t wall_ms)
 
 cdef bint check_end(ProducerEntry* entry, TransactionEnd* end) noexcept nogil:
     """Return whether a marker must be appended. If not, `error` is the reason; 0: it repeats a marker of version 2 (KAFKA-19999).
+    INVALID_TXN_STATE: another transaction is open than the one that begins at `first_offset`, or none.
 
     With version 2, the epoch of a marker is larger than that of the records, except for a producer that already had the last epoch.
     """
     cdef bint open = entry != NULL and entry.transaction_first_offset >= 0, repeated = False
     end.error = 0
+    if end.first_offset >= 0 and not (open and entry.transaction_first_offset == end.first_offset):
+        end.error = INVALID_TXN_STATE
+        return False
     if entry == NULL or not is_known(entry):
         return True
     if end.producer_epoch < entry_epoch(entry):

@@ -17,7 +17,7 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek.api import offset_fetch as fetch_api
 from odradek.api import txn_offset_commit as api
 from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall, NoTransactions
+from odradek.api.group_call import GroupCall, NoTransactions, always_confirmed
 from odradek.api.table import BY_KEY
 from odradek.api.transaction_call import NewestConnections
 from odradek.groups.offsets import offset_record
@@ -102,6 +102,7 @@ class Asker:
         self.transactions = Transactions(error)
         self.view = SimpleNamespace(
             newest_commits=NewestConnections(),
+            confirm=always_confirmed,
             groups=self.bench.groups,
             topics=topics,
             limits={KEY: 1000},

@@ -69,7 +69,7 @@ def broker() -> Broker:
 def test_a_marker_that_was_sent_again_on_a_newer_connection_is_not_executed_when_it_arrives_late(broker):
     assert broker.send(OLD) and broker.send(NEW)
     assert not broker.send(OLD)
-    assert "arrived after its coordinator" in broker.closed[0]
+    assert "arrived late, after its coordinator" in broker.closed[0]
     assert broker.send(NEW), "the next transaction ends"
 
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.coordination.environment import NO_PRODUCER, LogBatch
+from odradek.coordination.environment import NO_PRODUCER, EndMarker, LogBatch
 from odradek.groups.classic_member import JoinRequest
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
@@ -78,7 +78,7 @@ class Bench:
 
     def end(self, producer_id: int, commits: bool, epoch: int = 3, version: int = 0) -> Once:
         once = Once()
-        self.groups.end_transaction(0, producer_id, epoch, 1, commits, version, once)
+        self.groups.end_transaction(0, EndMarker(producer_id, epoch, 1, commits, version), once)
         return once
 
     def offsets(self, group: str = "g") -> dict[Place, int]:

@@ -546,6 +546,19 @@ def test_markers_wait_for_the_high_watermark(stepped):
     assert stepped.told[2:] == [("end", NONE, 1)]
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_markers_and_records_of_transactions_wait_for_replicas_whatever_acks_plain_records_need(stepped, acks):
+    log = stepped.log(alone=False, acks=acks)
+    log.append([(b"plain", b"1")], stepped.then("plain"))
+    log.append_transactional([(b"a", b"1")], 7, 3, stepped.at("records"), stepped.late("records"))
+    log.append_marker(EndMarker(7, 3, 1, True, 0), stepped.at("end"))
+    stepped.turn.run()
+    assert stepped.told == [("plain", NONE)]
+    slots.raise_high_watermark(log.place[0], 3)
+    log.look()
+    assert stepped.told[1:] == [("records", NONE, 1), ("end", NONE, 2)]
+
+
 def test_a_repeated_marker_waits_for_the_one_that_a_predecessor_wrote(stepped):
     """A predecessor: an earlier leader, or a coordinator process that died before all replicas had the marker. Otherwise the
     transaction would count as complete, and be open again if this leader fails, too."""

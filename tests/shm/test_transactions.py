@@ -60,7 +60,7 @@ def allow(slot: int, producer: int = PRODUCER, epoch: int = 0, version: int = 2,
     return slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", producer, epoch, version, **more)
 
 
-def end(slot: int, *markers: tuple[int, int, int, bool, int]) -> list[tuple[int, int]]:
+def end(slot: int, *markers: tuple[int | bool, ...]) -> list[tuple[int, int]]:
     return slots.append_markers(slot, slot_probe.incarnation_of(slot), -1, list(markers))
 
 
@@ -544,3 +544,14 @@ def test_recovery_from_any_prefix_of_a_log(broker: OneBroker, tmp_path: Path) ->
             assert loaded.first_open_txn_offset == min(model.open_offsets(), default=-1)
         if stop > start:
             model.take(data[start:stop])
+
+
+def test_a_marker_that_names_a_first_offset_ends_only_that_transaction(broker: OneBroker) -> None:
+    slot = broker.create("t")
+    allow(slot)
+    (first,) = begin(slot, PRODUCER)
+    assert end(slot, (PRODUCER, 0, 1, False, 0, first + 1)) == [(WRONG_STATE, -1)]
+    assert end(slot, (BOB, 0, 1, False, 0, first)) == [(WRONG_STATE, -1)], "of a producer that is not known"
+    ((error, offset),) = end(slot, (PRODUCER, 0, 1, False, 0, first))
+    assert (error, offset) == (0, first + 1)
+    assert end(slot, (PRODUCER, 0, 1, False, 0, first)) == [(WRONG_STATE, -1)], "nothing is open any more"

@@ -392,6 +392,7 @@ def test_partitions_that_need_no_marker_are_dropped(ongoing, error, deleted):
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
 def test_a_newer_coordinator_completes_the_transaction(ongoing, error):
+    ongoing.settings.may_be_deposed = True
     ongoing.failing[ORDERS] = error
     ongoing.failing[BILLS] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     reply = ongoing.end(ID, 0)
@@ -405,6 +406,7 @@ def test_a_newer_coordinator_completes_the_transaction(ongoing, error):
 
 
 def test_refused_markers_are_sent_seldom_if_no_newer_coordinator_takes_over(ongoing):
+    ongoing.settings.may_be_deposed = True
     ongoing.failing[ORDERS] = ErrorCode.INVALID_PRODUCER_EPOCH
     ongoing.end(ID, 0)
     ongoing.failing.clear()
@@ -830,3 +832,11 @@ def test_a_partition_that_is_missing_is_refused_only_if_the_log_confirms_the_coo
     assert answers == [{ORDERS: NONE, BILLS: ErrorCode.NOT_COORDINATOR}]
     process.coordinator.verify("t", ID, 0, (ORDERS,), answers.append)
     assert answers[1:] == [{ORDERS: NONE}], "a mark needs no confirmation: the partition knows newer coordinators"
+
+
+def test_a_single_broker_completes_a_transaction_of_which_a_partition_has_a_newer_epoch(ongoing, caplog):
+    ongoing.failing[BILLS] = ErrorCode.INVALID_PRODUCER_EPOCH
+    reply = ongoing.end(ID, 0)
+    assert reply.answer == (NONE, ID, 1)
+    assert ongoing.state() == "CompleteCommit"
+    assert f"{BILLS[0]}-{BILLS[1]} has a newer producer epoch" in caplog.text

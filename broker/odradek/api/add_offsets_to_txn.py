@@ -6,7 +6,7 @@ The partition of `__consumer_offsets` that has the group's offsets becomes a par
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
-from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.api.transaction_call import Answer, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_offsets_to_txn
@@ -17,6 +17,9 @@ Response = add_offsets_to_txn.Response
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when the log of the transactional id has the partition."""
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    if call.is_late("AddOffsetsToTxn", producer):
+        return
     partitions = call.view.offsets_partitions()
     if not partitions:  # the FindCoordinator request for the group creates the topic
         answer(Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -24,13 +27,11 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
 
     def added(code: ErrorCode, allowed: Any) -> None:
         if code is ErrorCode.NONE:
-            call.view.newest.note(request.transactional_id, call.connection_id)
+            call.view.newest.note(producer, call.connection_id)
         answer(Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version)))
 
     call.view.coordinator.add_partitions(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
+        *producer,
         [(CONSUMER_OFFSETS, partition_for(request.group_id, partitions))],
         0,
         added,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.api.transaction_call import Answer, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
 from odradek.coordination.gathering import gather
 from odradek.protocol.errors import ErrorCode
@@ -31,6 +31,13 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     if call.version >= FIRST_OF_BROKERS:
         _of_brokers(request, call, answer)
         return
+    producer = Producer(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+    )
+    if call.is_late("AddPartitionsToTxn", producer):
+        return
     topics = request.v3_and_below_topics
     places = [(topic.name, partition) for topic in topics for partition in topic.partitions]
     refused = _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -44,14 +51,12 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
 
     def added(code: ErrorCode, allowed: Any) -> None:
         if code is ErrorCode.NONE:
-            call.view.newest.note(request.v3_and_below_transactional_id, call.connection_id)
+            call.view.newest.note(producer, call.connection_id)
         # If a mark could not be set, the leader asks again before the first batch of the partition.
         done(dict.fromkeys(places, fenced_before(FIRST_WITH_FENCED, code, call.version)))
 
     call.view.coordinator.add_partitions(
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
+        *producer,
         places,
         0,
         added,

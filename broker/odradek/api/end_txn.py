@@ -8,7 +8,7 @@ Therefore a request on an older connection than the newest one of the producer i
 
 from typing import Any
 
-from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.api.transaction_call import Answer, Producer, TransactionCall, fenced_before
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import end_txn
 
@@ -30,28 +30,21 @@ Response = end_txn.Response
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when the transaction is complete, or at the latest `Settings.end_wait_ms` after its outcome is durable."""
-    transactional_id = request.transactional_id
     with_epochs = call.version >= FIRST_WITH_EPOCHS
-    newest = call.view.newest
-    if not with_epochs and newest.is_older(transactional_id, call.connection_id):
-        call.close(
-            f"an EndTxn request for the transactional id {transactional_id!r} arrived late, after its producer had used"
-            " a newer connection; it is not executed"
-        )
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    if not with_epochs and call.is_late("EndTxn", producer):
         return
 
     def ended(code: ErrorCode, producer_id: int, epoch: int) -> None:
         if not with_epochs and code not in REFUSED_PRODUCER:
-            newest.note(transactional_id, call.connection_id)
+            call.view.newest.note(producer, call.connection_id)
         response = Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version))
         if with_epochs and code is ErrorCode.NONE:
             response.producer_id, response.producer_epoch = producer_id, epoch
         answer(response)
 
     call.view.coordinator.end(
-        transactional_id,
-        request.producer_id,
-        request.producer_epoch,
+        *producer,
         bool(request.committed),
         2 if with_epochs else 0,
         ended,

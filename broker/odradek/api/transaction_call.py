@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.config.broker_config import BrokerConfig
@@ -17,6 +17,14 @@ from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
 
 Answer = Callable[[Any], None]
+
+
+class Producer(NamedTuple):
+    """The producer of a request, as the request names it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
 
 
 class ProducerIdSource(Protocol):
@@ -38,7 +46,7 @@ class Markers(Protocol):
 
 
 class NewestConnections:
-    """For each transactional id, the connection of the last request that passed the checks of producer id and epoch.
+    """For each producer, the newest connection on which a request passed the checks of producer id and epoch.
 
     Before transaction.version 2, the epoch of a producer does not change between its transactions. So a request that the
     network delays, and that the client has repeated on another connection, could act on the producer's next transaction. A
@@ -46,21 +54,25 @@ class NewestConnections:
     request arrives on an older connection, its client therefore does not wait for it any more
     (docs/decisions/0031-transactions.md).
 
-    :param most: the largest number of transactional ids; beyond it, the id whose last request is the oldest is removed.
+    A producer with another producer id or epoch is another one: the coordinator refuses its requests with the proper error. In
+    place of the names, which clients choose with up to 32 KB, a hash of 64 bits is kept, whose key differs in each process.
+
+    :param most: the largest number of producers; beyond it, the one whose last request is the oldest is removed.
     """
 
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
-        self._newest: dict[str, int] = {}
+        self._newest: dict[int, int] = {}
 
-    def is_older(self, transactional_id: str, connection_id: int) -> bool:
-        """Whether the producer's last request came on a newer connection than this one."""
-        return connection_id < self._newest.get(transactional_id, -1)
+    def is_older(self, producer: Producer, connection_id: int) -> bool:
+        """Whether a request of the producer came on a newer connection than this one."""
+        return connection_id < self._newest.get(hash(producer), -1)
 
-    def note(self, transactional_id: str, connection_id: int) -> None:
+    def note(self, producer: Producer, connection_id: int) -> None:
         """Note that a request on this connection passed the checks."""
-        self._newest.pop(transactional_id, None)
-        self._newest[transactional_id] = connection_id
+        key = hash(producer)
+        newest = max(connection_id, self._newest.pop(key, -1))
+        self._newest[key] = newest  # behind all others, which matters for the removal
         if len(self._newest) > self._most:
             del self._newest[next(iter(self._newest))]
 
@@ -125,6 +137,16 @@ class TransactionCall:
     principal: str
     view: TransactionView
     close: Callable[[str], None]
+
+    def is_late(self, api: str, producer: Producer) -> bool:
+        """Whether this request arrived late (see `NewestConnections`). If so, closes the connection."""
+        late = self.view.newest.is_older(producer, self.connection_id)
+        if late:
+            self.close(
+                f"a request {api} for the transactional id {producer.transactional_id!r} arrived late, after its producer had"
+                " used a newer connection; it is not executed"
+            )
+        return late
 
     def has_partition(self, topic: str, partition: int) -> bool:
         """Whether a partition exists."""

@@ -13,6 +13,7 @@ from typing import Any
 from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
 from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered
+from odradek.api.transaction_call import Producer
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
 from odradek.protocol.errors import ErrorCode
@@ -48,19 +49,29 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         return False
     if commit.version < FIRST_THAT_ADDS and _is_late(request, commit, view):
         return True
-    answer = partial(_answer, request, commit, view)
     if commit.known:
-        producer = commit.producer_id, commit.producer_epoch
-        _store(commit, commit.transactional_id, producer, commit.version, view, answer)
-    else:
-        answer(ErrorCode.NONE)
+
+        def stored(outcome: ErrorCode) -> None:
+            if outcome is ErrorCode.NONE and commit.version < FIRST_THAT_ADDS:
+                view.newest_commits.note(_producer(commit), request.context.connection_id)
+            _answer(request, commit, outcome)
+
+        _store(
+            commit, commit.transactional_id, (commit.producer_id, commit.producer_epoch), commit.version, view, stored
+        )
+    else:  # no partition of the request exists, so that nobody has checked the producer
+        _answer(request, commit, ErrorCode.NONE)
     return True
+
+
+def _producer(commit: OffsetCommit) -> Producer:
+    return Producer(commit.transactional_id, commit.producer_id, commit.producer_epoch)
 
 
 def _is_late(request: PlainRequest, commit: OffsetCommit, view: GroupView) -> bool:
     """Whether this request arrived late (see `NewestConnections`). If so, closes its connection."""
     context = request.context
-    if not view.newest_commits.is_older(commit.transactional_id, context.connection_id):
+    if not view.newest_commits.is_older(_producer(commit), context.connection_id):
         return False
     log.warning(
         "closing the connection of %s: a TxnOffsetCommit request for the transactional id %r arrived late, after its producer"
@@ -71,9 +82,7 @@ def _is_late(request: PlainRequest, commit: OffsetCommit, view: GroupView) -> bo
     return True
 
 
-def _answer(request: PlainRequest, commit: OffsetCommit, view: GroupView, outcome: ErrorCode) -> None:
-    if outcome is ErrorCode.NONE and commit.version < FIRST_THAT_ADDS:
-        view.newest_commits.note(commit.transactional_id, request.context.connection_id)
+def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> None:
     response = commit.response(outcome)
     if commit.failed:  # the response does not begin with an error code, so the worker does not count it
         count_failed_request(request.context, txn_offset_commit.API_KEY)

@@ -34,6 +34,8 @@ class EndMarker(NamedTuple):
 
     :param commits: whether it commits the transaction.
     :param transaction_version: the level of the feature `transaction.version` in which the transaction was ended: 0, 1 or 2.
+    :param first_offset: of the transaction. If another one is open, or none, the partition refuses the marker with
+        INVALID_TXN_STATE. -1: the marker ends the transaction that is open.
     """
 
     producer_id: int
@@ -41,6 +43,7 @@ class EndMarker(NamedTuple):
     coordinator_epoch: int
     commits: bool
     transaction_version: int
+    first_offset: int = -1
 
 
 AppendCallback = Callable[[ErrorCode], None]

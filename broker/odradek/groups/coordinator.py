@@ -163,16 +163,7 @@ class GroupCoordinator:
         pending = UnacknowledgedTransactionalCommit(shard.transactions, producer_id, group, commit, then)
         shard.log.append_transactional(commit, producer_id, producer_epoch, pending.appended_at, pending.late)
 
-    def end_transaction(
-        self,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commits: bool,
-        transaction_version: int,
-        then: AppendCallback,
-    ) -> None:
+    def end_transaction(self, partition: int, marker: EndMarker, then: AppendCallback) -> None:
         """Write the end marker of a transaction to a partition of `__consumer_offsets`, and apply it to the groups.
 
         `then` receives the error for the transaction coordinator, which retries after NOT_LEADER_OR_FOLLOWER.
@@ -184,10 +175,9 @@ class GroupCoordinator:
 
         def appended(error: ErrorCode, offset: int) -> None:
             if error is NONE or offset >= 0:  # the marker, or an earlier one of this transaction, is in the log
-                shard.transactions.end(producer_id, commits)
+                shard.transactions.end(marker.producer_id, marker.commits)
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER if error in COORDINATOR_ERRORS else error)
 
-        marker = EndMarker(producer_id, producer_epoch, coordinator_epoch, commits, transaction_version)
         shard.transactions.ending(marker)
         shard.log.append_marker(marker, appended)
 

@@ -389,7 +389,7 @@ class CoordinatorLog:
                 self._special -= len(done)
             self._busy_since = None
             callbacks = [then for _, then, _, _ in done]
-            if outcome is NONE and not self._waits:
+            if outcome is NONE and not self._waits and done[0][3] is None:
                 call_all(callbacks, NONE)
             elif outcome is NONE:
                 late_callbacks = [late for _, _, late, _ in done if late is not None]
@@ -419,7 +419,7 @@ class CoordinatorLog:
         self._front = join(queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
         if not builder.count:  # the appends have no records and wait for those written before
             return NONE, self._last_end()
-        if self._waits and not slots.has_min_in_sync(slot):
+        if (self._waits or special is not None) and not slots.has_min_in_sync(slot):
             return self._not_written, 0
         place = slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
         if special is None:
@@ -440,7 +440,7 @@ class CoordinatorLog:
                 break
             appends.append(special)
         self._front = len(appends)
-        if self._waits and not slots.has_min_in_sync(slot):
+        if not slots.has_min_in_sync(slot):
             return self._not_written, 0
         outcomes = slots.append_markers(slot, incarnation, leader_epoch, [append.marker for append in appends])
         end = self._last_end()

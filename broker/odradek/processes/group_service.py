@@ -308,7 +308,7 @@ class GroupService:
         if self.groups is None:
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            self.groups.end_transaction(partition, *marker, then)
+            self.groups.end_transaction(partition, marker, then)
 
     # -- requests -------------------------------------------------------------------------------------------------
 

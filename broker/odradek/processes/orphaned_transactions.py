@@ -1,39 +1,40 @@
-"""Aborts the orphaned transactions in the logs of this broker, once after each start of the coordinator process.
+"""Aborts, after a start, the orphaned transactions of this broker: those that are open in a log and belong to no open
+transaction of a transactional id.
 
-A transaction is orphaned if it is open in a partition, but no transactional id has an open transaction that contains this
-partition. This happens if a loss of power removed the newest records of `__transaction_state`, or a marker; or if a
-directory was adopted without `__transaction_state`. No coordinator would end the transaction, and consumers with isolation
-level read_committed would wait for its end for ever. A broker in a cluster does not abort such transactions, because
-another broker may coordinate their transactional ids. Used in the coordinator's event loop, in steps.
+Such a transaction is left if `__transaction_state` lost its end, for example after a loss of power, or if the directory was
+adopted without it. No coordinator would ever end it, and consumers that read committed records would wait for ever. A broker in
+a cluster does not do this: another broker may coordinate the transactional id. Used in the coordinator's event loop; a thread
+reads the slots, whose locks may be taken for a while.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 import odradek._ext.partition.slots as slots
 from odradek.api.transaction_call import Markers
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Owner, Place
 
 log = logging.getLogger("odradek.transactions")
 
-SLOTS_IN_A_STEP = 100
 FINAL = frozenset(
     (
         ErrorCode.NONE,
         ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-"""Results after which a marker is not written again: the transaction has ended, the partition has a newer epoch of the producer
-or of its coordinator, or the partition no longer exists."""
+"""Results after which a marker is not sent again: the transaction is ended, or its producer has a newer epoch."""
 RETRY_S = 1.0
+LONGEST_RETRY_S = 60.0
 
 
 class Orphan(NamedTuple):
@@ -47,27 +48,37 @@ class Orphan(NamedTuple):
     first_offset: int
 
 
-def open_transactions() -> Iterator[list[Orphan]]:
-    """The open transactions of all partitions that this broker leads, in steps."""
+class Scan(NamedTuple):
+    """:ivar open: the open transactions. :ivar unread: the number of partitions that could not be read."""
+
+    open: list[Orphan]
+    unread: int
+
+
+def scan() -> Scan:
+    """Read the open transactions of all partitions that this broker leads. May wait for the locks of slots."""
     found: list[Orphan] = []
-    for number, (topic, partition, slot) in enumerate(slots.in_use()):
-        if number % SLOTS_IN_A_STEP == SLOTS_IN_A_STEP - 1:
-            yield found
-            found = []
+    unread = len(slots.not_online())
+    for topic, partition, slot in slots.in_use():
         if slots.leadership(slot) is None:
             continue
-        for transaction in slots.transactions_of(slot):
-            found.append(
-                Orphan(
-                    topic,
-                    partition,
-                    transaction["producer_id"],
-                    transaction["epoch"],
-                    max(transaction["coordinator_epoch"], 0),
-                    transaction["first_offset"],
-                )
+        try:
+            open_here = slots.transactions_of(slot)
+        except (slots.SlotChanged, TimeoutError):
+            unread += 1
+            continue
+        found += [
+            Orphan(
+                topic,
+                partition,
+                transaction["producer_id"],
+                transaction["epoch"],
+                max(transaction["coordinator_epoch"], 0),
+                transaction["first_offset"],
             )
-    yield found
+            for transaction in open_here
+        ]
+    return Scan(found, unread)
 
 
 def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan]:
@@ -86,54 +97,63 @@ def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan
 class OrphanedTransactions:
     """See the module.
 
-    :param call_later: (seconds, function): calls a function later. :param slices: calls a function in later turns of the loop
-        until it returns False.
+    :param owners: returns the argument of `orphans`; None while not all transactional ids are loaded.
+    :param reader: its thread reads the slots. :param sleep: waits for a number of seconds.
     """
 
     def __init__(
         self,
-        coordinator: TransactionCoordinator,
+        owners: Callable[[], dict[int, Owner] | None],
         markers: Markers,
-        slices: Callable[[Callable[[], bool]], None],
-        call_later: Callable[[float, Callable[[], None]], object],
+        reader: Executor,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._coordinator = coordinator
+        self._owners = owners
         self._markers = markers
-        self._slices = slices
-        self._call_later = call_later
-        self._steps = open_transactions()
-        self._found: list[Orphan] = []
+        self._reader = reader
+        self._sleep = sleep
 
-    def begin(self) -> None:
-        """Look at all partitions, then abort the orphaned transactions. All transactional ids must be loaded."""
-        self._slices(self._step)
+    async def end_all(self) -> None:
+        """Abort the orphaned transactions of all partitions. Returns when every partition was read and has none.
 
-    def _step(self) -> bool:
-        piece = next(self._steps, None)
-        if piece is not None:
-            self._found += piece
-            return True
-        if self._found:
-            # The transactional ids are read after the logs: the coordinator adds a partition to a transaction before its first
-            # record is appended, so a transaction that begins now is not taken for an orphaned one.
-            for orphan in orphans(self._found, self._coordinator.open_transactions()):
-                log.warning(
-                    "%s-%d: aborting the transaction of producer id %d that is open since offset %d: it belongs to no open "
-                    "transaction of a transactional id",
-                    orphan.topic, orphan.partition, orphan.producer_id, orphan.first_offset,
-                )  # fmt: skip
-                self._end(orphan)
-        return False
+        Each attempt reads the partitions again, and a marker names the first offset of its transaction: a transaction that the
+        same producer begins meanwhile is not aborted.
+        """
+        wait_s = RETRY_S
+        while not await self._attempt():
+            await self._sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_RETRY_S)
 
-    def _end(self, orphan: Orphan) -> None:
-        marker = EndMarker(orphan.producer_id, orphan.producer_epoch, orphan.coordinator_epoch, False, 0)
+    async def _attempt(self) -> bool:
+        """Whether nothing is left to do."""
+        found, unread = await asyncio.get_running_loop().run_in_executor(self._reader, scan)
+        # The transactional ids are read after the logs: the coordinator adds a partition to a transaction before its first
+        # record is appended, so a transaction that begins now is not taken for an orphaned one.
+        owners = self._owners()
+        if owners is None:
+            return False
+        codes = [await code for code in [self._end(orphan) for orphan in orphans(found, owners)]]
+        return unread == 0 and FINAL.issuperset(codes)
+
+    def _end(self, orphan: Orphan) -> asyncio.Future[ErrorCode]:
+        log.warning(
+            "%s-%d: aborting the transaction of producer id %d that is open since offset %d: it belongs to no open "
+            "transaction of a transactional id",
+            orphan.topic, orphan.partition, orphan.producer_id, orphan.first_offset,
+        )  # fmt: skip
+        marker = EndMarker(
+            orphan.producer_id, orphan.producer_epoch, orphan.coordinator_epoch, False, 0, orphan.first_offset
+        )
+        result: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
         def written(code: ErrorCode) -> None:
             if code not in FINAL:
                 log.info(
-                    "%s-%d: cannot write the abort marker of the transaction of producer id %d: %s; retrying in %g s",
-                    orphan.topic, orphan.partition, orphan.producer_id, code.name, RETRY_S,
+                    "%s-%d: cannot write the abort marker of the transaction of producer id %d: %s; it is tried again",
+                    orphan.topic, orphan.partition, orphan.producer_id, code.name,
                 )  # fmt: skip
-                self._call_later(RETRY_S, lambda: self._end(orphan))
+            if not result.done():  # the process stops
+                result.set_result(code)
 
         self._markers.put(orphan.topic, orphan.partition, marker, written)
+        return result

@@ -43,11 +43,10 @@ from odradek.processes.orphaned_transactions import OrphanedTransactions
 from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
 from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
 from odradek.processes.producer_id_stock import ProducerIdStock
-from odradek.processes.slices import LoopSlices
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import Environment, Marker, Settings
+from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
 
 log = logging.getLogger("odradek.transactions")
@@ -68,6 +67,11 @@ def settings_of(config: BrokerConfig) -> Settings:
         transaction_version=features.transaction_version(config),
         may_be_deposed=config.clustered,
     )
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the search for orphaned transactions failed; it is repeated after the next start", exc_info=error)
 
 
 class LoadedTransactions:
@@ -109,6 +113,12 @@ class LocalMarkers:
         """See `Markers`."""
         self._note(topic, partition, marker)
         if topic == CONSUMER_OFFSETS:
+            known = self._groups.topics.get(topic)
+            if (
+                known is None or partition >= known.count
+            ):  # the groups cannot tell it from a partition of another broker
+                then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return
             self._groups.end_transaction(partition, marker, then)
         else:
             self._logs.put(topic, partition, marker, then)
@@ -119,6 +129,8 @@ class MarkerDelivery:
 
     :param leader_of: returns the broker that leads a partition; None: it is not known.
     :param others: sends markers to other brokers; None for a single broker.
+    :param epoch_of_open: (marker, callback): calls the callback with the coordinator epoch that the partition of the marker has
+        for the producer's open transaction; None if it has no open transaction. For a single broker.
     """
 
     def __init__(
@@ -127,7 +139,9 @@ class MarkerDelivery:
         leader_of: Callable[[str, int], int | None],
         markers: LocalMarkers,
         others: RemoteMarkers | None,
+        epoch_of_open: Callable[[Marker, Callable[[int | None], None]], None],
     ) -> None:
+        self._epoch_of_open = epoch_of_open
         self._broker_id = broker_id
         self._leader_of = leader_of
         self._markers = markers
@@ -153,7 +167,34 @@ class MarkerDelivery:
             marker.commits,
             marker.transaction_version,
         )
-        self._markers.put(marker.topic, marker.partition, end, then)
+        if self._others is None:
+            self._put_alone(marker, end, then)
+        else:
+            self._markers.put(marker.topic, marker.partition, end, then)
+
+    def _put_alone(self, marker: Marker, end: EndMarker, then: Callable[[ErrorCode], None]) -> None:
+        """Write a marker on a single broker. There is no newer coordinator: if the partition has a newer coordinator epoch, a
+        client has sent a marker with that epoch (WriteTxnMarkers). The transaction is then ended with that epoch, because no
+        other coordinator would end it."""
+
+        def written(code: ErrorCode) -> None:
+            if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                self._epoch_of_open(marker, found)
+            else:
+                then(code)
+
+        def found(epoch: int | None) -> None:
+            if epoch is None:
+                then(ErrorCode.INVALID_PRODUCER_EPOCH)  # nothing of the transaction is open
+                return
+            log.warning(
+                "%s-%d: the transaction of %r is ended with the coordinator epoch %d in place of %d: a client has sent a marker"
+                " with that epoch",
+                marker.topic, marker.partition, marker.transactional_id, epoch, marker.coordinator_epoch,
+            )  # fmt: skip
+            self._markers.put(marker.topic, marker.partition, end._replace(coordinator_epoch=epoch), then)
+
+        self._markers.put(marker.topic, marker.partition, end, written)
 
 
 class SlotMarks:
@@ -300,7 +341,8 @@ class TransactionService:
         self._settings = settings_of(config)
         self._newest = NewestConnections()
         self._newest_markers = NewestMarkers()
-        self._orphans_ended = False
+        self._orphans: asyncio.Task[None] | None = None
+        self._searches: set[asyncio.Task[None]] = set()
         self._load_times = LoadTimes()
         self._timer_handles: list[asyncio.TimerHandle] = []
         self.coordinator = self._make(1)
@@ -309,7 +351,9 @@ class TransactionService:
 
     def _make(self, partitions: int) -> TransactionCoordinator:
         environment = Environment(
-            MarkerDelivery(self._config.node_id, self._leader_of, self._markers, self._remote_markers),
+            MarkerDelivery(
+                self._config.node_id, self._leader_of, self._markers, self._remote_markers, self._epoch_of_open
+            ),
             self._producer_ids,
             self._marks,
             KnownPartitions(self._topics),
@@ -413,6 +457,10 @@ class TransactionService:
         """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
         for handle in self._timer_handles:
             handle.cancel()
+        if self._orphans is not None:
+            self._orphans.cancel()
+        for search in self._searches:
+            search.cancel()
         self._producer_ids.close()
         self._state.close()
         self._marker_logs.close()
@@ -447,16 +495,47 @@ class TransactionService:
     def _end_orphans_once(self) -> None:
         """Once all transactional ids and all groups are loaded, abort the orphaned transactions; see `OrphanedTransactions`."""
         if (
-            self._orphans_ended
+            self._orphans is not None
             or self._config.clustered
             or not self._config["odradek.transactions.after.unclean.start"]
         ):
             return
+        if self._owners() is not None:
+            self._orphans = self._loop.create_task(
+                OrphanedTransactions(self._owners, self._markers, self._reader).end_all()
+            )
+            self._orphans.add_done_callback(_log_failure)
+
+    def _owners(self) -> dict[int, Owner] | None:
+        """The open transactions of this broker's transactional ids; None until all ids and all groups are loaded."""
         topic = self._topics.get(TRANSACTION_STATE)
         all_led = topic is None or len(self._state.led(self._topics)) == topic.count
-        if all_led and not self.coordinator.loading and not self._groups.loading:
-            self._orphans_ended = True
-            OrphanedTransactions(self.coordinator, self._markers, LoopSlices(self._loop), self._loop.call_later).begin()
+        if not all_led or self.coordinator.loading or self._groups.loading:
+            return None
+        return self.coordinator.open_transactions()
+
+    def _epoch_of_open(self, marker: Marker, then: Callable[[int | None], None]) -> None:
+        """Find, in a thread, the coordinator epoch that a partition has for the open transaction of a producer; None: it has no
+        open transaction."""
+        slot = self._marker_logs.slot_of(marker.topic, marker.partition)
+
+        def find() -> int | None:
+            found = slots.transactions_of(slot) if slot >= 0 else []
+            return next((one["coordinator_epoch"] for one in found if one["producer_id"] == marker.producer_id), None)
+
+        async def find_and_tell() -> None:
+            try:
+                epoch = await self._loop.run_in_executor(self._reader, find)
+            except (
+                slots.SlotChanged,
+                TimeoutError,
+            ):  # it is looked for again with the next attempt to write the marker
+                epoch = marker.coordinator_epoch
+            then(epoch)
+
+        task = self._loop.create_task(find_and_tell())
+        self._searches.add(task)
+        task.add_done_callback(self._searches.discard)
 
     def count(self) -> None:
         """Add the events since the last call to the counters of this process. Called twice a second."""

@@ -161,6 +161,14 @@ class Completions:
                     completion.transaction.transactional_id, *place,
                 )  # fmt: skip
                 continue
+            if code is ErrorCode.INVALID_PRODUCER_EPOCH and not self._settings.may_be_deposed:
+                log.error(
+                    "%s-%d has a newer producer epoch than the transaction of %r (producer id %d, epoch %d): nothing of it is"
+                    " open there, and it is completed without a marker in this partition",
+                    *place, completion.transaction.transactional_id, completion.transaction.facts.producer_id,
+                    completion.transaction.facts.epoch,
+                )  # fmt: skip
+                continue
             left.append(place)
             if failure not in DEPOSED:
                 failure = code
