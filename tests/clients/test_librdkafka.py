@@ -18,7 +18,7 @@ from odradek.testing import Broker
 from tests import toolchains
 from tests.zookeeper import ZookeeperServer
 
-pytestmark = [pytest.mark.xdist_group("librdkafka"), pytest.mark.timeout(1800), pytest.mark.java, pytest.mark.node]
+pytestmark = [pytest.mark.xdist_group("librdkafka"), pytest.mark.timeout(3300), pytest.mark.java, pytest.mark.node]
 
 SETTINGS: dict[str, str | int] = {"num.network.threads": 2, "num.partitions": 4}
 IN_CLUSTER: dict[str, str | int] = {
@@ -67,7 +67,7 @@ def run(name: str, servers: str, directory: Path) -> None:
     with output.open("wb") as file:
         done = subprocess.run(
             [str(library / "tests" / "test-runner"), "-p1"],
-            cwd=directory, env=os.environ | environment, stdout=file, stderr=file, timeout=1500, check=False,
+            cwd=directory, env=os.environ | environment, stdout=file, stderr=file, timeout=3000, check=False,
         )  # fmt: skip
     said = output.read_text(errors="replace")
     assert done.returncode == 0, said[-6000:]
