@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,16 @@ BUILD_DIRECTORY = REPOSITORY / ".build"
 CLIENTS_DIRECTORY = Path(__file__).resolve().parent / "clients"
 
 KAFKA_VERSION = "4.3.0"
+
+LIBRDKAFKA_TESTS = (
+    "0061-consumer_lag.cpp",
+    "0098-consumer-txn.cpp",
+    "0103-transactions.c",
+    "0129-fetch_aborted_msgs.c",
+    "0137-barrier_batch_consume.c",
+)
+"""Those of librdkafka's own tests that use transactions and a real broker. Not among them: 0055 measures latencies, 0142 needs
+SASL, 0105 and 0158 use librdkafka's own broker, 0177 needs share groups."""
 
 #: A small JVM that starts quickly: these tools live for a second or two.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -238,6 +249,53 @@ def franz_go_tests() -> Path:
         _fetch([go, "test", "-C", str(directory), "-c", "-o", str(output / "kgo.test"), package])
 
     return _product("franz-go-tests", [directory / "go.mod", directory / "go.sum"], build) / "kgo.test"
+
+
+def librdkafka_tests() -> Path:
+    """Return the directory of librdkafka's own tests, of those in `LIBRDKAFKA_TESTS`: `tests/test-runner` and `kafka`.
+
+    The sources are in an npm package. `kafka` stands for an installation of Kafka, which the tests run a Java producer from.
+    """
+    npm = require_command("npm", "npm")
+    make = require_command("make", "make")
+    compiler = require_command("g++", "g++")
+    javac = require_command("javac", "default-jdk-headless")
+    header = "#include <rapidjson/schema.h>\n"
+    if subprocess.run(
+        [compiler, "-fsyntax-only", "-x", "c++", "-"], input=header, text=True, capture_output=True
+    ).returncode:
+        unavailable("RapidJSON is not installed (deploy/debian/install-test-packages installs rapidjson-dev)")
+    jars = kafka_jars()
+    sources = [CLIENTS_DIRECTORY / "librdkafka" / name for name in ("package.json", "package-lock.json")]
+
+    def build(output: Path) -> None:
+        for source in sources:
+            shutil.copy(source, output)
+        _fetch([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
+        library = output / "librdkafka"
+        (output / "node_modules/@confluentinc/kafka-javascript/deps/librdkafka").rename(library)
+        shutil.rmtree(output / "node_modules")
+        # none of these is needed: the brokers have no TLS, and codecs are tested elsewhere
+        without = ("ssl", "gssapi", "curl", "zlib", "zstd", "lz4-ext", "optimization")
+        _run(["./configure", *(f"--disable-{feature}" for feature in without)], cwd=library)
+        _run([make, "-j2", "-C", "src", "librdkafka.a"], cwd=library)
+        _run([make, "-j2", "-C", "src-cpp", "librdkafka++.a"], cwd=library)
+        tests = library / "tests"
+        names = re.findall(r"^_TEST_DECL\((\w+)\);", (tests / "test.c").read_text(), re.MULTILINE)
+        absent = "".join(f"__attribute__((weak)) int main_{name}(int c, char **v) {{ abort(); }}\n" for name in names)
+        (tests / "0-absent.c").write_text(f"#include <stdlib.h>\n/* the tests that are not compiled */\n{absent}")
+        in_c = ["0-absent.c", *(name for name in LIBRDKAFKA_TESTS if name.endswith(".c"))]
+        in_cxx = [name for name in LIBRDKAFKA_TESTS if name.endswith(".cpp")]
+        chosen = (f"TESTSRCS_C={' '.join(in_c)}", f"TESTSRCS_CXX={' '.join(in_cxx)}")
+        _run([make, "-j2", "-C", "tests", "test-runner", *chosen], cwd=library)
+        _run([javac, "-nowarn", "-cp", f"{jars}/*", "TransactionProducerCli.java"], cwd=tests / "java")
+        commands = library / "kafka" / "bin"
+        commands.mkdir(parents=True)
+        run_class = commands / "kafka-run-class.sh"
+        run_class.write_text(f'#!/bin/sh\nexec java {" ".join(JVM_OPTIONS)} -cp "$CLASSPATH:$KAFKA_JARS/*" "$@"\n')
+        run_class.chmod(0o755)
+
+    return _product("librdkafka-tests", [*sources], build) / "librdkafka"
 
 
 def node_program() -> Path:

@@ -21,8 +21,9 @@ public final class WordCount {
             "default.key.serde", Serdes.StringSerde.class, "default.value.serde", Serdes.StringSerde.class));
         settings.putAll(Map.of(
             "commit.interval.ms", "100", "session.timeout.ms", "6000", "heartbeat.interval.ms", "500",
-            // a killed instance leaves a transaction open, which holds its successors up
-            "transaction.timeout.ms", "10000", "auto.offset.reset", "earliest", "statestore.cache.max.bytes", "0"));
+            // No transaction of a slow machine is to time out. An instance that was killed has the same ids in the same directory: as soon as
+            // it runs again, it aborts what it left open.
+            "transaction.timeout.ms", "60000", "auto.offset.reset", "earliest", "statestore.cache.max.bytes", "0"));
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream("lines")
             .flatMapValues(line -> List.of(line.split(" ")))
