@@ -49,6 +49,7 @@ NIGHTLY: dict[str, str] = {
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
     "tests/clients/test_upstream.py::test_the_smoke_test_of_kafka_streams": "Kafka Streams at exactly_once_v2, with kills",
+    "tests/clients/test_producers_of_a_cluster.py": "transactions in clusters of both kinds of brokers, which are killed",
     "tests/adopt/test_unfinished_transactions.py": "transactions that Kafka or this broker leaves unfinished in a directory",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
     "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
@@ -71,7 +72,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: all faults",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
-    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster_by_more_faults": "transactions: clusters",
     "tests/transactions_against_kafka": "conversations about transactions, compared with Apache Kafka",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }

@@ -830,3 +830,21 @@ def test_a_partition_that_is_missing_is_refused_only_if_the_log_confirms_the_coo
     assert answers == [{ORDERS: NONE, BILLS: ErrorCode.NOT_COORDINATOR}]
     process.coordinator.verify("t", ID, 0, (ORDERS,), answers.append)
     assert answers[1:] == [{ORDERS: NONE}], "a mark needs no confirmation: the partition knows newer coordinators"
+
+
+def test_a_partition_that_is_not_known_is_not_taken_for_deleted_at_once():
+    """The metadata may come later; a deleted topic must not keep the id for ever."""
+    process = deposable()
+    process.deleted.add(ORDERS)
+    process.failing[ORDERS] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reply = process.end(ID, 0, version=0)
+    process.timers.advance(1500)
+    assert reply.code is NONE and process.state() == "PrepareCommit"
+    process.failing.clear()
+    process.timers.advance(1000)
+    assert process.state() == "CompleteCommit" and len(process.sent) > 3
+    assert process.add(ID, 0, version=0).code is NONE
+    process.failing[ORDERS] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reply = process.end(ID, 0, version=0)
+    process.timers.advance(10_000)
+    assert reply.code is NONE and process.state() == "CompleteCommit"

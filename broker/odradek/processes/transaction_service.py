@@ -22,7 +22,6 @@ from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
-from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
@@ -236,14 +235,15 @@ class FlushAtEnd:
 
 
 class KnownPartitions:
-    """The existing partitions; see `Topics`."""
+    """The existing partitions; see `Topics`. :param groups: has the mirror of the topics."""
 
-    def __init__(self, directory: TopicDirectory) -> None:
-        self._directory = directory
+    def __init__(self, groups: GroupService) -> None:
+        self._groups = groups
 
     def exists(self, topic: str, partition: int) -> bool:
         """See `Topics`."""
-        known = self._directory.get(topic)
+        self._groups.refresh()  # a new leader may look before it has taken over the topics that came before its leadership
+        known = self._groups.topics.get(topic)
         return known is not None and 0 <= partition < known.count
 
 
@@ -323,7 +323,7 @@ class TransactionService:
             MarkerDelivery(self._config.node_id, self._leader_of, self._markers, self._remote_markers),
             self._producer_ids,
             self._marks,
-            KnownPartitions(self._topics),
+            KnownPartitions(self._groups),
             self._state.diverged,
         )
         return TransactionCoordinator(self._timers, self._settings, partitions, environment)

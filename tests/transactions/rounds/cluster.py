@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import end_txn, update_features
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.failures import FAILURES, FailingCluster, Progressing, possible, three_brokers
 from tests.frame_relay import FrameRelay
 from tests.transactions.rounds.one_round import Fault
@@ -147,17 +148,14 @@ def _creator(servers: str) -> Callable[[str, int], None]:
         for server in servers.split(
             ","
         ):  # each broker must know the topic: a group gets what its leader's broker knows
-            with Wire(server.rsplit(":", 1)[0], int(server.rsplit(":", 1)[1])) as wire:
-                until(lambda wire=wire: _is_led(wire, name, partitions), f"{server} knows the leaders of {name}")
+            until(lambda server=server: _is_led(server, name, partitions), f"{server} knows the leaders of {name}")
 
     return create
 
 
-def _is_led(wire: Wire, name: str, partitions: int) -> bool:
-    (topic,) = wire.metadata(name).topics
-    return len(topic.partitions) == partitions and all(
-        row.leader_id >= 0 and len(row.isr_nodes) == 3 for row in topic.partitions
-    )
+def _is_led(server: str, name: str, partitions: int) -> bool:
+    found = shown.partitions(server, name).values()
+    return len(found) == partitions and all(row.leader >= 0 and len(row.in_sync) == 3 for row in found)
 
 
 def _deleter(servers: str) -> Callable[[str], None]:
