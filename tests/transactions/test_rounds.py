@@ -23,7 +23,7 @@ FEW = [("kill coordinator", 2), ("delay", 2), ("lose answers", 1), ("kill worker
 """The faults of the rounds of `make test`, with the transaction version of the wire-level producers."""
 MANY = [(fault, version) for version in (1, 2) for fault in surroundings.OF_ONE_BROKER]
 FEW_IN_CLUSTER = [("lose_zookeeper", 1), ("kill_leader", 2)]
-"""Those of `make test`: a coordinator that is deposed and does not know it, and one that dies."""
+"""A short selection: a coordinator that is deposed and does not know it, and one that dies."""
 IN_CLUSTER = [
     ("kill_leader", 2), ("delay", 1), ("pause_leader", 2), ("lose_broker", 1), ("kill_controller", 1), ("kill_all", 2),
     ("kill_process", 2), ("lose_power", 2),
