@@ -72,8 +72,8 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: all faults",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
-    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: two faults of a cluster",
-    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster_by_more_faults": "clusters",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster_by_more_faults": "the same, longer",
     "tests/transactions_against_kafka": "conversations about transactions, compared with Apache Kafka",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }

@@ -168,10 +168,12 @@ class MarkerDelivery:
 
 
 class SlotMarks:
-    """Sets marks in the slots of partitions that this broker leads; see `Marks`."""
+    """Sets marks in the slots of partitions that this broker leads; see `Marks`. :param clustered: whether a coordinator may be
+    deposed."""
 
-    def __init__(self, logs: MarkerLogs) -> None:
+    def __init__(self, logs: MarkerLogs, clustered: bool) -> None:
         self._logs = logs
+        self._clustered = clustered
 
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
         """See `Marks`."""
@@ -189,8 +191,10 @@ class SlotMarks:
     ) -> ErrorCode:
         """See `Marks`. A partition whose lock is taken, or without a leader, counts as one without room: the first batch of the
         transaction asks again."""
-        if topic == CONSUMER_OFFSETS:
-            return NONE  # only the coordinator appends to it
+        if topic == CONSUMER_OFFSETS and not self._clustered:
+            return (
+                NONE  # only this process appends to it, and it needs no mark; in a cluster the epochs must be compared
+            )
         slot = self._logs.slot_of(topic, partition)
         if slot < 0:
             return NONE
@@ -285,7 +289,7 @@ class TransactionService:
             lambda took_ms: self._load_times.add(self._timers.now_ms(), took_ms),
         )
         self._marker_logs = MarkerLogs(self._topics, self._make_log)
-        self._marks = SlotMarks(self._marker_logs)
+        self._marks = SlotMarks(self._marker_logs, config.clustered)
         self._peers: list[BrokerPeers] = []
         self._remote_markers: RemoteMarkers | None = None
         self._remote_transactions: RemoteTransactions | None = None
