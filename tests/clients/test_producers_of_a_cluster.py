@@ -46,6 +46,7 @@ COMMON = IN_CLUSTER | {
     "transaction.state.log.num.partitions": PARTITIONS,
     "default.replication.factor": 3,
     "replica.lag.time.max.ms": 10_000,
+    "request.timeout.ms": 30_000,
 }
 CLIENTS = ("java-4.3", "confluent-kafka")
 

@@ -20,12 +20,14 @@ from odradek.testing.broker_process import Broker
 from tests.cluster import shown
 from tests.cluster.failures import FAILURES, FailingCluster, Progressing, possible, three_brokers
 from tests.frame_relay import FrameRelay
+from tests.transactions.rounds import network_faults
 from tests.transactions.rounds.one_round import Fault
 from tests.transactions.rounds.surroundings import Surroundings, of_network, unwanted_lines
 from tests.transactions.wire_calls import TRANSACTION_VERSION, transaction_version
 from tests.waiting import until
 from tests.wire import Wire
 
+REQUEST_TIMEOUT_MS = 1500
 IN_CLUSTER: dict[str, object] = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
@@ -35,6 +37,7 @@ IN_CLUSTER: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     "group.initial.rebalance.delay.ms": 0,
     "min.insync.replicas": 2,
+    "request.timeout.ms": REQUEST_TIMEOUT_MS,
 }
 LEFT_OUT = {"restart_zookeeper", "fail_log_dir"}
 """Failures of `tests.cluster.failures` that are not of transactions, or that need the load of those tests."""
@@ -51,10 +54,12 @@ def cluster(
     """
     with ExitStack() as stack:
         relays: dict[int, FrameRelay] = {}
+        between: list[FrameRelay] = []
 
         def settings_of(broker_id: int, for_clients: int, for_brokers: int) -> dict[str, object]:
             relay = relays[broker_id] = stack.enter_context(FrameRelay(for_clients))
-            return {"advertised.listeners": f"CLIENTS://127.0.0.1:{relay.port},BROKERS://127.0.0.1:{for_brokers}"}
+            between.append(stack.enter_context(FrameRelay(for_brokers)))
+            return {"advertised.listeners": f"CLIENTS://127.0.0.1:{relay.port},BROKERS://127.0.0.1:{between[-1].port}"}
 
         running = stack.enter_context(three_brokers(directory, IN_CLUSTER | dict(settings), settings_of))
         seen: dict[int, dict[str, int]] = {broker_id: {} for broker_id in running.brokers}
@@ -65,6 +70,9 @@ def cluster(
 
         servers = [("127.0.0.1", relay.port) for relay in relays.values()]
         faults = of_network(list(relays.values()), answer_s) | _failures(running)
+        faults["delay between brokers"] = lambda rng: network_faults.delay_between_brokers(
+            between, rng, REQUEST_TIMEOUT_MS / 1000
+        )
 
         def attach(load: Progressing) -> None:
             running.load = load
