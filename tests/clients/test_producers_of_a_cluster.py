@@ -24,7 +24,10 @@ from tests.clients.transactions import BY_NAME, Library, Program
 from tests.cluster import shown
 from tests.cluster.failures import three_brokers
 from tests.cluster.peer_processes import Peers
+from tests.transactions.checker.history import Place
 from tests.transactions.rounds.cluster import IN_CLUSTER, raise_level
+from tests.transactions.wire_calls import Routes, Timing
+from tests.transactions.wire_producer import WireProducer
 from tests.waiting import until
 from tests.wire import Wire, batch
 
@@ -38,6 +41,7 @@ CONTROLLER = 1
 PARTITIONS = 6
 LAST = "the end"
 PREFERRED = 0
+ANSWER_S = 30.0
 LIST_OFFSETS = 7
 """A version that Kafka 3.9 serves."""
 SESSION_MS = 6000
@@ -227,10 +231,12 @@ def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         directory = tmp_path_factory.mktemp(request.param.__name__)
         made = Room(request.param.__name__, request.param(directory, stack), stack)
         made.create("first", *IDS)
-        producer = made.program(BY_NAME["confluent-kafka"]).open("first", "first")  # makes the internal topics
-        producer.begin()
-        producer.write("first", 0, "first")
-        producer.offsets("first", "first", 0, 1)
+        routes = Routes([server.place for server in made.servers.values()], ANSWER_S)
+        producer = WireProducer(routes, "first", 1, Timing(ANSWER_S, 120.0))
+        producer.init()  # makes one internal topic
+        producer.begin(1)
+        producer.write(Place("first", 0))
+        producer.send_offsets("first", {Place("first", 0): 1})  # makes the other one
         producer.commit()
         producer.close()
         made.until_in_sync(TRANSACTION_STATE, CONSUMER_OFFSETS)
