@@ -17,7 +17,7 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek.api import offset_fetch as fetch_api
 from odradek.api import txn_offset_commit as api
 from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall, NoTransactions
+from odradek.api.group_call import GroupCall, NoTransactions, always_confirmed
 from odradek.api.table import BY_KEY
 from odradek.api.transaction_call import NewestConnections
 from odradek.groups.offsets import offset_record
@@ -101,6 +101,7 @@ class Asker:
         self.bench = Bench()
         self.transactions = Transactions(error)
         self.view = SimpleNamespace(
+            confirm=always_confirmed,
             newest_commits=NewestConnections(),
             groups=self.bench.groups,
             topics=topics,
