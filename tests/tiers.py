@@ -51,6 +51,7 @@ NIGHTLY: dict[str, str] = {
     "tests/clients/test_streams.py::test_words_are_counted_once_although_everything_is_killed": "Kafka Streams, with kills",
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
+    "tests/clients/test_producers_of_a_cluster.py": "transactions in clusters of both kinds of brokers, which are killed",
     "tests/adopt/test_unfinished_transactions.py::test_this_broker_ends_what_kafka_left": "prepared transactions of Kafka",
     "tests/adopt/test_unfinished_transactions.py::test_kafka_ends_what_this_broker_left_when_it_stopped": "and ours, stopped",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
@@ -75,6 +76,7 @@ NIGHTLY: dict[str, str] = {
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: all faults",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
+    "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster_by_more_faults": "the same, longer",
     "tests/transactions_against_kafka": "conversations about transactions, compared with Apache Kafka",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }

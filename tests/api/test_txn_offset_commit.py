@@ -101,6 +101,7 @@ class Asker:
         self.bench = Bench()
         self.transactions = Transactions(error)
         self.view = SimpleNamespace(
+            confirm=always_confirmed,
             newest_commits=NewestConnections(),
             confirm=always_confirmed,
             groups=self.bench.groups,

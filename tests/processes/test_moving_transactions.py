@@ -15,7 +15,8 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.testing import replica_probe, slot_probe
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import load
-from odradek.controller.topic_names import TRANSACTION_STATE
+from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.coordination.environment import EndMarker
 from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.group_service import GroupService
 from odradek.processes.transaction_service import TransactionService
@@ -213,5 +214,23 @@ def test_a_repeated_commit_is_acknowledged_only_by_a_coordinator_that_is_not_dep
                 process.copied()
             await until(lambda: "again" in process.answers, "the answer")
             assert process.answers["again"] is (ErrorCode.NOT_COORDINATOR if deposed else NONE)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("topic", ["orders", CONSUMER_OFFSETS])
+def test_a_deposed_coordinator_allows_no_transaction_that_its_successor_has_ended(broker, state, topic):
+    slot = made(broker, topic, 3)
+
+    async def run():
+        async with coordinating(broker, state) as process:
+            await loaded(process)
+            marks = process.service._marks
+            assert marks.allow(topic, 0, FIRST, 0, 1, 0) is NONE
+            slot_append(slot)
+            ends = [EndMarker(FIRST, 0, 2, True, 0)]
+            assert slots.append_markers(slot, slot_probe.incarnation_of(slot), -1, ends) == [(0, 1)]
+            assert marks.allow(topic, 0, FIRST, 0, 1, 0) is ErrorCode.NOT_COORDINATOR
+            assert marks.allow(topic, 0, FIRST, 0, 2, 0) is NONE
 
     asyncio.run(run())

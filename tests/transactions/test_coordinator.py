@@ -840,3 +840,21 @@ def test_a_single_broker_completes_a_transaction_of_which_a_partition_has_a_newe
     assert reply.answer == (NONE, ID, 1)
     assert ongoing.state() == "CompleteCommit"
     assert f"{BILLS[0]}-{BILLS[1]} has a newer producer epoch" in caplog.text
+
+
+def test_a_partition_that_is_not_known_is_not_taken_for_deleted_at_once():
+    """The metadata may come later; a deleted topic must not keep the id for ever."""
+    process = deposable()
+    process.deleted.add(ORDERS)
+    process.failing[ORDERS] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reply = process.end(ID, 0, version=0)
+    process.timers.advance(1500)
+    assert reply.code is NONE and process.state() == "PrepareCommit"
+    process.failing.clear()
+    process.timers.advance(1000)
+    assert process.state() == "CompleteCommit" and len(process.sent) > 3
+    assert process.add(ID, 0, version=0).code is NONE
+    process.failing[ORDERS] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reply = process.end(ID, 0, version=0)
+    process.timers.advance(10_000)
+    assert reply.code is NONE and process.state() == "CompleteCommit"

@@ -21,7 +21,6 @@ from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
-from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
@@ -198,10 +197,12 @@ class MarkerDelivery:
 
 
 class SlotMarks:
-    """Sets marks in the slots of partitions that this broker leads; see `Marks`."""
+    """Sets marks in the slots of partitions that this broker leads; see `Marks`. :param clustered: whether a coordinator may be
+    deposed."""
 
-    def __init__(self, logs: MarkerLogs) -> None:
+    def __init__(self, logs: MarkerLogs, clustered: bool) -> None:
         self._logs = logs
+        self._clustered = clustered
 
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
         """See `Marks`."""
@@ -219,8 +220,10 @@ class SlotMarks:
         transaction_version: int,
     ) -> ErrorCode | None:
         """See `Marks`."""
-        if topic == CONSUMER_OFFSETS:
-            return NONE  # only this process appends to it, and the groups ask before each commit
+        if topic == CONSUMER_OFFSETS and not self._clustered:
+            return (
+                NONE  # only this process appends to it, and it needs no mark; in a cluster the epochs must be compared
+            )
         slot = self._logs.slot_of(topic, partition)
         if slot < 0:
             return NONE
@@ -266,14 +269,15 @@ class FlushAtEnd:
 
 
 class KnownPartitions:
-    """The existing partitions; see `Topics`."""
+    """The existing partitions; see `Topics`. :param groups: has the mirror of the topics."""
 
-    def __init__(self, directory: TopicDirectory) -> None:
-        self._directory = directory
+    def __init__(self, groups: GroupService) -> None:
+        self._groups = groups
 
     def exists(self, topic: str, partition: int) -> bool:
         """See `Topics`."""
-        known = self._directory.get(topic)
+        self._groups.refresh()  # a new leader may look before it has taken over the topics that came before its leadership
+        known = self._groups.topics.get(topic)
         return known is not None and 0 <= partition < known.count
 
 
@@ -315,7 +319,7 @@ class TransactionService:
             lambda took_ms: self._load_times.add(self._timers.now_ms(), took_ms),
         )
         self._marker_logs = MarkerLogs(self._topics, self._make_log)
-        self._marks = SlotMarks(self._marker_logs)
+        self._marks = SlotMarks(self._marker_logs, config.clustered)
         self._peers: list[BrokerPeers] = []
         self._remote_markers: RemoteMarkers | None = None
         self._remote_transactions: RemoteTransactions | None = None
@@ -356,7 +360,7 @@ class TransactionService:
             ),
             self._producer_ids,
             self._marks,
-            KnownPartitions(self._topics),
+            KnownPartitions(self._groups),
             self._state.diverged,
         )
         return TransactionCoordinator(self._timers, self._settings, partitions, environment)

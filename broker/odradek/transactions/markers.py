@@ -155,7 +155,7 @@ class Completions:
         for place, code in zip(completion.sent, codes, strict=True):
             if code in NOT_NEEDED:
                 continue
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._topics.exists(*place):
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_deleted(completion, place):
                 log.info(
                     "the transaction of %r no longer includes %s-%d, because the partition was deleted",
                     completion.transaction.transactional_id, *place,
@@ -179,6 +179,13 @@ class Completions:
         else:
             completion.attempt = 0
             self._append(completion)
+
+    def _is_deleted(self, completion: Completion, place: Place) -> bool:
+        """Whether a partition does not exist any more. In a cluster its metadata may be on their way to a broker that has just
+        started, and a marker that is dropped too soon leaves the transaction open in this partition for ever."""
+        if self._topics.exists(*place):
+            return False
+        return not self._settings.may_be_deposed or completion.attempt >= REPORTED_ATTEMPT
 
     def _retry_markers(self, completion: Completion, place: Place, failure: ErrorCode) -> None:
         wait_ms = self._backoff_ms(completion)

@@ -17,14 +17,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import end_txn, update_features
 from odradek.testing.broker_process import Broker
+from tests.cluster import shown
 from tests.cluster.failures import FAILURES, FailingCluster, Progressing, possible, three_brokers
 from tests.frame_relay import FrameRelay
+from tests.transactions.rounds import network_faults
 from tests.transactions.rounds.one_round import Fault
 from tests.transactions.rounds.surroundings import Surroundings, of_network, unwanted_lines
 from tests.transactions.wire_calls import TRANSACTION_VERSION, transaction_version
 from tests.waiting import until
 from tests.wire import Wire
 
+REQUEST_TIMEOUT_MS = 1500
 IN_CLUSTER: dict[str, object] = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
@@ -34,6 +37,7 @@ IN_CLUSTER: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     "group.initial.rebalance.delay.ms": 0,
     "min.insync.replicas": 2,
+    "request.timeout.ms": REQUEST_TIMEOUT_MS,
 }
 LEFT_OUT = {"restart_zookeeper", "fail_log_dir"}
 """Failures of `tests.cluster.failures` that are not of transactions, or that need the load of those tests."""
@@ -50,10 +54,12 @@ def cluster(
     """
     with ExitStack() as stack:
         relays: dict[int, FrameRelay] = {}
+        between: list[FrameRelay] = []
 
         def settings_of(broker_id: int, for_clients: int, for_brokers: int) -> dict[str, object]:
             relay = relays[broker_id] = stack.enter_context(FrameRelay(for_clients))
-            return {"advertised.listeners": f"CLIENTS://127.0.0.1:{relay.port},BROKERS://127.0.0.1:{for_brokers}"}
+            between.append(stack.enter_context(FrameRelay(for_brokers)))
+            return {"advertised.listeners": f"CLIENTS://127.0.0.1:{relay.port},BROKERS://127.0.0.1:{between[-1].port}"}
 
         running = stack.enter_context(three_brokers(directory, IN_CLUSTER | dict(settings), settings_of))
         seen: dict[int, dict[str, int]] = {broker_id: {} for broker_id in running.brokers}
@@ -64,6 +70,9 @@ def cluster(
 
         servers = [("127.0.0.1", relay.port) for relay in relays.values()]
         faults = of_network(list(relays.values()), answer_s) | _failures(running)
+        faults["delay between brokers"] = lambda rng: network_faults.delay_between_brokers(
+            between, rng, REQUEST_TIMEOUT_MS / 1000
+        )
 
         def attach(load: Progressing) -> None:
             running.load = load
@@ -147,17 +156,14 @@ def _creator(servers: str) -> Callable[[str, int], None]:
         for server in servers.split(
             ","
         ):  # each broker must know the topic: a group gets what its leader's broker knows
-            with Wire(server.rsplit(":", 1)[0], int(server.rsplit(":", 1)[1])) as wire:
-                until(lambda wire=wire: _is_led(wire, name, partitions), f"{server} knows the leaders of {name}")
+            until(lambda server=server: _is_led(server, name, partitions), f"{server} knows the leaders of {name}")
 
     return create
 
 
-def _is_led(wire: Wire, name: str, partitions: int) -> bool:
-    (topic,) = wire.metadata(name).topics
-    return len(topic.partitions) == partitions and all(
-        row.leader_id >= 0 and len(row.isr_nodes) == 3 for row in topic.partitions
-    )
+def _is_led(server: str, name: str, partitions: int) -> bool:
+    found = shown.partitions(server, name).values()
+    return len(found) == partitions and all(row.leader >= 0 and len(row.in_sync) == 3 for row in found)
 
 
 def _deleter(servers: str) -> Callable[[str], None]:

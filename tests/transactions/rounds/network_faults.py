@@ -19,6 +19,7 @@ from odradek.protocol.schemas import (
     offset_fetch,
     produce,
     txn_offset_commit,
+    write_txn_markers,
 )
 from tests.frame_relay import FORWARD, Fate, Frame, FrameRelay
 
@@ -26,6 +27,7 @@ OF_TRANSACTIONS = {
     schema.API_KEY
     for schema in (add_offsets_to_txn, add_partitions_to_txn, end_txn, init_producer_id, produce, txn_offset_commit)
 }
+OF_COORDINATORS = {add_partitions_to_txn.API_KEY, write_txn_markers.API_KEY}
 OF_READERS = {fetch.API_KEY, find_coordinator.API_KEY, offset_fetch.API_KEY}
 DELAYED = dict.fromkeys(OF_TRANSACTIONS, 0.05) | {end_txn.API_KEY: 0.2, txn_offset_commit.API_KEY: 0.2}
 """By API, the part of the requests that arrives late."""
@@ -44,11 +46,11 @@ class _Chance:
             return self._rng.random()
 
 
-def _while_faulty(relays: Iterable[FrameRelay], rule: object) -> None:
+def _while_faulty(relays: Iterable[FrameRelay], rule: object, seconds: float = FAULTY_S) -> None:
     relays = list(relays)
     for relay in relays:
         relay.rule = rule  # type: ignore[assignment]
-    time.sleep(FAULTY_S)  # the duration is the fault
+    time.sleep(seconds)  # the duration is the fault
     for relay in relays:
         relay.heal()
 
@@ -67,6 +69,26 @@ def delay(relays: Iterable[FrameRelay], rng: random.Random, answer_s: float) -> 
 
     _while_faulty(relays, rule)
     return f"{count} requests delayed"
+
+
+def delay_between_brokers(relays: Iterable[FrameRelay], rng: random.Random, timeout_s: float) -> str:
+    """Some markers, and some questions about transactions, arrive at the other broker late, or after the coordinator has
+    given them up and sent them again.
+
+    :param timeout_s: after which a broker gives up a request to another one.
+    """
+    chance = _Chance(rng.randrange(1 << 32))
+    count = 0
+
+    def rule(frame: Frame) -> Fate:
+        nonlocal count
+        if frame.api_key not in OF_COORDINATORS or chance.random() > 0.3:
+            return FORWARD
+        count += 1
+        return Fate(timeout_s * 2.5 * chance.random())
+
+    _while_faulty(relays, rule, 4 * timeout_s)
+    return f"{count} requests between brokers delayed"
 
 
 def lose_answers(relays: Iterable[FrameRelay], rng: random.Random) -> str:
