@@ -48,6 +48,8 @@ class Side:
         self._gate = gate
         self.topics: dict[bytes, str] = {}
         self.ids: dict[str, bytes] = {}
+        self.prepared: dict[str, Producer] = {}
+        """What was prepared for conversations before the broker was started for the last time."""
         self._level = NEWEST_LEVEL
         self.talk = self.connect()
         self.talk.until_coordinated("any")
