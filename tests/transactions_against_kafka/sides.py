@@ -61,7 +61,7 @@ class Side:
     def of(cls, broker: Broker) -> Iterator[Side]:
         """A broker of ours that runs."""
         with ExitStack() as stack:
-            yield cls(broker.host, broker.port, broker, stack)
+            yield _begun(cls(broker.host, broker.port, broker, stack))
 
     @cached_property
     def tools(self) -> KafkaTools:
