@@ -77,7 +77,7 @@ cdef inline bint is_known(ProducerEntry* entry) noexcept nogil:
     return entry_epoch(entry) != -1
 
 
-# -- the mark: 1 | version 2 << 1 | producer epoch << 16; in the other 46 bits: hash of the transactional id, xor leader epoch << 32 --------
+# -- the mark: 1 | version 2 << 1 | producer epoch << 16; in the other 46 bits: hash of the transactional id xor leader epoch << 32 -----
 #
 # The coordinator sets it when it has durably added the partition to a transaction of the producer with this epoch. It allows the first
 # batch of that transaction, in a request with its transactional id [R 2.9]. It is not stored: after a restart, a load or an eviction, the

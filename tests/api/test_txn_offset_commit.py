@@ -103,7 +103,6 @@ class Asker:
         self.view = SimpleNamespace(
             confirm=always_confirmed,
             newest_commits=NewestConnections(),
-            confirm=always_confirmed,
             groups=self.bench.groups,
             topics=topics,
             limits={KEY: 1000},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,6 +17,10 @@ from types import TracebackType
 
 from tests import toolchains
 from tests.ports import reserved
+from tests.waiting import until
+
+START_S = 300
+"""How long Kafka may take to listen; the script gives up after a minute, which a busy machine needs."""
 
 
 class Peer:
@@ -52,13 +57,20 @@ class Peer:
             self._port = ports.enter_context(reserved(2))  # the next one is the controller's
             ours = {"{port}": str(self._port), "{controller}": str(self._port + 1)}
             settings = [f"{key}={_with(str(value), ours)}" for key, value in self._config.items()]
-            subprocess.run(
+            ports.callback(self._stop)
+            started = subprocess.run(
                 [self._script, "start", str(self._port), str(self._directory), *settings],
                 env=self._environment(),
                 stdout=subprocess.DEVNULL,
                 timeout=300,
-                check=True,
+                check=False,
             )
+            if started.returncode != 0:
+                until(
+                    lambda: self._listens() or not self._runs(), f"Kafka in {self._directory} listens or ends", START_S
+                )
+                if not self._listens():
+                    started.check_returncode()
             self._ports = ports.pop_all()
         return self
 
@@ -73,8 +85,19 @@ class Peer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with self._ports:
+        self._ports.close()
+
+    def _stop(self) -> None:
+        if (self._directory / "pid").exists():
             subprocess.run([self._script, "stop", str(self._directory)], timeout=300, check=True)
+
+    def _listens(self) -> bool:
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def _runs(self) -> bool:
+        pid = self._directory / "pid"
+        return pid.exists() and (Path("/proc") / pid.read_text().strip()).exists()
 
 
 def _with(value: str, words: Mapping[str, str]) -> str:

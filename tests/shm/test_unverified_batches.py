@@ -138,6 +138,17 @@ class TestMarks:
         mark(slot, epoch=1)
         assert append_as("another", slot, written(2)) == [(0, 2, False)]
 
+    def test_a_new_leader_epoch_asks_for_the_id_of_an_open_transaction_once(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        mark(slot)
+        append(slot, written(0))
+        broker.obey(slot, 1)
+        broker.lead(slot, 2)
+        assert append(slot, written(1)) == [UNVERIFIED]
+        mark(slot)
+        assert append(slot, written(1)) == [(0, 1, False)]
+        assert append(slot, written(2)) == [(0, 2, False)]
+
     def test_batches_of_two_ids_in_one_write_are_told_apart(self, broker: OneBroker) -> None:
         slot = broker.create()
         mark(slot)

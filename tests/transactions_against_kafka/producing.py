@@ -70,6 +70,11 @@ def requests_without_the_right_id(stage: Stage, version: int) -> None:
         request = produce_request([(place[0], [(0, data_batch(producer, 0))])])
         request.transactional_id = transactional_id
         talk.asked_until(request, produce.API_KEY, version)
+    # the transaction is open now
+    for transactional_id in (other.transactional_id, producer.transactional_id):
+        request = produce_request([(place[0], [(0, data_batch(producer, 1))])])
+        request.transactional_id = transactional_id
+        talk.asked_until(request, produce.API_KEY, version)
     # a batch that is not transactional needs none, and may have one
     for transactional_id in (None, stage.word("unknown")):
         request = produce_request([(place[0], [(1, data_batch(None, 0))])])

@@ -48,6 +48,8 @@ class Side:
         self._gate = gate
         self.topics: dict[bytes, str] = {}
         self.ids: dict[str, bytes] = {}
+        self.prepared: dict[str, Producer] = {}
+        """What was prepared for conversations before the broker was started for the last time."""
         self._level = NEWEST_LEVEL
         self.talk = self.connect()
         self.talk.until_coordinated("any")
@@ -59,7 +61,7 @@ class Side:
     def of(cls, broker: Broker) -> Iterator[Side]:
         """A broker of ours that runs."""
         with ExitStack() as stack:
-            yield cls(broker.host, broker.port, broker, stack)
+            yield _begun(cls(broker.host, broker.port, broker, stack))
 
     @cached_property
     def tools(self) -> KafkaTools:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,17 +43,26 @@ def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
 def exhausted_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     with ExitStack() as stack:
         broker = stack.enter_context(Broker(CONFIG, directory=tmp_path_factory.mktemp("exhausted")))
-        with ExitStack() as first:
-            names = exhausting.prepare(Side(broker.host, broker.port, broker, first), EXHAUSTED)
+        with Side.of(broker) as first:
+            names = exhausting.prepare(first, EXHAUSTED)
         broker.kill()
-        exhausting.exhaust(Path(broker.data_dir), names)
+        exhausting.exhaust(broker.data_dir, names)
         broker.start()
-        yield Side(broker.host, broker.port, broker, stack)
+        yield stack.enter_context(Side.of(broker))
 
 
 @pytest.fixture(scope="module")
 def expiring_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    with odradek(tmp_path_factory.mktemp("expiring"), expiring.CONFIG) as side:
+    with ExitStack() as stack:
+        config = CONFIG | expiring.CONFIG
+        broker = stack.enter_context(Broker(config, directory=tmp_path_factory.mktemp("expiring")))
+        with Side.of(broker) as first:
+            prepared = expiring.prepare(first, EXPIRING)
+        broker.kill()
+        expiring.expire(broker.data_dir, prepared)
+        broker.start()
+        side = stack.enter_context(Side.of(broker))
+        side.prepared = prepared
         yield side
 
 

@@ -49,7 +49,12 @@ def test_kafka_says_what_is_recorded_of_exhausted_epochs(tmp_path: Path) -> None
 
 
 def test_kafka_says_what_is_recorded_of_ids_that_expire(tmp_path: Path) -> None:
+    with kafka(tmp_path) as side:
+        prepared = expiring.prepare(side, EXPIRING)
+        side.process.kill()
+    expiring.expire(side.process.data_dir, prepared)
     with kafka(tmp_path, config=expiring.CONFIG) as side:
+        side.prepared = prepared
         compare(side, "expiring", EXPIRING)
 
 

@@ -45,7 +45,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     def done(results: Results) -> None:
         answer(Response(results_by_topic_v3_and_below=_topics(topics, results)))
 
-    if refused or not places:
+    if refused:
         done(refused)
         return
 
@@ -87,7 +87,7 @@ def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
 def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> None:
     places = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
     refused = _refused(places, call, None)
-    if refused or not places:
+    if refused:
         then(refused)
         return
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
@@ -110,14 +110,16 @@ def _response(request: Any, results: list[Results]) -> Any:
     return Response(
         results_by_transaction=[
             Response.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_topics(transaction.topics, outcome)
+                transactional_id=transaction.transactional_id,
+                topic_results=_topics(transaction.topics, outcome, transaction.verify_only),
             )
             for transaction, outcome in zip(request.transactions, results, strict=True)
         ]
     )
 
 
-def _topics(topics: Any, results: Results) -> list[Any]:
+def _topics(topics: Any, results: Results, once: bool = False) -> list[Any]:
+    """The results of the partitions of a request. :param once: also of those that are in the request several times."""
     return [
         Response.AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -125,7 +127,7 @@ def _topics(topics: Any, results: Results) -> list[Any]:
                 Response.AddPartitionsToTxnPartitionResult(
                     partition_index=partition, partition_error_code=results[topic.name, partition]
                 )
-                for partition in topic.partitions
+                for partition in (dict.fromkeys(topic.partitions) if once else topic.partitions)
             ],
         )
         for topic in topics

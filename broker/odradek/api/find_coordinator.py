@@ -46,8 +46,6 @@ def handle(request: Any, call: Call) -> Any:
 
 
 def _coordinator(key: str, key_type: int, call: Call) -> Answer:
-    if key_type == TRANSACTION and not key:
-        return ErrorCode.INVALID_REQUEST, "a transactional id must not be empty", None
     topic = cluster_view.find(TOPIC_OF[key_type], call)
     if topic is not None and (count := topic.count if call.view.brokers is None else topic.published_count()):
         partition = partition_for(key, count)
