@@ -10,7 +10,7 @@ from bench.brokers import Server, generate
 from bench.rows import WORKED_BYTES, Figures, Row, Target, measured, scratch
 
 PRODUCERS, WIDE_PARTITIONS = 8, 10
-WARM_UP_PRODUCERS = 64
+WARM_UP_PRODUCERS, WARM_UP_TRANSACTIONS = 64, 30_000
 BULK_BATCH, BULK_PRODUCERS, BATCHES_A_TRANSACTION = 1 << 20, 4, 25
 BULK_PAIRS = 3
 LOAD = ("--conns", str(PRODUCERS), "--seconds", "3", "--warmup", "1")
@@ -62,13 +62,14 @@ def transactional_bulk(server: Server, topic: str) -> Figures:
 def warm_up(server: Server) -> None:
     """Transactions of both protocols, unmeasured, by many producers at once: a JVM compiles the code of transactions only after
     tens of thousands of them, and with the older protocol each producer waits between two of them."""
-    for number, load in enumerate((("--protocol", "2"), ("--protocol", "1"))):
-        topic, partitions = f"warm-up-transactions-{number}", WARM_UP_PRODUCERS
-        server.create_topic(topic, partitions * 2)
-        server.wait(topic, partitions * 2)
+    for protocol in ("2", "1"):
+        topic = f"warm-up-transactions-{protocol}"
+        server.create_topic(topic, WARM_UP_PRODUCERS * 2)
+        server.wait(topic, WARM_UP_PRODUCERS * 2)
         generate(
-            "transactions", server, "--topic", topic, "--partitions", str(partitions), "--conns", str(WARM_UP_PRODUCERS),
-            "--spread", "2", "--transform", "--seconds", "12", *load,
+            "transactions", server, "--topic", topic, "--partitions", str(WARM_UP_PRODUCERS), "--conns",
+            str(WARM_UP_PRODUCERS), "--spread", "2", "--transform", "--protocol", protocol, "--requests",
+            str(WARM_UP_TRANSACTIONS),
         )  # fmt: skip
         server.delete_topic(topic)
 
