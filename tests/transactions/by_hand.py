@@ -57,7 +57,8 @@ class Process:
         self.log.waiting.clear()
         self.coordinator.begin(0, self.log, epoch)
         self.coordinator.replay(0, self.log.records)
-        self.coordinator.loaded(0)
+        for _ in self.coordinator.loaded(0):
+            pass
 
     # -- environment
 

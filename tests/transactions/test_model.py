@@ -115,7 +115,8 @@ class World(RuleBasedStateMachine):
         self.log = Log(self)
         self.coordinator.begin(0, self.log, self.epoch)
         self.coordinator.replay(0, self.records)
-        self.coordinator.loaded(0)
+        for _ in self.coordinator.loaded(0):
+            pass
 
     def has_diverged(self, partition):
         assert not self.diverged

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -159,13 +159,14 @@ class LoadedGroups:
         delete."""
         self._groups.shards.begin(partition, log)
 
-    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+    def replay(self, partition: int, batches: list[LogBatch]) -> Iterator[None]:
         """See `Shards`."""
-        self._groups.shards.replay_batches(partition, batches)
+        return self._groups.shards.replay_batches(partition, batches)
 
-    def loaded(self, partition: int) -> None:
+    def loaded(self, partition: int) -> Iterator[None]:
         """See `Shards`."""
         self._groups.loaded(partition)
+        yield
 
     def resign(self, partition: int) -> None:
         """See `Shards`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,13 @@ class LoadedTransactions:
         """See `Shards`."""
         self._coordinator.begin(partition, log, log.place[2])
 
-    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+    def replay(self, partition: int, batches: list[LogBatch]) -> Iterator[None]:
         """See `Shards`."""
-        self._coordinator.replay_batches(partition, batches)
+        return self._coordinator.replay_batches(partition, batches)
 
-    def loaded(self, partition: int) -> None:
+    def loaded(self, partition: int) -> Iterator[None]:
         """See `Shards`."""
-        self._coordinator.loaded(partition)
+        return self._coordinator.loaded(partition)
 
     def resign(self, partition: int) -> None:
         """See `Shards`."""

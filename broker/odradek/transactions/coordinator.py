@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from sys import intern
 
 from odradek.coordination.environment import LogBatch, Record, Timers
@@ -112,13 +112,14 @@ class TransactionCoordinator:
         """Apply records of the log, in order; return the number of skipped unknown records."""
         return self.shards.replay(partition, records)
 
-    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
-        """Apply batches of the log, in order."""
-        self.shards.replay_batches(partition, batches)
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> Iterator[None]:
+        """Apply batches of the log, in order; yield after each short step."""
+        return self.shards.replay_batches(partition, batches)
 
-    def loaded(self, partition: int) -> None:
-        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided."""
-        self.shards.loaded(partition)
+    def loaded(self, partition: int) -> Iterator[None]:
+        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided;
+        yield after each short step."""
+        return self.shards.loaded(partition)
 
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
         """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
