@@ -21,6 +21,8 @@ from odradek.transactions.environment import Marker, Owner
 
 NONE = ErrorCode.NONE
 ORDERS = ("orders", 0)
+OWNER = 77
+"""Of the client whose batch waits for the answer."""
 
 
 class Brokers:
@@ -268,7 +270,7 @@ class Remote:
         self.answers: list[Any] = []
 
     def ask(self, *, verify_only: bool, epoch: int = 3) -> None:
-        question = Question("payments", 4, epoch, verify_only, (ORDERS,))
+        question = Question("payments", 4, epoch, verify_only, (ORDERS,), OWNER)
         self.verification.ask(question, self.answers.append)
         self.others.flush()
 
@@ -283,7 +285,9 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     assert not remote.marks.allowed
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2)], "with the epoch of the coordinator that was asked"
+    assert remote.marks.allowed == [("orders", 0, 4, 3, 11, 2, OWNER)], (
+        "with the epoch of the coordinator that was asked"
+    )
 
 
 def test_a_refusal_of_another_coordinator_sets_no_mark():

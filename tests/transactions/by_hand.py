@@ -79,7 +79,7 @@ class Process:
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version):
+    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version, owner):
         self.allowed.append((topic, partition, producer_id, epoch, transaction_version))
         return self.refused_marks.get((topic, partition), NONE)
 

@@ -134,7 +134,7 @@ class World(RuleBasedStateMachine):
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version):
+    def allow(self, topic, partition, producer_id, epoch, coordinator_epoch, transaction_version, owner):
         return ErrorCode(self.partitions[topic, partition].allow(producer_id, epoch))
 
     def send(self, batch, then):

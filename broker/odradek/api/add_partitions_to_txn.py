@@ -55,6 +55,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         places,
         0,
         added,
+        owner=call.owner,
     )
 
 
@@ -87,13 +88,13 @@ def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None
         return
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        call.view.coordinator.verify(*producer, places, then)
+        call.view.coordinator.verify(*producer, places, then, call.owner)
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
         then(dict.fromkeys(places, code))
 
-    call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added)
+    call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added, owner=call.owner)
 
 
 def _response(request: Any, results: list[Results]) -> Any:

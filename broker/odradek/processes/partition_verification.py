@@ -20,7 +20,7 @@ from odradek.coordination.environment import EndMarker, Timers
 from odradek.processes.other_brokers import Asked, RemoteTransactions
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import Marks, Place
+from odradek.transactions.environment import NO_OWNER, Marks, Place
 
 Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
@@ -29,13 +29,17 @@ Codes = Mapping[Place, ErrorCode]
 
 
 class Question(NamedTuple):
-    """Do these partitions belong to this transaction? :param verify_only: do not add them."""
+    """Do these partitions belong to this transaction?
+
+    :param verify_only: do not add them. :param owner: see `Marks.allow`.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     verify_only: bool
     places: tuple[Place, ...]
+    owner: int = NO_OWNER
 
 
 class RemoteCoordinator(NamedTuple):
@@ -101,9 +105,9 @@ class PartitionVerification:
         self._ask_there(_Remote(question, then, self._timers.now_ms() + self._patience_ms()))
 
     def _ask_here(self, coordinator: TransactionCoordinator, question: Question, then: Callable[[Codes], None]) -> None:
-        transactional_id, producer_id, epoch, verify_only, places = question
+        transactional_id, producer_id, epoch, verify_only, places, owner = question
         if verify_only:
-            coordinator.verify(transactional_id, producer_id, epoch, places, then)
+            coordinator.verify(transactional_id, producer_id, epoch, places, then, owner)
             return
 
         def added(code: ErrorCode, allowed: object) -> None:
@@ -113,7 +117,7 @@ class PartitionVerification:
                 then(dict(zip(places, allowed, strict=True)))  # type: ignore[call-overload]
 
         coordinator.add_partitions(
-            transactional_id, producer_id, epoch, places, ADDED_BY_BROKERS, added, self._patience_ms()
+            transactional_id, producer_id, epoch, places, ADDED_BY_BROKERS, added, self._patience_ms(), owner
         )
 
     # -- other brokers --------------------------------------------------------------------------------------------
@@ -128,7 +132,8 @@ class PartitionVerification:
         remote.leaderships = {place: self._marks.leadership(*place) for place in question.places}
         for place in question.places:
             self._open.setdefault((*place, question.producer_id), []).append(remote)
-        self._others.put(asked.broker_id, Asked(*question, lambda codes: self._answered(remote, codes)))
+        *asked_fields, _ = question
+        self._others.put(asked.broker_id, Asked(*asked_fields, lambda codes: self._answered(remote, codes)))
 
     def _answered(self, remote: _Remote, codes: Codes) -> None:
         question = remote.question
@@ -153,7 +158,12 @@ class PartitionVerification:
         question = remote.question
         version = 0 if question.verify_only else ADDED_BY_BROKERS
         return self._marks.allow(
-            *place, question.producer_id, question.producer_epoch, remote.coordinator_epoch, version
+            *place,
+            question.producer_id,
+            question.producer_epoch,
+            remote.coordinator_epoch,
+            version,
+            question.owner,
         )
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:

@@ -12,10 +12,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import odradek._ext.partition.slots as slots
+import odradek._ext.shm.owners as owners
 import odradek._ext.shm.views as views
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
@@ -57,6 +59,8 @@ APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
 MARK_TRIES = 3
 NO_LEADER = -1
+OWNERS_KEPT = 4096
+"""The number of client addresses whose owner is remembered: the computation takes some microseconds."""
 
 
 def settings_of(config: BrokerConfig) -> Settings:
@@ -175,6 +179,7 @@ class SlotMarks:
         epoch: int,
         coordinator_epoch: int,
         transaction_version: int,
+        owner: int,
     ) -> ErrorCode:
         """See `Marks`. If the lock of the partition stays taken, the result is NOT_ENOUGH_REPLICAS; if this broker does not
         lead the partition, it is NONE. In both cases no mark is set, and the leader asks before the first batch of the
@@ -196,7 +201,8 @@ class SlotMarks:
                     producer_id,
                     epoch,
                     transaction_version,
-                    coordinator_epoch=coordinator_epoch,
+                    owner,
+                    coordinator_epoch,
                 )
             except slots.SlotChanged as refusal:
                 if refusal.result != AppendResult.APPEND_BUSY:
@@ -298,6 +304,7 @@ class TransactionService:
         )
         self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
         self._settings = settings_of(config)
+        self._owner_of = lru_cache(OWNERS_KEPT)(owners.number_of)
         self._newest = NewestConnections()
         self._newest_markers = NewestMarkers()
         self._orphans_ended = False
@@ -493,7 +500,15 @@ class TransactionService:
             log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
             request.answer(b"", 0, int(Status.FAILED))
 
-        call = TransactionCall(version, context.client, context.connection_id, context.principal, self._view, close)
+        call = TransactionCall(
+            version,
+            context.client,
+            context.connection_id,
+            context.principal,
+            self._view,
+            close,
+            self._owner_of(context.peer),
+        )
         self._handlers[row.key](decoded.message, call, answer)
         return True
 
@@ -507,6 +522,7 @@ class TransactionService:
             )
             request.answer(b"", 0, int(Status.MALFORMED))
             return
+        owner = self._owner_of(request.context.peer)
         asked = [
             Question(
                 question.transactional_id,
@@ -514,6 +530,7 @@ class TransactionService:
                 question.producer_epoch,
                 question.verify_only,
                 tuple((partition.topic, partition.partition) for partition in question.partitions),
+                owner,
             )
             for question in questions
         ]

@@ -22,6 +22,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.transactions import transaction as verbs
 from odradek.transactions.environment import (
     EVERYTHING,
+    NO_OWNER,
     Counts,
     Description,
     Environment,
@@ -213,6 +214,7 @@ class TransactionCoordinator:
         transaction_version: int,
         then: AddCallback,
         patience_ms: int = 0,
+        owner: int = NO_OWNER,
     ) -> None:
         """Add partitions to the transaction, and set their marks. If no transaction is ongoing, one begins.
 
@@ -220,6 +222,7 @@ class TransactionCoordinator:
             0 for AddPartitionsToTxn 0 to 3 and AddOffsetsToTxn.
         :param patience_ms: if the previous transaction is not complete, the verb waits at most this time for it and is executed
             again, before the result is CONCURRENT_TRANSACTIONS.
+        :param owner: see `Marks.allow`.
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
@@ -237,35 +240,47 @@ class TransactionCoordinator:
         if isinstance(outcome, Write):
 
             def appended(error: ErrorCode) -> None:
-                then(
-                    error, self._allow(shard, places, producer_id, epoch, transaction_version) if error is NONE else ()
-                )
+                allowed: Sequence[ErrorCode] = ()
+                if error is NONE:
+                    allowed = self._allow(shard, places, producer_id, epoch, transaction_version, owner)
+                then(error, allowed)
 
             self.shards.write(shard, transaction, outcome.facts, appended)
         elif outcome.code is NONE:
-            then(NONE, self._allow(shard, places, producer_id, epoch, transaction_version))
+            then(NONE, self._allow(shard, places, producer_id, epoch, transaction_version, owner))
         elif outcome is verbs.CONCURRENT and patience_ms > 0:
             until_ms = self._timers.now_ms() + patience_ms
 
             def again() -> None:
                 left_ms = until_ms - self._timers.now_ms()
-                self.add_partitions(transactional_id, producer_id, epoch, places, transaction_version, then, left_ms)
+                self.add_partitions(
+                    transactional_id, producer_id, epoch, places, transaction_version, then, left_ms, owner
+                )
 
             self.shards.park(transaction, until_ms, again)
         else:
             self._refuse(shard, outcome.code, lambda error: then(error, ()))
 
     def _allow(
-        self, shard: Shard, places: Sequence[Place], producer_id: int, epoch: int, version: int
+        self, shard: Shard, places: Sequence[Place], producer_id: int, epoch: int, version: int, owner: int
     ) -> Sequence[ErrorCode]:
         allow, coordinator_epoch = self._marks.allow, shard.coordinator_epoch
-        return [allow(topic, partition, producer_id, epoch, coordinator_epoch, version) for topic, partition in places]
+        return [
+            allow(topic, partition, producer_id, epoch, coordinator_epoch, version, owner)
+            for topic, partition in places
+        ]
 
     def verify(
-        self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], then: VerifyCallback
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        places: Sequence[Place],
+        then: VerifyCallback,
+        owner: int = NO_OWNER,
     ) -> None:
         """Return for each partition whether it belongs to the ongoing transaction of this producer, and set the marks of those
-        that do (KIP-890 part 1)."""
+        that do (KIP-890 part 1). :param owner: see `Marks.allow`."""
         code, shard, transaction = self._find(transactional_id)
         if transaction is not None:
             code = verbs.verify(transaction.facts, transaction.pending, producer_id, epoch).code
@@ -274,7 +289,7 @@ class TransactionCoordinator:
             return
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
-        codes = dict(zip(present, self._allow(shard, present, producer_id, epoch, 0), strict=True))
+        codes = dict(zip(present, self._allow(shard, present, producer_id, epoch, 0, owner), strict=True))
         if absent:
             refusal = ErrorCode.TRANSACTION_ABORTABLE
             self._refuse(shard, refusal, lambda error: then(codes | dict.fromkeys(absent, error)))
