@@ -132,8 +132,13 @@ class PartitionVerification:
         remote.leaderships = {place: self._marks.leadership(*place) for place in question.places}
         for place in question.places:
             self._open.setdefault((*place, question.producer_id), []).append(remote)
-        *asked_fields, _ = question
-        self._others.put(asked.broker_id, Asked(*asked_fields, lambda codes: self._answered(remote, codes)))
+        transactional_id, producer_id, epoch, verify_only, places, _ = question
+        self._others.put(
+            asked.broker_id,
+            Asked(
+                transactional_id, producer_id, epoch, verify_only, places, lambda codes: self._answered(remote, codes)
+            ),
+        )
 
     def _answered(self, remote: _Remote, codes: Codes) -> None:
         question = remote.question

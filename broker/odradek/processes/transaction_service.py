@@ -36,7 +36,7 @@ from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
-from odradek.processes.forwarded import decode_forwarded
+from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
 from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_logs import MarkerLogs
@@ -477,7 +477,20 @@ class TransactionService:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def at_once(self, request: Arrival) -> bool:
+    def serves(self, request: Arrival) -> bool:
+        """Whether this service executes a forwarded request."""
+        if request.kind == Kind.KAFKA:
+            return request.api_key in self._rows
+        return request.kind == Kind.ADD_PARTITIONS
+
+    async def execute(self, request: Arrival) -> ForwardReply:
+        """Execute a request that a task serves, because an earlier request of its connection has an unfinished task."""
+        self._groups.refresh()
+        awaited = AwaitedRequest(request)
+        self.at_once(awaited)
+        return await awaited.reply
+
+    def at_once(self, request: ServedRequest) -> bool:
         """Serve a request without a task; returns whether this service executes its API."""
         if request.kind == Kind.ADD_PARTITIONS:
             self._answer_questions(request)
@@ -512,7 +525,7 @@ class TransactionService:
         self._handlers[row.key](decoded.message, call, answer)
         return True
 
-    def _answer_questions(self, request: Arrival) -> None:
+    def _answer_questions(self, request: ServedRequest) -> None:
         """Answer the questions of a worker, whose appends wait for them."""
         try:
             questions = decode_questions(request.payload)
