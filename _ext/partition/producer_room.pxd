@@ -24,6 +24,10 @@ cdef struct PendingProducers:     # producers of the current write that are not 
 # because nothing may fail after the commit. On success the producer is counted in `pending`.
 cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil
 
+# Like `reserve_producer`, for a mark. A mark without an owner evicts only silent producers: it can be set again later, but an evicted
+# producer would no longer be recognised when it repeats a batch.
+cdef Room reserve_for_mark(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil
+
 # Like `reserve_producer` for a producer without an owner, but may evict any producer without an open transaction. So a marker is refused
 # only if every entry has an open transaction.
 cdef Room reserve_for_marker(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending) noexcept nogil

@@ -28,6 +28,11 @@ cdef enum:
     EVICTED_AT_ONCE = 64          # evicted for a client beyond its share; the next append continues
 
 
+cdef enum Evicts:                 # what a full partition evicts for a new producer, if none is silent
+    EVICTS_OWN = 0                # the least recently heard producer of its owner; none for OWNER_NOBODY
+    EVICTS_OF_NOBODY = 1          # for OWNER_NOBODY, too: whatever client uses the producer that is evicted
+
+
 cdef bint evict(Slot* slot, ProducerEntry* entry, int event) noexcept nogil:
     """Evict an entry. Returns whether there was one."""
     if entry == NULL:
@@ -39,6 +44,13 @@ cdef bint evict(Slot* slot, ProducerEntry* entry, int event) noexcept nogil:
 
 cdef inline bint evict_own(Slot* slot, uint32_t owner) noexcept nogil:
     return evict(slot, oldest_of_owner(slot, owner), EVICTED_FOR_CLIENT)
+
+
+cdef inline bint evict_for(Slot* slot, uint32_t owner, Evicts evicts) noexcept nogil:
+    """Evict a producer of a full partition, or of a full arena, for a new one of `owner`. Returns whether one was evicted."""
+    if evict_silent(slot):
+        return True
+    return (owner != OWNER_NOBODY or evicts == EVICTS_OF_NOBODY) and evict_own(slot, owner)
 
 
 cdef inline bint evict_silent(Slot* slot) noexcept nogil:
@@ -63,7 +75,7 @@ cdef bint is_beyond(Slot* slot, uint32_t owner, uint32_t fresh) noexcept nogil:
     return count + fresh >= <int64_t>header.producer_limit_of_client and (here >= SMALL_CAPACITY or is_nearly_full())
 
 
-cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, PendingProducers* pending, bint patient) noexcept nogil:
+cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, PendingProducers* pending, bint patient, Evicts evicts) noexcept nogil:
     cdef uint32_t needed
     cdef ArenaResult result
     cdef int evicted = 0
@@ -74,7 +86,7 @@ cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, PendingProducers
     while True:
         needed = slot.producer_count + pending.producers + 1
         if needed > region().header.producer_limit_of_partition:
-            if not evict_silent(slot) and not evict_own(slot, owner):
+            if not evict_for(slot, owner, evicts):
                 return ROOM_OF_PARTITION
         elif needed <= run_capacity(slot):
             return ROOM_READY
@@ -84,19 +96,27 @@ cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, PendingProducers
                 return ROOM_READY
             if result == ARENA_BUSY:
                 return ROOM_BUSY
-            if not evict_silent(slot) and not evict_own(slot, owner):
+            if not evict_for(slot, owner, evicts):
                 return ROOM_OF_ARENA
 
 
-cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil:
+cdef Room reserve(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending, Evicts evicts) noexcept nogil:
     cdef Room room = ROOM_READY
     if known == NULL:
-        room = make_room(index, slot, owner, pending, False)
+        room = make_room(index, slot, owner, pending, False, evicts)
         pending.fresh += room == ROOM_READY
     pending.producers += room == ROOM_READY
     if room >= ROOM_OF_CLIENT:
         count_refused(room)
     return room
+
+
+cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil:
+    return reserve(index, slot, known, owner, pending, EVICTS_OF_NOBODY)
+
+
+cdef Room reserve_for_mark(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil:
+    return reserve(index, slot, known, owner, pending, EVICTS_OWN)
 
 
 cdef void count_refused(Room room) noexcept nogil:
@@ -106,7 +126,7 @@ cdef void count_refused(Room room) noexcept nogil:
 cdef Room reserve_evicting(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending, bint patient) noexcept nogil:
     cdef Room room = ROOM_READY
     while known == NULL:
-        room = make_room(index, slot, OWNER_NOBODY, pending, patient)
+        room = make_room(index, slot, OWNER_NOBODY, pending, patient, EVICTS_OF_NOBODY)
         if room == ROOM_READY:
             pending.fresh += 1
             break

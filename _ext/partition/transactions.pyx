@@ -16,8 +16,8 @@ from odradek._ext.partition.producer_room cimport (
     ROOM_READY,
     PendingProducers,
     Room,
+    reserve_for_mark,
     reserve_for_marker,
-    reserve_producer,
 )
 from odradek._ext.partition.producer_runs cimport find_producer, place_of_entry
 from odradek._ext.partition.producers cimport put_mark
@@ -77,7 +77,7 @@ cdef AppendResult mark_producer(uint32_t index, Slot* slot, uint64_t id_hash, in
         error[0] = TRANSACTION_COORDINATOR_FENCED
         return APPEND_OK
     if entry == NULL:
-        room = reserve_producer(index, slot, entry, owner, &pending)
+        room = reserve_for_mark(index, slot, entry, owner, &pending)
         if room == ROOM_BUSY:
             return APPEND_BUSY
         if room != ROOM_READY:

@@ -27,3 +27,8 @@ cdef uint32_t owner_of(str peer) except? 0:
         address = (mapped or ip_address).packed[:8]
     p = <const uint8_t*><const char*>address
     return 1 + <uint32_t>(hash_bytes(region().header.hash_key, p, <size_t>len(address)) % (PRODUCER_OWNERS - 1))
+
+
+def number_of(str peer not None):
+    """The owner of the producers that a connection from `peer` ("host:port") uses."""
+    return owner_of(peer)

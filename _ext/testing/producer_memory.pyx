@@ -3,17 +3,11 @@
 from libc.stdint cimport uint32_t
 
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
-from odradek._ext.shm.owners cimport owner_of
 
 
 def arena_units_used():
     """Taken units of the arena, of ARENA_UNIT_BYTES each."""
     return region().header.arena_used
-
-
-def number_of(str peer not None):
-    """The owner of the producers that a connection from `peer` ("host:port") uses."""
-    return owner_of(peer)
 
 
 def producers_of(uint32_t owner):

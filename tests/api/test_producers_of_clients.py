@@ -1,14 +1,14 @@
 """Made-up producer ids of one client evict only that client's own producers. Real brokers with small limits."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from odradek.cli.health_local import judge_status
-from odradek.protocol.schemas import produce
-from odradek.storage.batch import Record, build_batch
+from odradek.protocol.schemas import add_partitions_to_txn, find_coordinator, init_producer_id, produce
+from odradek.storage.batch import TRANSACTIONAL, Record, build_batch
 from odradek.testing import Broker
 from tests.metrics.scraping import scrape
 from tests.waiting import until
@@ -138,3 +138,71 @@ def test_a_start_after_a_flood_keeps_what_others_wrote(tmp_path: Path) -> None:
             told_log = broker.log_tail()
             assert "newest producers" in told_log
             assert "shop" not in "".join(line for line in told_log.splitlines() if "dropped the" in line)
+
+
+IDS = 140
+"""More transactional ids than a partition of the broker below has room for."""
+FIRST_THAT_ADDS = 12
+"""The first version of Produce with which the leader adds a partition to the transaction."""
+
+
+def begun(wire: Wire, number: int) -> tuple[str, int]:
+    """A transactional id, and the producer id that it got."""
+    name = f"id-{number}"
+    find = find_coordinator.Request(key_type=1, coordinator_keys=[name])
+    request = init_producer_id.Request(transactional_id=name, transaction_timeout_ms=60_000)
+    answers = []
+
+    def found() -> bool:
+        return wire.ask(find, find_coordinator.API_KEY, 4).coordinators[0].error_code == 0
+
+    def got() -> bool:
+        answers.append(wire.ask(request, init_producer_id.API_KEY, 4))
+        return answers[-1].error_code == 0
+
+    until(found, "the coordinator of an id")
+    until(got, "a producer id")
+    return name, answers[-1].producer_id
+
+
+def add_shop(wire: Wire, name: str, producer_id: int) -> None:
+    """The client adds the partition to a transaction."""
+    make = add_partitions_to_txn.Request
+    request = make(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=[make.AddPartitionsToTxnTopic(name="shop", partitions=[0])],
+    )
+    response = wire.ask(request, add_partitions_to_txn.API_KEY, 3)
+    assert response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+
+
+def write_shop(wire: Wire, name: str, producer_id: int) -> None:
+    """The leader adds the partition to a transaction, with the first batch."""
+    data = build_batch(
+        [Record(value=b"x")], producer_id=producer_id, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
+    )
+    request = produce_request([("shop", [(0, data)])], transactional_id=name)
+    response = wire.ask(request, produce.API_KEY, FIRST_THAT_ADDS)
+    assert response.responses[0].partition_responses[0].error_code in (0, NOT_ENOUGH_REPLICAS)
+
+
+@pytest.mark.parametrize("use", [add_shop, write_shop])
+def test_many_transactional_ids_of_one_client_take_nothing_from_other_clients(
+    tmp_path: Path, use: Callable[[Wire, str, int], None]
+) -> None:
+    """After a start the broker does not know which clients use the producers of its logs."""
+    config = {"num.network.threads": 1, "odradek.producer.state.partition.max.producers": 128}
+    with Broker(config, topics={"shop": 1}, directory=tmp_path) as broker:
+        known = [(0, first(900_000 + number)) for number in range(10)]
+        with connect(broker, HONEST) as honest:
+            told = send(honest, "shop", known)
+            assert {error for error, *_ in told} == {0}
+        broker.stop()
+        broker.start()
+        with connect(broker, HONEST) as honest, connect(broker, HOSTILE) as hostile:
+            for number in range(IDS):
+                use(hostile, *begun(hostile, number))
+            assert send(honest, "shop", known) == told, "a repeated request got another offset"
+            assert send(honest, "shop", [(0, first(910_000))])[0][0] == 0

@@ -46,7 +46,8 @@ class Loader:
     def load(self) -> GroupsUnderTest:
         coordinator = GroupsUnderTest()
         coordinator.groups.shards.begin(0, coordinator.log)
-        coordinator.groups.shards.replay_batches(0, self.batches)
+        for _ in coordinator.groups.shards.replay_batches(0, self.batches):
+            pass
         coordinator.groups.loaded(0)
         return coordinator
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -18,11 +21,15 @@ from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.offsets import CommittedOffset, Place, committed_of
 from odradek.groups.settings import ConsumerSettings, GroupSettings
+from odradek.groups.transactions import OpenTransactions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas.group_records import OFFSET_COMMIT, read_record
 from tests.groups.by_hand import HandTimers, OffsetsHandLog, Once
 from tests.groups.test_consumer_group import FewTopics
 from tests.groups.test_migration import subscription
+
+if TYPE_CHECKING:
+    from sys import _TraceFunction as TraceFunction  # exists only for type checkers
 
 T, U = 7, 8
 """Producer ids."""
@@ -44,7 +51,8 @@ class Bench:
 
     def load(self) -> None:
         self.groups.shards.begin(0, self.log)
-        self.groups.shards.replay_batches(0, self.log.batches)
+        for _ in self.groups.shards.replay_batches(0, self.log.batches):
+            pass
         self.groups.loaded(0)
 
     def reloaded(self) -> Bench:
@@ -361,6 +369,68 @@ def test_a_commit_that_is_confirmed_after_another_load_is_tried_again():
     bench.groups.shards.resign(0)
     second.answer(NONE)
     assert lost.answer is ErrorCode.NOT_COORDINATOR
+
+
+# -- many open transactions ---------------------------------------------------------------------------------------------
+
+
+def lines_of(action: Callable[[], object]) -> int:
+    """The number of lines of Python that a call executes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> TraceFunction:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def work_of_verbs(open_transactions: int) -> dict[str, int]:
+    """The work of each verb on a place for which many transactions have pending offsets."""
+    bench = Bench()
+    for producer_id in range(100, 100 + open_transactions):
+        bench.within(producer_id, {FIRST: producer_id})
+    oldest, middle, newest = 100, 100 + open_transactions // 2, 99 + open_transactions
+    return {
+        "the offset of another transaction": lines_of(lambda: bench.within(T, {FIRST: 1})),
+        "a second offset of the oldest transaction": lines_of(lambda: bench.within(oldest, {FIRST: 2})),
+        "a commit outside of transactions": lines_of(lambda: bench.commit({FIRST: 3})),
+        "an abort": lines_of(lambda: bench.end(newest, commits=False)),
+        "the commit of the newest offset": lines_of(lambda: bench.end(oldest, commits=True)),
+        "the commit of an overtaken offset": lines_of(lambda: bench.end(middle, commits=True)),
+        "a tombstone": lines_of(lambda: bench.groups.shards.by_partition[0].groups["g"].forget(*FIRST)),
+    }
+
+
+def test_the_work_of_a_commit_does_not_grow_with_the_number_of_open_transactions():
+    assert work_of_verbs(200) == work_of_verbs(20)
+
+
+def test_a_load_is_done_in_short_steps():
+    bench = Bench()
+    for number in range(250):
+        bench.within(100 + number, {FIRST: number})
+        bench.commit({FIRST: number})
+    bench.end(100, commits=True)
+    records = [record for batch in bench.log.batches for record in batch.records]
+    batches = [*bench.log.batches, LogBatch(records), LogBatch(records, T, range(1000, 1000 + len(records)))]
+    bench.groups.shards.begin(0, bench.log)
+    applied = []
+    replay, end = bench.groups.shards.replay, OpenTransactions.end
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.groups.shards, "replay", lambda *args: applied.append(len(args[1])) or replay(*args))
+        patch.setattr(OpenTransactions, "end", lambda *args: applied.append(1) or end(*args))
+        of_steps = [len(applied) for _ in bench.groups.shards.replay_batches(0, batches)]
+    assert of_steps == list(range(1, len(applied) + 1))
+    assert sum(applied) == 3 * len(records) + 1
+    assert max(applied) <= 100
 
 
 # -- against a model ----------------------------------------------------------------------------------------------------

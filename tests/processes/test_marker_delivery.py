@@ -21,6 +21,8 @@ from odradek.transactions.environment import Marker, Owner
 
 NONE = ErrorCode.NONE
 ORDERS = ("orders", 0)
+OWNER = 77
+"""Of the client whose batch waits for the answer."""
 
 
 class Brokers:
@@ -271,7 +273,7 @@ class Remote:
         self.answers: list[Any] = []
 
     def ask(self, *, verify_only: bool, epoch: int = 3) -> None:
-        question = Question("payments", 4, epoch, verify_only, (ORDERS,))
+        question = Question("payments", 4, epoch, verify_only, (ORDERS,), OWNER)
         self.verification.ask(question, self.answers.append)
         self.others.flush()
 
@@ -286,7 +288,7 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     assert not remote.marks.allowed
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2)], (
+    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2, OWNER)], (
         "with the epoch of the coordinator that was asked"
     )
 
@@ -302,7 +304,7 @@ def test_another_coordinator_is_asked_again_while_the_slot_is_in_use():
     remote.others.flush()
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2)]
+    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2, OWNER)]
 
 
 class Here:
@@ -316,7 +318,7 @@ class Here:
     def error_of(self, transactional_id: str) -> ErrorCode:
         return NONE
 
-    def verify(self, transactional_id: str, producer_id: int, epoch: int, places: Any, then: Any) -> None:
+    def verify(self, transactional_id: str, producer_id: int, epoch: int, places: Any, then: Any, owner: int) -> None:
         self.asked += 1
         then({place: self._code(place, producer_id, epoch, 0) for place in places})
 
@@ -329,6 +331,7 @@ class Here:
         version: int,
         then: Any,
         patience_ms: int,
+        owner: int,
     ) -> None:
         self.asked += 1
         then(NONE, [self._code(place, producer_id, epoch, version) for place in places])
@@ -351,7 +354,7 @@ class Local:
         self.answers: list[Any] = []
 
     def ask(self, *, verify_only: bool) -> None:
-        self.verification.ask(Question("payments", 4, 3, verify_only, (ORDERS,)), self.answers.append)
+        self.verification.ask(Question("payments", 4, 3, verify_only, (ORDERS,), OWNER), self.answers.append)
 
 
 @pytest.mark.parametrize("verify_only", [False, True])

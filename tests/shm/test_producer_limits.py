@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.partition import slot_upkeep
+import odradek._ext.shm.owners as owners
+from odradek._ext.partition import slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.testing import producer_memory, slot_probe
 from odradek.storage.batch import TRANSACTIONAL
@@ -16,7 +17,7 @@ from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_producers import first
 
 NOT_ENOUGH_REPLICAS, RECORD_LIST_TOO_LARGE = 19, 18
-ALICE, BOB, CAROL, DAVE, ERIN = range(1, 6)
+NOBODY, ALICE, BOB, CAROL, DAVE, ERIN = range(6)
 
 
 def opened(path: Path, **more: int) -> OneBroker:
@@ -44,6 +45,41 @@ def following_of(number: int) -> bytes:
 def bring(slot: int, owner: int, numbers: range) -> list[int]:
     """The errors of a batch each."""
     return [slot_probe.append(slot, [first(number)], owner=owner)[0][0] for number in numbers]
+
+
+def mark(slot: int, owner: int, numbers: range) -> list[int]:
+    """The errors of a mark each, which lets a producer open a transaction."""
+    expected = slot_probe.incarnation_of(slot)
+    return [slots.allow_transaction(slot, expected, -1, number, 0, 2, owner) for number in numbers]
+
+
+class TestMarks:
+    def test_they_take_room_from_the_share_of_their_client(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        bring(slot, BOB, range(50))
+        assert set(mark(slot, ALICE, range(1000, 1300))) == {0}
+        assert set(slot_probe.producers(slot)) == {*range(50), *range(1236, 1300)}
+        assert producer_memory.producers_of(ALICE) == 64
+        assert set(bring(slot, CAROL, range(50, 60))) == {0}
+
+    @pytest.mark.parametrize("owner", [NOBODY, ALICE])
+    def test_in_a_full_partition_they_do_not_evict_producers_that_a_start_restored(
+        self, broker: OneBroker, owner: int
+    ) -> None:
+        slot = broker.create()
+        bring(slot, NOBODY, range(256))
+        assert set(mark(slot, owner, range(1000, 1100))) == {NOT_ENOUGH_REPLICAS}
+        assert set(slot_probe.producers(slot)) == {*range(256)}
+        assert set(mark(slot, owner, range(256))) == {0}, "known producers need no room"
+        assert producer_memory.producers_of(ALICE) == (256 if owner == ALICE else 0)
+
+    @pytest.mark.parametrize("owner", [NOBODY, ALICE])
+    def test_they_evict_producers_that_are_silent(self, hasty: OneBroker, owner: int) -> None:
+        slot = hasty.create()
+        bring(slot, BOB, range(0, 60))
+        bring(slot, NOBODY, range(100, 296))
+        assert set(mark(slot, owner, range(1000, 1010))) == {0}
+        assert set(slot_probe.producers(slot)) >= {*range(1000, 1010)}
 
 
 class TestOfAClient:
@@ -263,12 +299,12 @@ def test_a_run_is_consistent_after_many_additions_and_evictions(hasty: OneBroker
 
 
 def test_an_owner_is_an_address_and_not_a_connection(broker: OneBroker) -> None:
-    owner = producer_memory.number_of("192.0.2.7:1000")
-    assert owner == producer_memory.number_of("192.0.2.7:2000") == producer_memory.number_of("[::ffff:192.0.2.7]:1")
-    assert owner != producer_memory.number_of("192.0.2.8:1000")
-    assert producer_memory.number_of("[2001:db8:1:2::1]:1") == producer_memory.number_of("[2001:db8:1:2:ffff::2]:1")
-    assert producer_memory.number_of("[2001:db8:1:2::1]:1") != producer_memory.number_of("[2001:db8:1:3::1]:1")
-    assert producer_memory.number_of("a name") > 0
+    owner = owners.number_of("192.0.2.7:1000")
+    assert owner == owners.number_of("192.0.2.7:2000") == owners.number_of("[::ffff:192.0.2.7]:1")
+    assert owner != owners.number_of("192.0.2.8:1000")
+    assert owners.number_of("[2001:db8:1:2::1]:1") == owners.number_of("[2001:db8:1:2:ffff::2]:1")
+    assert owners.number_of("[2001:db8:1:2::1]:1") != owners.number_of("[2001:db8:1:3::1]:1")
+    assert owners.number_of("a name") > 0
 
 
 def test_owners_have_other_numbers_at_each_boot(tmp_path: Path) -> None:
@@ -276,5 +312,5 @@ def test_owners_have_other_numbers_at_each_boot(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / str(number)).mkdir()
         with opened(tmp_path / str(number)):
-            seen.add(producer_memory.number_of("192.0.2.7:1000"))
+            seen.add(owners.number_of("192.0.2.7:1000"))
     assert len(seen) > 1

@@ -57,7 +57,8 @@ class Process:
         self.log.waiting.clear()
         self.coordinator.begin(0, self.log, epoch)
         self.coordinator.replay(0, self.log.records)
-        self.coordinator.loaded(0)
+        for _ in self.coordinator.loaded(0):
+            pass
 
     # -- environment
 
@@ -78,7 +79,9 @@ class Process:
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version):
+    def allow(
+        self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version, owner
+    ):
         self.allowed.append((topic, partition, transactional_id, producer_id, epoch, transaction_version))
         return self.refused_marks.get((topic, partition), NONE)
 

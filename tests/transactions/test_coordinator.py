@@ -472,7 +472,8 @@ def test_ids_answer_after_the_load(process):
     assert process.verify(ID, 0) == {ORDERS: LOADING}
     assert process.coordinator.loading
     assert process.coordinator.error_of("t") == LOADING
-    process.coordinator.loaded(0)
+    for _ in process.coordinator.loaded(0):
+        pass
     assert process.coordinator.error_of("t") == NONE
     assert process.init().code == NONE
 
@@ -491,7 +492,8 @@ def test_records_that_cannot_be_read_are_skipped(process):
     bad = [(b"\x00\x09\x00\x01t", value), (key, b"\x00\x07" + value[2:]), (b"", value), (key, b"\x00")]
     process.coordinator.begin(0, process.log, 8)
     assert process.coordinator.replay(0, [(key, value), *bad]) == 4
-    process.coordinator.loaded(0)
+    for _ in process.coordinator.loaded(0):
+        pass
     assert process.state() == "Empty"
 
 

@@ -115,7 +115,8 @@ class World(RuleBasedStateMachine):
         self.log = Log(self)
         self.coordinator.begin(0, self.log, self.epoch)
         self.coordinator.replay(0, self.records)
-        self.coordinator.loaded(0)
+        for _ in self.coordinator.loaded(0):
+            pass
 
     def has_diverged(self, partition):
         assert not self.diverged
@@ -133,7 +134,9 @@ class World(RuleBasedStateMachine):
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version):
+    def allow(
+        self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version, owner
+    ):
         assert self.stored(transactional_id).producer_id == producer_id
         return ErrorCode(self.partitions[topic, partition].allow(producer_id, epoch))
 

@@ -60,6 +60,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         places,
         0,
         added,
+        owner=call.owner,
     )
 
 
@@ -97,13 +98,13 @@ def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None
             # A mark that could not be set now (None) is asked for with the first batch of the partition.
             then({place: ErrorCode.NONE if code is None else code for place, code in codes.items()})
 
-        call.view.coordinator.verify(*producer, places, verified)
+        call.view.coordinator.verify(*producer, places, verified, call.owner)
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
         then(dict.fromkeys(places, code))
 
-    call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added)
+    call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added, owner=call.owner)
 
 
 def _response(request: Any, results: list[Results]) -> Any:

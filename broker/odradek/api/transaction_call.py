@@ -15,6 +15,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
+from odradek.transactions.environment import NO_OWNER
 
 Answer = Callable[[Any], None]
 
@@ -129,6 +130,7 @@ class TransactionCall:
 
     :param connection_id: of the client's connection; larger for a newer connection.
     :param close: closes the client's connection without a response; its argument is the reason for the log.
+    :param owner: the number of the client's address; see `Marks.allow`.
     """
 
     version: int
@@ -137,6 +139,7 @@ class TransactionCall:
     principal: str
     view: TransactionView
     close: Callable[[str], None]
+    owner: int = NO_OWNER
 
     def is_late(self, api: str, producer: Producer) -> bool:
         """Whether this request arrived late (see `NewestConnections`). If so, closes the connection."""

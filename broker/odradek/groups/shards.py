@@ -34,6 +34,8 @@ from odradek.protocol.schemas.group_records import (
 
 log = logging.getLogger("odradek.groups")
 
+RECORDS_A_STEP = 100
+"""The largest number of records that one step of a load applies: a few milliseconds of work."""
 NONE = ErrorCode.NONE  # looked up once: access to a member of an enumeration is slow compared with a short method
 
 
@@ -115,14 +117,18 @@ class Shards:
             self._names = version, stored, stored.union(self._topics.names())
         return self._names[2]  # one object for all partitions that are loaded together
 
-    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
-        """Apply batches of the log, in order."""
-        shard = self.by_partition[partition]
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> Iterator[None]:
+        """Apply batches of the log, in order; yield after each short step."""
+        transactions = self.by_partition[partition].transactions
         for batch in batches:
             if batch.commits is not None:
-                shard.transactions.end(batch.producer_id, batch.commits)
-            else:
-                self.replay(partition, batch.records, batch.producer_id, batch.offsets)
+                transactions.end(batch.producer_id, batch.commits)
+                yield
+                continue
+            for first in range(0, len(batch.records), RECORDS_A_STEP):
+                step = slice(first, first + RECORDS_A_STEP)
+                self.replay(partition, batch.records[step], batch.producer_id, batch.offsets[step])
+                yield
 
     def replay(
         self, partition: int, records: Iterable[Record], producer_id: int = NO_PRODUCER, offsets: Sequence[int] = ()
@@ -195,7 +201,7 @@ class Shards:
         groups = {group.group_id: group for group in shard.groups.values() if group.pending}
         if groups:
             names = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
-            count = sum(1 for group in groups.values() for _ in group.pending)
+            count = sum(len(group.pending) for group in groups.values())
             producers = list(shard.transactions)
             log.info(
                 "__consumer_offsets-%d: %d offset(s) of group(s) %s wait for the end of their transactions (producer id %s)",

@@ -26,103 +26,114 @@ class PendingOffset:
 
     :param producer_id: the producer of the transaction.
     :param record_offset: the offset of its record in `__consumer_offsets`.
-    :param older: the pending offset of the same place with the next older record, which belongs to another transaction.
-    :ivar overtaken: the group has committed an offset with a newer record: a commit marker does not replace that offset.
-    :ivar dropped: a tombstone has deleted this pending offset: a commit marker does not restore it.
+    :param of_place: all pending offsets of the place.
     """
 
-    __slots__ = ("committed", "dropped", "older", "overtaken", "place", "producer_id", "record_offset")
+    __slots__ = ("_of_place", "committed", "place", "producer_id", "record_offset")
 
     def __init__(
-        self,
-        producer_id: int,
-        place: Place,
-        record_offset: int,
-        committed: CommittedOffset,
-        older: PendingOffset | None,
+        self, producer_id: int, place: Place, record_offset: int, committed: CommittedOffset, of_place: _OfPlace
     ) -> None:
         self.producer_id = producer_id
         self.place = place
         self.record_offset = record_offset
         self.committed = committed
-        self.older = older
-        self.overtaken = False
+        self._of_place = of_place
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the group has committed an offset with a newer record: a commit marker does not replace that offset."""
+        return self.record_offset <= self._of_place.overtaken_up_to
+
+    @property
+    def dropped(self) -> bool:
+        """Whether a tombstone has deleted this pending offset: a commit marker does not restore it."""
+        return self._of_place.dropped
+
+
+class _OfPlace:
+    """The pending offsets of one place.
+
+    :ivar by_producer: in the order of their records.
+    :ivar newest: the offset of the newest record of a pending offset, also of one that was removed.
+    :ivar overtaken_up_to: pending offsets with records up to this offset are overtaken.
+    :ivar dropped: a tombstone has deleted the pending offsets.
+    """
+
+    __slots__ = ("by_producer", "dropped", "newest", "overtaken_up_to")
+
+    def __init__(self) -> None:
+        self.by_producer: dict[int, PendingOffset] = {}
+        self.newest = -1
+        self.overtaken_up_to = -1
         self.dropped = False
 
 
 class PendingOffsets:
     """The pending offsets of one group.
 
-    Several transactions can have a pending offset for the same place. Those of one place are a linked list, the newest record
-    first (`PendingOffset.older`).
+    Several transactions can have a pending offset for the same place. Thousands of them may be open, so the time that a method
+    takes does not depend on their number.
     """
 
     def __init__(self) -> None:
-        self._newest: dict[Place, PendingOffset] = {}
+        self._of_place: dict[Place, _OfPlace] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._newest)
+        return bool(self._of_place)
 
     def __contains__(self, place: Place) -> bool:
-        return place in self._newest
+        return place in self._of_place
+
+    def __len__(self) -> int:
+        return sum(len(of_place.by_producer) for of_place in self._of_place.values())
 
     def __iter__(self) -> Iterator[PendingOffset]:
-        for newest in self._newest.values():
-            yield from _chain(newest)
+        """The pending offsets by place; those of one place with the newest record first."""
+        for of_place in self._of_place.values():
+            yield from reversed(of_place.by_producer.values())
 
     def places(self) -> KeysView[Place]:
         """The places with pending offsets: a view, which changes with this object."""
-        return self._newest.keys()
+        return self._of_place.keys()
 
     def add(self, producer_id: int, place: Place, record_offset: int, committed: CommittedOffset) -> PendingOffset:
         """Add a pending offset. Its record is newer than those of all other pending offsets. If the transaction already has a
         pending offset for this place, that one is removed."""
-        older = self._newest.get(place)
-        if older is not None:
-            older = _without(older, producer_id)
-        pending = self._newest[place] = PendingOffset(producer_id, place, record_offset, committed, older)
+        of_place = self._of_place.get(place)
+        if of_place is None:
+            of_place = self._of_place[place] = _OfPlace()
+        else:
+            of_place.by_producer.pop(producer_id, None)  # so that the new one becomes the last one
+        of_place.newest = record_offset
+        pending = of_place.by_producer[producer_id] = PendingOffset(
+            producer_id, place, record_offset, committed, of_place
+        )
         return pending
 
-    def remove(self, pending: PendingOffset) -> None:
-        """Remove a pending offset, because its transaction ends."""
-        newest = self._newest[pending.place]
-        rest = pending.older if newest is pending else _without(newest, pending.producer_id)
-        if rest is None:
-            del self._newest[pending.place]
-        else:
-            self._newest[pending.place] = rest
+    def remove(self, pending: PendingOffset, commits: bool) -> None:
+        """Remove a pending offset that was not dropped, because its transaction ends.
+
+        :param commits: the offset becomes the committed offset of the group; so it overtakes those with older records.
+        """
+        of_place = self._of_place[pending.place]
+        del of_place.by_producer[pending.producer_id]
+        if not of_place.by_producer:
+            del self._of_place[pending.place]
+        elif commits:
+            of_place.overtaken_up_to = max(of_place.overtaken_up_to, pending.record_offset)
 
     def overtake(self, place: Place) -> None:
-        """Mark the pending offsets of a place as overtaken: the group has committed an offset whose record is newer."""
-        for pending in _chain(self._newest.get(place)):
-            pending.overtaken = True
+        """The group has committed an offset whose record is newer than those of all pending offsets of this place."""
+        of_place = self._of_place.get(place)
+        if of_place is not None:
+            of_place.overtaken_up_to = of_place.newest
 
     def drop(self, place: Place) -> None:
         """Drop the pending offsets of a place, of all transactions: a tombstone follows their records in the log."""
-        for pending in _chain(self._newest.pop(place, None)):
-            pending.dropped = True
-
-
-def _chain(newest: PendingOffset | None) -> Iterator[PendingOffset]:
-    """The pending offsets of a place, the newest record first."""
-    while newest is not None:
-        yield newest
-        newest = newest.older
-
-
-def _without(newest: PendingOffset, producer_id: int) -> PendingOffset | None:
-    """Remove the pending offset of a producer from the list of a place. Returns the first one of the rest; None if none is
-    left.
-
-    :param newest: the first pending offset of the list.
-    """
-    if newest.producer_id == producer_id:
-        return newest.older
-    for pending in _chain(newest):
-        if pending.older is not None and pending.older.producer_id == producer_id:
-            pending.older = pending.older.older
-            break
-    return newest
+        of_place = self._of_place.pop(place, None)
+        if of_place is not None:
+            of_place.dropped = True
 
 
 class Guard:
@@ -185,11 +196,9 @@ class OpenTransactions:
             for pending in of_group.values():
                 if pending.dropped:
                     continue
-                group.pending.remove(pending)
                 if commits and not pending.overtaken:
                     group.offsets.put(*pending.place, pending.committed)
-                    for older in _chain(pending.older):
-                        older.overtaken = True
+                group.pending.remove(pending, commits)
 
     def guard(self, producer_id: int, producer_epoch: int) -> Guard:
         """Begin to guard a commit, until `release`."""

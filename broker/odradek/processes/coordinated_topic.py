@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -21,6 +22,7 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek.coordination.environment import LogBatch
 from odradek.processes.coordinator_log import CoordinatorLog
 from odradek.processes.log_replay import LogMoved, read_records
+from odradek.processes.slices import TURN_S
 from odradek.protocol.errors import ErrorCode
 
 LOAD_RETRY_S = 1.0
@@ -40,11 +42,11 @@ class Shards(Protocol):
     def begin(self, partition: int, log: CoordinatorLog) -> None:
         """Begin to load a partition, again or for the first time. Until `loaded`, its requests receive an error."""
 
-    def replay(self, partition: int, batches: list[LogBatch]) -> None:
-        """Apply batches of the log, in order."""
+    def replay(self, partition: int, batches: list[LogBatch]) -> Iterator[None]:
+        """Apply batches of the log, in order; yield after each short step."""
 
-    def loaded(self, partition: int) -> None:
-        """Serve a partition whose records are all applied."""
+    def loaded(self, partition: int) -> Iterator[None]:
+        """Serve a partition whose records are all applied; yield after each short step."""
 
     def resign(self, partition: int) -> None:
         """Drop a partition that this broker does not lead any more."""
@@ -87,6 +89,7 @@ class CoordinatedTopic:
         self._refresh = refresh
         self._loop = asyncio.get_running_loop()
         self._led: dict[int, tuple[CoordinatorLog, asyncio.Task[None]]] = {}
+        self._executing = asyncio.Lock()
         self._shards: Shards | None = None
         self._topics: TopicDirectory | None = None
 
@@ -212,7 +215,7 @@ class CoordinatedTopic:
                 pieces = read_records(partition_log.place[0], self._log_dirs)
                 records = 0
                 while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
-                    self._shards.replay(partition, piece)
+                    await self._execute(self._shards.replay(partition, piece))
                     records += sum(len(batch.records) for batch in piece)
                 break
             except LogMoved as error:
@@ -228,8 +231,18 @@ class CoordinatedTopic:
                 return  # the log was closed: this process no longer coordinates the partition
         if partition_log.closed:
             return
-        self._shards.loaded(partition)
+        await self._execute(self._shards.loaded(partition))
         took_ms = round((self._loop.time() - began) * 1000)
         self._note_load(took_ms)
         if records:
             self._log.info("loaded %d records of %s-%d in %d ms", records, self.name, partition, took_ms)
+
+    async def _execute(self, steps: Iterator[None]) -> None:
+        """Execute the steps of a load, other work of the loop between them. The loads of several partitions take turns, so that
+        together they delay other work no longer than one."""
+        async with self._executing:
+            until = time.monotonic() + TURN_S
+            for _ in steps:
+                if time.monotonic() >= until:
+                    await asyncio.sleep(0)
+                    until = time.monotonic() + TURN_S

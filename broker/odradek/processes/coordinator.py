@@ -194,6 +194,8 @@ class Coordinator:
     async def _serve(self, request: Arrival) -> ForwardReply:
         if request.kind == Kind.METRICS:
             return await self._report()
+        if self._transactions.serves(request):
+            return await self._transactions.execute(request)
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
         if self._cluster is not None and self._cluster.replicas.serves(request):

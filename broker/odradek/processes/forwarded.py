@@ -1,15 +1,69 @@
-"""Decodes requests that workers forward to the coordinator. Pure functions; each thread of the coordinator uses them."""
+"""Requests that workers forward to the coordinator: decodes them, and lets tasks serve those that usually need none.
 
+Each thread of the coordinator decodes; only the loop uses `AwaitedRequest`.
+"""
+
+import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
 from odradek.api.table import ApiRow
-from odradek.net.forward_frames import ForwardReply, Status
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import decode_request_header
+
+
+class ServedRequest(Protocol):
+    """A request for code that answers it at once or later, without a task: an `Arrival`, or an `AwaitedRequest`."""
+
+    @property
+    def kind(self) -> int: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def context(self) -> ForwardContext: ...
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def answered(self) -> bool: ...
+    def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None: ...
+
+
+class AwaitedRequest:
+    """A request that a task serves with code that otherwise answers requests without a task.
+
+    A task serves it because an earlier request of its connection has an unfinished task (see `ForwardServer`).
+
+    :ivar reply: the answer. If the task is cancelled, the answer is ignored.
+    """
+
+    def __init__(self, request: Arrival) -> None:
+        self.kind = request.kind
+        self.payload = request.payload
+        self.context: ForwardContext = request.context
+        self.api_key = request.api_key
+        self.reply: asyncio.Future[ForwardReply] = asyncio.get_running_loop().create_future()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the request was answered, or its task was cancelled."""
+        return self.reply.done()
+
+    def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
+        """Answer the request, unless it was answered before."""
+        if not self.reply.done():
+            self.reply.set_result(ForwardReply(Status(status), metadata_version, payload))
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Call `callback` if the client's connection ends before the request is answered: then the task is cancelled."""
+        self.reply.add_done_callback(lambda reply: callback() if reply.cancelled() else None)
+
+    def park(self) -> None:
+        """Release `payload`."""
+        self.payload = b""
 
 
 class Forwarded(NamedTuple):
@@ -22,7 +76,7 @@ class Forwarded(NamedTuple):
 
 
 def decode_forwarded(
-    request: Arrival, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
+    request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
 ) -> Forwarded | ForwardReply:
     """Decode a request; or return the reply that refuses it, whose reason is logged.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.coordinated_topic import CoordinatedTopic, Place
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
+from odradek.processes.forwarded import AwaitedRequest
 from odradek.processes.group_report import encode_report
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.metering import count_errors_of_response, uncounted_errors
@@ -40,6 +41,7 @@ from odradek.processes.slices import LoopSlices
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import txn_offset_commit
 from odradek.protocol.schemas.header import decode_request_header
 
 log = logging.getLogger("odradek.groups")
@@ -159,13 +161,14 @@ class LoadedGroups:
         delete."""
         self._groups.shards.begin(partition, log)
 
-    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+    def replay(self, partition: int, batches: list[LogBatch]) -> Iterator[None]:
         """See `Shards`."""
-        self._groups.shards.replay_batches(partition, batches)
+        return self._groups.shards.replay_batches(partition, batches)
 
-    def loaded(self, partition: int) -> None:
+    def loaded(self, partition: int) -> Iterator[None]:
         """See `Shards`."""
         self._groups.loaded(partition)
+        yield
 
     def resign(self, partition: int) -> None:
         """See `Shards`."""
@@ -316,7 +319,7 @@ class GroupService:
         """Whether this service executes a forwarded Kafka request."""
         return request.api_key in self._handlers
 
-    def at_once(self, request: Arrival) -> bool:
+    def at_once(self, request: Arrival | AwaitedRequest) -> bool:
         """Serve a request without a task, if its API supports that; returns whether it was served. Its appends wait for the end
         of the turn."""
         serve = self._at_once.get(request.api_key)
@@ -327,6 +330,13 @@ class GroupService:
 
     async def execute(self, request: Arrival) -> ForwardReply:
         """Execute one request and return the encoded response. Raises what the handler raises."""
+        if (
+            request.api_key == txn_offset_commit.API_KEY
+        ):  # its handler is only for requests that native code cannot read
+            awaited = AwaitedRequest(request)
+            self.refresh()
+            if self.at_once(awaited):
+                return await awaited.reply
         try:
             header, body = decode_request_header(request.payload)
             row = BY_KEY[header.request_api_key]

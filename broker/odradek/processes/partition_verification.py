@@ -21,7 +21,7 @@ from odradek.coordination.environment import EndMarker, Timers
 from odradek.processes.other_brokers import Asked, RemoteTransactions
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import Marks, Place
+from odradek.transactions.environment import NO_OWNER, Marks, Place
 
 Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
@@ -33,13 +33,17 @@ Codes = Mapping[Place, ErrorCode]
 
 
 class Question(NamedTuple):
-    """Do these partitions belong to this transaction? :param verify_only: do not add them."""
+    """Do these partitions belong to this transaction?
+
+    :param verify_only: do not add them. :param owner: see `Marks.allow`.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     verify_only: bool
     places: tuple[Place, ...]
+    owner: int = NO_OWNER
 
 
 class RemoteCoordinator(NamedTuple):
@@ -106,7 +110,7 @@ class PartitionVerification:
 
     def _ask_here(self, question: Question, then: Callable[[Codes], None], until_ms: int) -> None:
         coordinator = self._coordinator()
-        transactional_id, producer_id, epoch, verify_only, places = question
+        transactional_id, producer_id, epoch, verify_only, places, owner = question
 
         def marked(codes: Mapping[Place, ErrorCode | None]) -> None:
             if None in codes.values() and self._timers.now_ms() < until_ms:
@@ -116,7 +120,7 @@ class PartitionVerification:
                 then({place: NO_ROOM if code is None else code for place, code in codes.items()})
 
         if verify_only:
-            coordinator.verify(transactional_id, producer_id, epoch, places, marked)
+            coordinator.verify(transactional_id, producer_id, epoch, places, marked, owner)
             return
 
         def added(code: ErrorCode, allowed: Sequence[ErrorCode | None]) -> None:
@@ -126,7 +130,9 @@ class PartitionVerification:
                 marked(dict(zip(places, allowed, strict=True)))
 
         left_ms = max(0, until_ms - self._timers.now_ms())
-        coordinator.add_partitions(transactional_id, producer_id, epoch, places, ADDED_BY_BROKERS, added, left_ms)
+        coordinator.add_partitions(
+            transactional_id, producer_id, epoch, places, ADDED_BY_BROKERS, added, left_ms, owner
+        )
 
     # -- other brokers --------------------------------------------------------------------------------------------
 
@@ -140,7 +146,13 @@ class PartitionVerification:
         remote.leaderships = {place: self._marks.leadership(*place) for place in question.places}
         for place in question.places:
             self._open.setdefault((*place, question.producer_id), []).append(remote)
-        self._others.put(asked.broker_id, Asked(*question, lambda codes: self._answered(remote, codes)))
+        transactional_id, producer_id, epoch, verify_only, places, _ = question
+        self._others.put(
+            asked.broker_id,
+            Asked(
+                transactional_id, producer_id, epoch, verify_only, places, lambda codes: self._answered(remote, codes)
+            ),
+        )
 
     def _answered(self, remote: _Remote, codes: Codes) -> None:
         question = remote.question
@@ -175,6 +187,7 @@ class PartitionVerification:
             question.producer_epoch,
             remote.coordinator_epoch,
             version,
+            question.owner,
         )
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:

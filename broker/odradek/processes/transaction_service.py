@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import odradek._ext.partition.slots as slots
+import odradek._ext.shm.owners as owners
 import odradek._ext.shm.views as views
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
@@ -33,7 +35,7 @@ from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
-from odradek.processes.forwarded import decode_forwarded
+from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
 from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_logs import MarkerLogs
@@ -55,6 +57,8 @@ APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
 MARK_TRIES = 3
 NO_LEADER = -1
+OWNERS_KEPT = 4096
+"""The number of client addresses whose owner is remembered: the computation takes some microseconds."""
 
 
 def settings_of(config: BrokerConfig) -> Settings:
@@ -83,13 +87,13 @@ class LoadedTransactions:
         """See `Shards`."""
         self._coordinator.begin(partition, log, log.place[2])
 
-    def replay(self, partition: int, batches: list[LogBatch]) -> None:
+    def replay(self, partition: int, batches: list[LogBatch]) -> Iterator[None]:
         """See `Shards`."""
-        self._coordinator.replay_batches(partition, batches)
+        return self._coordinator.replay_batches(partition, batches)
 
-    def loaded(self, partition: int) -> None:
+    def loaded(self, partition: int) -> Iterator[None]:
         """See `Shards`."""
-        self._coordinator.loaded(partition)
+        return self._coordinator.loaded(partition)
 
     def resign(self, partition: int) -> None:
         """See `Shards`."""
@@ -218,6 +222,7 @@ class SlotMarks:
         epoch: int,
         coordinator_epoch: int,
         transaction_version: int,
+        owner: int,
     ) -> ErrorCode | None:
         """See `Marks`."""
         if topic == CONSUMER_OFFSETS and not self._clustered:
@@ -240,7 +245,8 @@ class SlotMarks:
                     producer_id,
                     epoch,
                     transaction_version,
-                    coordinator_epoch=coordinator_epoch,
+                    owner,
+                    coordinator_epoch,
                 )
             except slots.SlotChanged as refusal:
                 if refusal.result == AppendResult.APPEND_BUSY:
@@ -343,6 +349,7 @@ class TransactionService:
         )
         self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
         self._settings = settings_of(config)
+        self._owner_of = lru_cache(OWNERS_KEPT)(owners.number_of)
         self._newest = NewestConnections()
         self._newest_markers = NewestMarkers()
         self._orphans: asyncio.Task[None] | None = None
@@ -553,7 +560,20 @@ class TransactionService:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def at_once(self, request: Arrival) -> bool:
+    def serves(self, request: Arrival) -> bool:
+        """Whether this service executes a forwarded request."""
+        if request.kind == Kind.KAFKA:
+            return request.api_key in self._rows
+        return request.kind == Kind.ADD_PARTITIONS
+
+    async def execute(self, request: Arrival) -> ForwardReply:
+        """Execute a request that a task serves, because an earlier request of its connection has an unfinished task."""
+        self._groups.refresh()
+        awaited = AwaitedRequest(request)
+        self.at_once(awaited)
+        return await awaited.reply
+
+    def at_once(self, request: ServedRequest) -> bool:
         """Serve a request without a task; returns whether this service executes its API."""
         if request.kind == Kind.ADD_PARTITIONS:
             self._answer_questions(request)
@@ -576,11 +596,19 @@ class TransactionService:
             log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
             request.answer(b"", 0, int(Status.FAILED))
 
-        call = TransactionCall(version, context.client, context.connection_id, context.principal, self._view, close)
+        call = TransactionCall(
+            version,
+            context.client,
+            context.connection_id,
+            context.principal,
+            self._view,
+            close,
+            self._owner_of(context.peer),
+        )
         self._handlers[row.key](decoded.message, call, answer)
         return True
 
-    def _answer_questions(self, request: Arrival) -> None:
+    def _answer_questions(self, request: ServedRequest) -> None:
         """Answer the questions of a worker, whose appends wait for them."""
         try:
             questions = decode_questions(request.payload)
@@ -590,6 +618,7 @@ class TransactionService:
             )
             request.answer(b"", 0, int(Status.MALFORMED))
             return
+        owner = self._owner_of(request.context.peer)
         asked = [
             Question(
                 question.transactional_id,
@@ -597,6 +626,7 @@ class TransactionService:
                 question.producer_epoch,
                 question.verify_only,
                 tuple((partition.topic, partition.partition) for partition in question.partitions),
+                owner,
             )
             for question in questions
         ]

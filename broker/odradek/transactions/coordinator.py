@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from sys import intern
 
 from odradek.coordination.environment import LogBatch, Record, Timers
@@ -22,6 +22,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.transactions import transaction as verbs
 from odradek.transactions.environment import (
     EVERYTHING,
+    NO_OWNER,
     Counts,
     Description,
     Environment,
@@ -113,13 +114,14 @@ class TransactionCoordinator:
         """Apply records of the log, in order; return the number of skipped unknown records."""
         return self.shards.replay(partition, records)
 
-    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
-        """Apply batches of the log, in order."""
-        self.shards.replay_batches(partition, batches)
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> Iterator[None]:
+        """Apply batches of the log, in order; yield after each short step."""
+        return self.shards.replay_batches(partition, batches)
 
-    def loaded(self, partition: int) -> None:
-        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided."""
-        self.shards.loaded(partition)
+    def loaded(self, partition: int) -> Iterator[None]:
+        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided;
+        yield after each short step."""
+        return self.shards.loaded(partition)
 
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
         """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
@@ -213,6 +215,7 @@ class TransactionCoordinator:
         transaction_version: int,
         then: AddCallback,
         patience_ms: int = 0,
+        owner: int = NO_OWNER,
     ) -> None:
         """Add partitions to the transaction, and set their marks. If no transaction is ongoing, one begins.
 
@@ -220,6 +223,7 @@ class TransactionCoordinator:
             0 for AddPartitionsToTxn 0 to 3 and AddOffsetsToTxn.
         :param patience_ms: if the previous transaction is not complete, the verb waits at most this time for it and is executed
             again, before the result is CONCURRENT_TRANSACTIONS.
+        :param owner: see `Marks.allow`.
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
@@ -236,7 +240,7 @@ class TransactionCoordinator:
         )
 
         def allow() -> Sequence[ErrorCode | None]:
-            return self._allow(shard, transactional_id, (producer_id, epoch), places, transaction_version)
+            return self._allow(shard, transactional_id, (producer_id, epoch), places, transaction_version, owner)
 
         if isinstance(outcome, Write):
 
@@ -251,23 +255,37 @@ class TransactionCoordinator:
 
             def again() -> None:
                 left_ms = until_ms - self._timers.now_ms()
-                self.add_partitions(transactional_id, producer_id, epoch, places, transaction_version, then, left_ms)
+                self.add_partitions(
+                    transactional_id, producer_id, epoch, places, transaction_version, then, left_ms, owner
+                )
 
             self.shards.park(transaction, until_ms, again)
         else:
             self._refuse(shard, outcome.code, lambda error: then(error, ()))
 
     def _allow(
-        self, shard: Shard, transactional_id: str, producer: tuple[int, int], places: Sequence[Place], version: int
+        self,
+        shard: Shard,
+        transactional_id: str,
+        producer: tuple[int, int],
+        places: Sequence[Place],
+        version: int,
+        owner: int,
     ) -> Sequence[ErrorCode | None]:
         allow, coordinator_epoch = self._marks.allow, shard.coordinator_epoch
-        return [allow(*place, transactional_id, *producer, coordinator_epoch, version) for place in places]
+        return [allow(*place, transactional_id, *producer, coordinator_epoch, version, owner) for place in places]
 
     def verify(
-        self, transactional_id: str, producer_id: int, epoch: int, places: Sequence[Place], then: VerifyCallback
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        places: Sequence[Place],
+        then: VerifyCallback,
+        owner: int = NO_OWNER,
     ) -> None:
         """Return for each partition whether it belongs to the ongoing transaction of this producer, and set the marks of those
-        that do (KIP-890 part 1)."""
+        that do (KIP-890 part 1). :param owner: see `Marks.allow`."""
         code, shard, transaction = self._find(transactional_id)
         if transaction is not None:
             code = verbs.verify(transaction.facts, transaction.pending, producer_id, epoch).code
@@ -277,7 +295,7 @@ class TransactionCoordinator:
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
         codes: dict[Place, ErrorCode | None] = dict(
-            zip(present, self._allow(shard, transactional_id, (producer_id, epoch), present, 0), strict=True)
+            zip(present, self._allow(shard, transactional_id, (producer_id, epoch), present, 0, owner), strict=True)
         )
         if absent:
             refusal = ErrorCode.TRANSACTION_ABORTABLE

@@ -32,6 +32,9 @@ NOT_WRITTEN = frozenset(
 Place = tuple[str, int]
 """A topic and a partition."""
 
+NO_OWNER = 0
+"""The owner of a mark that no client asked for; see `Marks.allow`."""
+
 
 class Marker(NamedTuple):
     """The end marker of a transaction for one partition.
@@ -91,11 +94,13 @@ class Marks(Protocol):
         epoch: int,
         coordinator_epoch: int,
         transaction_version: int,
+        owner: int,
     ) -> ErrorCode | None:
         """Let this producer, with this epoch and in requests with this transactional id, open a transaction in the partition,
         if this broker leads it.
 
         :param coordinator_epoch: the leader epoch of the coordinator whose log has the partition.
+        :param owner: a number for the client's address; the mark takes room from this client's share of the producers.
         :returns: NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition has a
             newer epoch of the producer. NOT_COORDINATOR: the partition has a marker of a newer coordinator.
             NOT_ENOUGH_REPLICAS: there is no room for the mark now. After the last two the client may retry. None: another

@@ -33,6 +33,8 @@ from odradek.transactions.transaction import NO_EPOCH, Facts, fresh
 log = logging.getLogger("odradek.transactions")
 
 NONE = ErrorCode.NONE
+RECORDS_A_STEP = 1000
+"""The largest number of records that one step of a load applies."""
 ErrorCallback = Callable[[ErrorCode], None]
 
 ERROR_OF_APPEND = {
@@ -280,10 +282,12 @@ class Shards:
         if before is not None:
             self._close(before)
 
-    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
-        """Apply batches of the log, in order."""
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> Iterator[None]:
+        """Apply batches of the log, in order; yield after each short step."""
         for batch in batches:
-            self.replay(partition, batch.records)
+            for first in range(0, len(batch.records), RECORDS_A_STEP):
+                self.replay(partition, batch.records[first : first + RECORDS_A_STEP])
+                yield
 
     def replay(self, partition: int, records: Iterable[Record]) -> int:
         """Apply records of the log, in order; return the number of skipped unknown records."""
@@ -294,25 +298,35 @@ class Shards:
             )
         return len(skipped)
 
-    def loaded(self, partition: int) -> None:
-        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided."""
+    def loaded(self, partition: int) -> Iterator[None]:
+        """Serve a partition whose records are all applied, and send the markers of transactions whose outcome is decided; yield
+        after each short step."""
         shard = self.by_partition[partition]
+        decided = []
         for transactional_id in busy_ids(shard.idle):
+            if shard.closed:
+                return
             value = shard.idle.pop(transactional_id)
             try:
-                shard.active[transactional_id] = Transaction(transactional_id, facts_of(value))
+                transaction = Transaction(transactional_id, facts_of(value))
             except ProtocolError as error:
                 log.error(
                     "__transaction_state-%d: skipped the record of the transactional id %r, because it cannot be read: %s; its "
                     "transaction stays open in its partitions; `odradek transaction hanging` finds it",
                     partition, transactional_id, error,
                 )  # fmt: skip
+            else:
+                shard.active[transactional_id] = transaction
+                if transaction.facts.state in COMPLETE_OF:
+                    transaction.pending = COMPLETE_OF[transaction.facts.state]  # from now on; see `decided`
+                    decided.append(transaction)
+            yield
         shard.loading = False
-        for transaction in list(shard.active.values()):
+        for transaction in decided:
             if shard.closed:
                 return
-            if transaction.facts.state in COMPLETE_OF:
-                self.decided(shard, transaction, None)
+            self.decided(shard, transaction, None)
+            yield
 
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
         """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
