@@ -203,12 +203,44 @@ def test_a_marker_is_written_for_a_named_producer(odradek, talk, topic):
     odradek.refused(*abort, "--producer-id", producer, code=2, words=["--producer-epoch", "--coordinator-epoch"])
     odradek.refused("transaction", "abort", "id", "--topic", topic, code=2, words=["either ID"])
     odradek.refused("transaction", "abort", code=2, words=["--topic", "odradek transaction hanging"])
+    odradek.refused("transaction", "abort", "--topic", topic, code=2, words=["--partition is missing"])
+    both = ("--start-offset", 0, "--producer-id", producer)
+    odradek.refused(*abort, *both, code=2, words=["either --start-offset", "not both"])
     named = ("--producer-id", producer, "--producer-epoch", epoch, "--coordinator-epoch", -1)
     done = odradek.json(*abort, *named, "--yes")
     assert done == {
         "topic": topic, "partition": 0, "aborted": True, "producer_id": producer, "producer_epoch": epoch,
     }  # fmt: skip
     odradek.refused(*abort, "--start-offset", 0, "--yes", words=["has no open transaction"])
+
+
+def test_a_marker_for_a_named_producer_is_refused_unless_the_partition_has_its_transaction(odradek, talk, topic):
+    producer, epoch = made_hanging(talk, topic, 0)
+    idle, _ = idle_producer = talk.open(f"{topic}-idle", topic, 1)
+    assert talk.end(f"{topic}-idle", idle_producer, True) == 0
+    until(lambda: states(odradek, "--match", f"{topic}-idle")[f"{topic}-idle"] == "CompleteCommit", "it has ended")
+
+    def abort(partition, producer_id, producer_epoch, coordinator_epoch):
+        return (
+            "transaction", "abort", "--topic", topic, "--partition", partition, "--producer-id", producer_id,
+            "--producer-epoch", producer_epoch, "--coordinator-epoch", coordinator_epoch, "--yes",
+        )  # fmt: skip
+
+    ends = [talk.latest(topic, partition) for partition in (0, 1)]
+    absent = producer + 100_000
+    real = f"producer {producer} (epoch {epoch}, coordinator epoch -1) from offset 0"
+    odradek.refused(*abort(0, absent, 0, -1), words=[f"producer {absent} has no open transaction in {topic}-0", real])
+    odradek.refused(*abort(0, producer, epoch + 7, -1), words=[f"has epoch {epoch} in {topic}-0, not {epoch + 7}"])
+    odradek.refused(*abort(0, producer, epoch + 7, -1), "--force", words=[f"has epoch {epoch} in {topic}-0"])
+    odradek.refused(*abort(0, producer, epoch, 50), words=["the coordinator epoch of", "is -1, not 50"])
+    odradek.refused(*abort(1, idle, 0, 50), "--force", words=["the coordinator epoch of", "is 0, not 50"])
+    odradek.refused(*abort(1, idle, 0, 0), words=["the partition has no open transaction"])
+    assert [talk.latest(topic, partition) for partition in (0, 1)] == ends
+    assert odradek.run(*abort(0, absent, 0, -1), "--force").stdout == (
+        f"wrote an abort marker of producer {absent} (epoch 0) into {topic}-0\n"
+    )
+    odradek(*abort(0, producer, epoch, -1))
+    assert [talk.latest(topic, partition) for partition in (0, 1)] == [ends[0] + 2, ends[1]]
 
 
 def test_isolation_decides_what_consume_reads(odradek, talk, topic):

@@ -162,7 +162,7 @@ def _name(topic: str, number: int) -> str:
     "--producer-id",
     type=click.IntRange(0),
     help="Producer id of the transaction, with --producer-epoch and --coordinator-epoch; instead of --start-offset, for"
-    " brokers before Kafka 2.8.",
+    " brokers before Kafka 2.8. Newer brokers are asked for the producer first, and other epochs than its own are refused.",
 )
 @click.option("--producer-epoch", type=click.IntRange(0, 32767), help="Producer epoch of the transaction.")
 @click.option(
@@ -173,7 +173,8 @@ def _name(topic: str, number: int) -> str:
 @click.option(
     "--force",
     is_flag=True,
-    help="Write the marker even if the partition belongs to the open transaction of a transactional id.",
+    help="Write the marker even if the partition belongs to the open transaction of a transactional id, or if the producer"
+    " named with --producer-id has no open transaction in the partition.",
 )
 @YES_OPTION
 def abort(
@@ -203,6 +204,8 @@ def abort(
             raise click.UsageError("give either ID, or --topic and --partition")
         transaction_abort.abort_id(cluster, as_json, transactional_id, yes)
         return
+    if topic is not None and partition is None:
+        raise click.UsageError("--partition is missing: give the number of the partition of the hanging transaction")
     if topic is None or partition is None:
         raise click.UsageError(
             "give the transactional ID, or --topic and --partition of a hanging transaction (`odradek transaction hanging`)"
@@ -215,7 +218,12 @@ def abort(
         and producer_epoch is not None
         and coordinator_epoch is not None
     ):
-        marker = transaction_abort.Marker((topic, partition), producer_id, producer_epoch, coordinator_epoch)
+        place = topic, partition
+        marker = transaction_abort.named(cluster, place, producer_id, producer_epoch, coordinator_epoch, force)
+    elif start_offset is not None:
+        raise click.UsageError(
+            "give either --start-offset, or --producer-id, --producer-epoch and --coordinator-epoch; not both"
+        )
     else:
         raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
     transaction_abort.abort_in_partition(cluster, as_json, marker, force, yes)
