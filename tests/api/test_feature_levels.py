@@ -1,4 +1,4 @@
-"""The levels of features are changed with UpdateFeatures only, not as settings. The broker is not shared, because the levels stay
+"""The levels of features are changed with UpdateFeatures only, not as settings. The broker is not shared: the levels stay
 set."""
 
 import pytest

@@ -125,6 +125,14 @@ class TransactionCall:
     principal: str
     view: TransactionView
     close: Callable[[str], None]
+    client_id: str | None = None
+
+    @property
+    def from_broker(self) -> bool:
+        """Whether another broker of the cluster probably sent the request: its client id is a broker id, or that of Kafka's
+        sender of markers."""
+        name = self.client_id or ""
+        return bool(self.view.config.clustered) and (name.isdecimal() or name.startswith("broker-"))
 
     def has_partition(self, topic: str, partition: int) -> bool:
         """Whether a partition exists."""

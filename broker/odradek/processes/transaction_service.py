@@ -59,6 +59,9 @@ MARK_TRIES = 3
 NO_LEADER = -1
 
 
+VERIFICATION_KEY = "transaction.partition.verification.enable"
+
+
 def settings_of(config: BrokerConfig) -> Settings:
     """The settings of the transaction coordinator, from the configuration."""
     return Settings(
@@ -298,6 +301,11 @@ class TransactionService:
         )
         self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
         self._settings = settings_of(config)
+        if not config[VERIFICATION_KEY]:
+            log.warning(
+                "%s is false: a late batch of a client of transaction version 1 can open a hanging transaction",
+                VERIFICATION_KEY,
+            )
         self._newest = NewestConnections()
         self._newest_markers = NewestMarkers()
         self._orphans_ended = False
@@ -493,7 +501,9 @@ class TransactionService:
             log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
             request.answer(b"", 0, int(Status.FAILED))
 
-        call = TransactionCall(version, context.client, context.connection_id, context.principal, self._view, close)
+        call = TransactionCall(
+            version, context.client, context.connection_id, context.principal, self._view, close, context.client_id
+        )
         self._handlers[row.key](decoded.message, call, answer)
         return True
 
