@@ -96,7 +96,7 @@ def list_(
         ]
         for row in rows
     ]
-    filtered = bool(chosen or producer_ids or pattern)
+    filtered = bool(chosen or producer_ids or pattern is not None)
     print_table(titles, cells, "no transactional ids" + (" match" if filtered else ""))
 
 
@@ -106,18 +106,33 @@ def list_(
     "transactional_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_transactional_ids
 )
 def describe(cluster: "Cluster", as_json: bool, transactional_ids: tuple[str, ...]) -> None:
-    """Show the producer of transactional ids, and the age and the partitions of their transactions."""
+    """Show the producer of transactional ids, and the age and the partitions of their transactions.
+
+    Exit code 1 if an ID does not exist; the others are shown.
+    """
+    import sys
+
     from odradek.cli.output import echo_json
     from odradek.clients import transactions
+    from odradek.clients.errors import RefusedError
 
-    descriptions = [transactions.describe(cluster, name) for name in dict.fromkeys(transactional_ids)]
-    if as_json:
+    descriptions, refusals = [], []
+    for name in dict.fromkeys(transactional_ids):
+        try:
+            descriptions.append(transactions.describe(cluster, name))
+        except RefusedError as error:
+            refusals.append(error)
+    if as_json and descriptions:
         echo_json([_as_dict(description) for description in descriptions])
-        return
-    for number, description in enumerate(descriptions):
-        if number:
-            click.echo()
-        _show(description)
+    elif not as_json:
+        for number, description in enumerate(descriptions):
+            if number:
+                click.echo()
+            _show(description)
+    for refusal in refusals:
+        click.echo(f"odradek: {refusal}", err=True)
+    if refusals:
+        sys.exit(1)
 
 
 def _as_dict(description: "TransactionDescription") -> dict[str, Any]:
