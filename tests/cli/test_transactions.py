@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from odradek.clients.transactions import OPEN
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.cli.command import Command
@@ -323,6 +324,23 @@ def test_the_settings_of_a_transaction_are_checked_before_it_begins(odradek, top
     assert states(odradek, "--match", topic) == {}
     odradek(*produce, "-X", "transaction.timeout.ms=20000", stdin="a\n")
     assert states(odradek, "--match", topic) == {topic: "CompleteCommit"}
+
+
+def test_the_deletion_of_an_internal_topic_is_confirmed_with_what_is_lost(odradek, talk, topic):
+    producer = talk.open(topic, topic, 0)
+    ids = len(states(odradek))
+    unfinished = len(states(odradek, *(word for state in OPEN for word in ("--state", state))))
+    assert unfinished >= 1
+    lost = f"forgets {ids} transactional id", f"{unfinished} unfinished transaction"
+    odradek.refused("topic", "delete", "__transaction_state", words=[*lost, "will hang", "add --yes"])
+    odradek("consume", topic, "--group", f"{topic}-group", "--from", "beginning", "--exit")
+    groups = len(odradek.json("group", "list"))
+    assert groups >= 1
+    lost = f"{groups} group", "lose their members and committed offsets"
+    odradek.refused("topic", "delete", "__consumer_offsets", words=[*lost, "add --yes"])
+    assert "lose" not in odradek.refused("topic", "delete", topic, words=["add --yes"])
+    assert states(odradek, "--match", topic) == {topic: "Ongoing"}
+    assert talk.end(topic, producer, True) == 0
 
 
 @pytest.mark.java
