@@ -1,5 +1,7 @@
 """WriteTxnMarkers: a marker that its coordinator has given up does not end the next transaction."""
 
+import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,18 +34,31 @@ class Markers:
 class Broker:
     """What a broker does with markers."""
 
-    def __init__(self) -> None:
+    def __init__(self, clustered: bool = False) -> None:
         self.markers = Markers()
         self.answers: list[Any] = []
         self.closed: list[str] = []
         topics: Any = {"orders": Topic}
         nothing: Any = None
         self.view = TransactionView(
-            nothing, nothing, topics, nothing, self.markers, lambda: 0, NewestConnections(), NewestMarkers()
+            SimpleNamespace(clustered=clustered),
+            nothing,
+            topics,
+            nothing,
+            self.markers,
+            lambda: 0,
+            NewestConnections(),
+            NewestMarkers(),
         )
 
     def send(
-        self, connection: int, *, coordinator_epoch: int = 3, producer_id: int = 7, transaction_version: int = 0
+        self,
+        connection: int,
+        *,
+        coordinator_epoch: int = 3,
+        producer_id: int = 7,
+        transaction_version: int = 0,
+        client_id: str = "admin",
     ) -> bool:
         """Whether a marker is executed; otherwise its connection is closed without an answer."""
         make = write_txn_markers.Request
@@ -53,7 +68,7 @@ class Broker:
             coordinator_epoch=coordinator_epoch, transaction_version=transaction_version,
         )  # fmt: skip
         before = len(self.answers), len(self.closed), len(self.markers.written)
-        call = TransactionCall(2, "client", connection, "User:ANONYMOUS", self.view, self.closed.append)
+        call = TransactionCall(2, "client", connection, "User:ANONYMOUS", self.view, self.closed.append, client_id)
         handle(make(markers=[marker]), call, self.answers.append)
         after = len(self.answers), len(self.closed), len(self.markers.written)
         change = tuple(new - old for new, old in zip(after, before, strict=True))
@@ -92,3 +107,24 @@ def test_the_oldest_producers_are_forgotten():
         assert not newest.is_older(producer_id, 0, NEW)
     assert not newest.is_older(1, 0, OLD), "forgotten"
     assert newest.is_older(3, 0, OLD)
+
+
+MARKER = (
+    "wrote a commit marker of producer id 7 (epoch 0, coordinator epoch 3) into orders-0, because client requested it"
+)
+
+
+@pytest.mark.parametrize(
+    ("clustered", "client_id", "lines"),
+    [
+        (False, "admin", [MARKER]),
+        (False, "1", [MARKER]),
+        (True, "admin", [MARKER]),
+        (True, "1", []),
+        (True, "broker-2-txn-marker-sender", []),
+    ],
+)
+def test_the_markers_of_clients_are_logged_and_those_of_brokers_are_not(caplog, clustered, client_id, lines):
+    caplog.set_level(logging.INFO, "odradek.transactions")
+    assert Broker(clustered).send(NEW, client_id=client_id)
+    assert [record.getMessage() for record in caplog.records] == lines

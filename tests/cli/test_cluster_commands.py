@@ -325,6 +325,8 @@ def test_more_groups_are_looked_up_in_the_tree_than_one_request_may_name(odradek
 def test_the_cluster_is_described_with_its_brokers(odradek, cli_broker, name):
     odradek("topic", "create", name, "-p", 3)
     output = odradek.json("cluster", "describe")
+    assert output["features"]["levels"] == {"transaction.version": 2} and output["features"]["epoch"] >= 0
+    assert output["brokers"][0]["features"] == {"transaction.version": [0, 2]}
     (broker,) = output["brokers"]
     assert (output["controller"], output["kraft"]) == (broker["id"], False) and output["cluster"]
     assert f"{broker['host']}:{broker['port']}" == cli_broker.bootstrap_servers
@@ -332,6 +334,7 @@ def test_the_cluster_is_described_with_its_brokers(odradek, cli_broker, name):
     assert broker["leads"] == broker["replicas"] == output["partitions"] >= 3 and output["topics"] >= 1
     assert broker["apis"]["ApiVersions"][0] == 0 and "ExplainGroup" in broker["apis"]
     text = odradek("cluster", "describe")
+    assert "Features    transaction.version 2\n" in text
     assert f"Cluster     {output['cluster']}\n" in text and "KRaft" not in text
     assert text.splitlines()[-1].split()[:4] == [str(broker["id"]), cli_broker.bootstrap_servers, "-", "Odradek"]
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from odradek.clients.transactions import OPEN
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.cli.command import Command
@@ -43,7 +44,8 @@ def cluster(request, tmp_path_factory):
         host, _, port = running.bootstrap_servers.rpartition(":")
         with TransactionTalk(host, int(port)) as talk:
             servers = running.bootstrap_servers
-            yield SimpleNamespace(odradek=Command(servers), talk=talk, bootstrap_servers=servers)
+            log = None if request.param == "kafka" else lambda: running.log_file.read_text(errors="replace")
+            yield SimpleNamespace(odradek=Command(servers), talk=talk, bootstrap_servers=servers, log=log)
 
 
 @pytest.fixture
@@ -128,6 +130,10 @@ def test_an_id_is_described(odradek, talk, topic):
     output = odradek("transaction", "describe", topic)
     assert f"partitions: {topic}-0, {topic}-2" in output and "transaction timeout: 30000 ms (30 s)" in output
     odradek.refused("transaction", "describe", "nobody", words=["'nobody' does not exist", "odradek transaction list"])
+    for options in ((), ("--json",)):
+        several = odradek.run("transaction", "describe", "nobody", topic, "no-one", *options)
+        assert several.returncode == 1 and topic in several.stdout
+        assert [line.split("'")[1] for line in several.stderr.splitlines()] == ["nobody", "no-one"]
     assert talk.end(topic, producer, True) == 0
 
 
@@ -144,6 +150,31 @@ def test_the_transaction_of_an_id_is_aborted_and_its_producer_fenced(odradek, ta
     assert odradek("consume", topic, "--from", "beginning", "--exit") == ""
     odradek.refused("transaction", "abort", topic, "--yes", words=["no open transaction"])
     odradek.refused("transaction", "abort", "nobody", "--yes", words=["'nobody' does not exist"])
+
+
+def test_the_broker_logs_who_ended_a_transaction_and_why_a_producer_was_refused(cluster, odradek, talk, topic):
+    if cluster.log is None:
+        pytest.skip("a log of this broker")
+    verification = "transaction.partition.verification.enable is false"
+    assert cluster.log().count(verification) == 1
+    producer, epoch = talk.open(topic, topic, 0)
+    odradek("transaction", "abort", topic, "--yes")
+    aborted = f"aborting the transaction of '{topic}' (producer id {producer}, epoch {epoch}), and fencing its producer"
+    hanging = made_hanging(talk, topic, 1)
+    odradek("transaction", "abort", "--topic", topic, "--partition", 1, "--start-offset", 0, "--yes")
+    marker = (
+        f"wrote an abort marker of producer id {hanging[0]} (epoch {hanging[1]}, coordinator epoch 0) into {topic}-1"
+    )
+    long = ("-X", f"transactional.id={topic}-long", "-X", "transaction.timeout.ms=900001")
+    odradek.refused("produce", topic, *long, stdin="a\n", words=["900001", "900000"])
+    assert talk.refused(f"{topic}-long", 900_001) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    refused = (
+        f"transactional id '{topic}-long': its transaction.timeout.ms is 900001, and the broker allows 1 to 900000"
+    )
+    until(lambda: refused in cluster.log(), cluster.log)
+    lines = cluster.log().splitlines()
+    assert [sum(words in line for line in lines) for words in (aborted, marker, refused)] == [1, 1, 1]
+    assert not any("WARN" in line for line in lines if aborted in line or marker in line or refused in line)
 
 
 def test_a_hanging_transaction_is_found_and_ended_by_the_command_that_is_printed(odradek, talk, topic):
@@ -203,12 +234,44 @@ def test_a_marker_is_written_for_a_named_producer(odradek, talk, topic):
     odradek.refused(*abort, "--producer-id", producer, code=2, words=["--producer-epoch", "--coordinator-epoch"])
     odradek.refused("transaction", "abort", "id", "--topic", topic, code=2, words=["either ID"])
     odradek.refused("transaction", "abort", code=2, words=["--topic", "odradek transaction hanging"])
+    odradek.refused("transaction", "abort", "--topic", topic, code=2, words=["--partition is missing"])
+    both = ("--start-offset", 0, "--producer-id", producer)
+    odradek.refused(*abort, *both, code=2, words=["either --start-offset", "not both"])
     named = ("--producer-id", producer, "--producer-epoch", epoch, "--coordinator-epoch", -1)
     done = odradek.json(*abort, *named, "--yes")
     assert done == {
         "topic": topic, "partition": 0, "aborted": True, "producer_id": producer, "producer_epoch": epoch,
     }  # fmt: skip
     odradek.refused(*abort, "--start-offset", 0, "--yes", words=["has no open transaction"])
+
+
+def test_a_marker_for_a_named_producer_is_refused_unless_the_partition_has_its_transaction(odradek, talk, topic):
+    producer, epoch = made_hanging(talk, topic, 0)
+    idle, _ = idle_producer = talk.open(f"{topic}-idle", topic, 1)
+    assert talk.end(f"{topic}-idle", idle_producer, True) == 0
+    until(lambda: states(odradek, "--match", f"{topic}-idle")[f"{topic}-idle"] == "CompleteCommit", "it has ended")
+
+    def abort(partition, producer_id, producer_epoch, coordinator_epoch):
+        return (
+            "transaction", "abort", "--topic", topic, "--partition", partition, "--producer-id", producer_id,
+            "--producer-epoch", producer_epoch, "--coordinator-epoch", coordinator_epoch, "--yes",
+        )  # fmt: skip
+
+    ends = [talk.latest(topic, partition) for partition in (0, 1)]
+    absent = producer + 100_000
+    real = f"producer {producer} (epoch {epoch}, coordinator epoch -1) from offset 0"
+    odradek.refused(*abort(0, absent, 0, -1), words=[f"producer {absent} has no open transaction in {topic}-0", real])
+    odradek.refused(*abort(0, producer, epoch + 7, -1), words=[f"has epoch {epoch} in {topic}-0, not {epoch + 7}"])
+    odradek.refused(*abort(0, producer, epoch + 7, -1), "--force", words=[f"has epoch {epoch} in {topic}-0"])
+    odradek.refused(*abort(0, producer, epoch, 50), words=["the coordinator epoch of", "is -1, not 50"])
+    odradek.refused(*abort(1, idle, 0, 50), "--force", words=["the coordinator epoch of", "is 0, not 50"])
+    odradek.refused(*abort(1, idle, 0, 0), words=["the partition has no open transaction"])
+    assert [talk.latest(topic, partition) for partition in (0, 1)] == ends
+    assert odradek.run(*abort(0, absent, 0, -1), "--force").stdout == (
+        f"wrote an abort marker of producer {absent} (epoch 0) into {topic}-0\n"
+    )
+    odradek(*abort(0, producer, epoch, -1))
+    assert [talk.latest(topic, partition) for partition in (0, 1)] == [ends[0] + 2, ends[1]]
 
 
 def test_isolation_decides_what_consume_reads(odradek, talk, topic):
@@ -234,11 +297,50 @@ def test_isolation_decides_what_consume_reads(odradek, talk, topic):
 
 def test_produce_with_a_transactional_id_sends_one_transaction(odradek, talk, topic):
     produce = ("produce", topic, "-p", 0, "-X", f"transactional.id={topic}")
-    odradek(*produce, stdin="a\nb\n")
+    done = odradek.run(*produce, stdin="a\nb\n")
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"sent 2 records to {topic}, in one transaction, which was committed\n",
+    )
     assert odradek("consume", topic, "--from", "beginning", "--exit") == "a\nb\n"
     odradek.refused(*produce, "-f", "json", stdin='{"value": "c"}\nwrong\n', words=["line 2", "was not committed"])
     assert odradek("consume", topic, "--from", "beginning", "--exit") == "a\nb\n"
     assert states(odradek, "--match", topic) == {topic: "CompleteAbort"}
+
+
+def test_the_settings_of_a_transaction_are_checked_before_it_begins(odradek, topic):
+    produce = ("produce", topic, "-p", 0, "-X", f"transactional.id={topic}")
+
+    def refused(*options, words):
+        odradek.refused(*produce, *options, stdin="a\n", words=words)
+
+    refused("--acks", "1", words=["a transaction needs --acks all, not --acks 1"])
+    refused("-X", "transaction.timeout.ms=abc", words=["transaction.timeout.ms=abc is not valid", "1000 or more"])
+    refused("-X", "transaction.timeout.ms=999", words=["transaction.timeout.ms=999 is not valid"])
+    refused("-X", "transaction.timeout.ms=900001", words=["900001 is longer than transaction.max.timeout.ms", "900000"])
+    both = ("-X", "transaction.timeout.ms=5000", "-X", "message.timeout.ms=6000")
+    refused(*both, words=["message.timeout.ms=6000 is longer than transaction.timeout.ms=5000"])
+    refused("-X", "linger.ms=abc", words=["Invalid value for configuration property", "linger.ms=abc"])
+    assert states(odradek, "--match", topic) == {}
+    odradek(*produce, "-X", "transaction.timeout.ms=20000", stdin="a\n")
+    assert states(odradek, "--match", topic) == {topic: "CompleteCommit"}
+
+
+def test_the_deletion_of_an_internal_topic_is_confirmed_with_what_is_lost(odradek, talk, topic):
+    producer = talk.open(topic, topic, 0)
+    ids = len(states(odradek))
+    unfinished = len(states(odradek, *(word for state in OPEN for word in ("--state", state))))
+    assert unfinished >= 1
+    lost = f"forgets {ids} transactional id", f"{unfinished} unfinished transaction"
+    odradek.refused("topic", "delete", "__transaction_state", words=[*lost, "will hang", "add --yes"])
+    odradek("consume", topic, "--group", f"{topic}-group", "--from", "beginning", "--exit")
+    groups = len(odradek.json("group", "list"))
+    assert groups >= 1
+    lost = f"{groups} group", "lose their members and committed offsets"
+    odradek.refused("topic", "delete", "__consumer_offsets", words=[*lost, "add --yes"])
+    assert "lose" not in odradek.refused("topic", "delete", topic, words=["add --yes"])
+    assert states(odradek, "--match", topic) == {topic: "Ongoing"}
+    assert talk.end(topic, producer, True) == 0
 
 
 @pytest.mark.java

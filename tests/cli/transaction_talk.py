@@ -40,6 +40,13 @@ class TransactionTalk(Wire):
         assert answers[-1].error_code == 0, answers[-1]
         return answers[-1].producer_id, answers[-1].producer_epoch
 
+    def refused(self, transactional_id: str, timeout_ms: int) -> int:
+        """The error code for a producer with this transaction timeout."""
+        request = init_producer_id.Request(
+            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, producer_id=-1, producer_epoch=-1
+        )
+        return int(self.ask(request, init_producer_id.API_KEY, INIT_VERSION).error_code)
+
     def add(self, transactional_id: str, producer: tuple[int, int], topic: str, *partitions: int) -> None:
         """Add partitions to the transaction of the id."""
         make = add_partitions_to_txn.Request

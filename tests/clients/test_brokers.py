@@ -27,6 +27,8 @@ class FakeResponse:
     def __init__(self, apis=(), **features):
         self.apis = dict.fromkeys(apis, (0, 2))
         self.features = {name.replace("_", "."): (1, level) for name, level in features.items()}
+        self.feature_levels = {name: level for name, (_, level) in self.features.items()}
+        self.features_epoch = 3
 
     def serves(self, api_key):
         return self.apis.get(api_key)

@@ -1,5 +1,7 @@
 """The verbs of the coordinator with a log, markers and timers: what is answered when, and what a load finds."""
 
+import logging
+
 import pytest
 
 from odradek.protocol.errors import ErrorCode
@@ -31,6 +33,19 @@ def ongoing(process):
 
 
 # -- requests
+
+
+def test_the_abort_of_a_transaction_whose_producer_is_fenced_is_logged_once(process, caplog):
+    caplog.set_level(logging.INFO, "odradek.transactions")
+    assert process.init().answer == (NONE, ID, 0)
+    assert process.init().answer == (NONE, ID, 1)
+    assert caplog.records == [], "no transaction was open"
+    assert process.add(ID, 1, ORDERS).answer == (NONE, [NONE])
+    assert process.init().answer == (CONCURRENT, -1, -1)
+    process.init()
+    (record,) = caplog.records
+    assert "aborting the transaction of 't' (producer id 1000, epoch 1)" in record.getMessage()
+    assert "because a client sent InitProducerId" in record.getMessage()
 
 
 @pytest.mark.parametrize(

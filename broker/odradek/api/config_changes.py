@@ -8,6 +8,7 @@ from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Steps
+from odradek.config import features
 from odradek.config.dynamic import GROUP_KEYS
 from odradek.config.key import LIST, ConfigKey, Value, show
 from odradek.config.loggers import LEVELS, LOGGERS, ROOT
@@ -151,9 +152,32 @@ def _alter_broker(resource: Any, make: MakeChange, validate_only: bool, call: Co
     name = resource.resource_name
     if name:
         check_broker_name(name, call)
-    change = make(resource.configs, broker_key, call.view.config.get)
+    change = _without_features(make(resource.configs, broker_key, call.view.config.get), resource)
     call.view.settings.alter_broker(bool(name), _checked_by_policy("BROKER", resource, change, call), validate_only)
     return ErrorCode.NONE, None
+
+
+def _without_features(change: Change, resource: Any) -> Change:
+    """Like `change`, but it keeps the levels of features and their epoch, which only UpdateFeatures changes: clients ignore a
+    level whose epoch they know already."""
+    named = {setting.name for setting in resource.configs}
+
+    def keep(present: Mapping[str, str]) -> dict[str, str]:
+        after = change(present)
+        for key in (features.LEVEL_KEY, features.EPOCH_KEY):
+            if after.get(key) == present.get(key):
+                continue
+            if key in named:
+                raise Refusal(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{key} cannot be set as a setting, because clients would not notice the change: change the level with"
+                    " UpdateFeatures, for example with Kafka's `kafka-features.sh --bootstrap-server HOST:PORT upgrade"
+                    f" --feature {features.TRANSACTION_VERSION}={features.NEWEST_TRANSACTION_VERSION}`",
+                )
+            after[key] = present[key]  # AlterConfigs removes the settings that it does not name
+        return after
+
+    return keep
 
 
 def _alter_group(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:

@@ -15,6 +15,7 @@ from odradek.protocol.schemas import init_producer_id
 log = logging.getLogger("odradek.requests")
 
 NO_PRODUCER = -1
+MAX_TIMEOUT_KEY = "transaction.max.timeout.ms"
 FIRST_WITH_FENCED = 4
 FIRST_WITH_TWO_PHASES = 6
 Response = init_producer_id.Response
@@ -48,6 +49,13 @@ def _transactional(request: Any, call: TransactionCall, answer: Answer) -> None:
     two_phases = call.version >= FIRST_WITH_TWO_PHASES
 
     def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
+        if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            log.info(
+                "refused the producer of %s with the transactional id %r: its transaction.timeout.ms is %d, and the broker"
+                " allows 1 to %d (transaction.max.timeout.ms)",
+                call.client, request.transactional_id, request.transaction_timeout_ms,
+                call.view.config.integer(MAX_TIMEOUT_KEY),
+            )  # fmt: skip
         if code is not ErrorCode.NONE:
             answer(_refused(fenced_before(FIRST_WITH_FENCED, code, call.version)))
         else:
@@ -61,6 +69,7 @@ def _transactional(request: Any, call: TransactionCall, answer: Answer) -> None:
         two_phases and bool(request.enable2_pc),
         two_phases and bool(request.keep_prepared_txn),
         done,
+        call.client,
     )
 
 

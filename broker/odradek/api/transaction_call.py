@@ -140,6 +140,14 @@ class TransactionCall:
     view: TransactionView
     close: Callable[[str], None]
     owner: int = NO_OWNER
+    client_id: str | None = None
+
+    @property
+    def from_broker(self) -> bool:
+        """Whether another broker of the cluster probably sent the request: its client id is a broker id, or that of Kafka's
+        sender of markers."""
+        name = self.client_id or ""
+        return bool(self.view.config.clustered) and (name.isdecimal() or name.startswith("broker-"))
 
     def is_late(self, api: str, producer: Producer) -> bool:
         """Whether this request arrived late (see `NewestConnections`). If so, closes the connection."""

@@ -5,6 +5,7 @@ Other brokers send it for the transactions that they coordinate, and `kafka-tran
 send it for hanging transactions.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from odradek.coordination.environment import EndMarker
 from odradek.coordination.gathering import gather
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
+
+log = logging.getLogger("odradek.transactions")
 
 FIRST_WITH_VERSION = 2
 EPOCH_PER_TRANSACTION = 2
@@ -57,9 +60,28 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
             call.view.markers.put(topic, partition, end, then)
 
     def written(codes: list[ErrorCode]) -> None:
+        if not call.from_broker:
+            _log_markers(request, wanted, codes, call.client)
         answer(_response(request, dict(zip(wanted, codes, strict=True))))
 
     gather(wanted, write, written)
+
+
+def _log_markers(request: Any, wanted: list[Place], codes: list[ErrorCode], client: str) -> None:
+    """Log the markers of a client, which decide what consumers read: nobody else records who ended these transactions."""
+    for (number, topic, partition), code in zip(wanted, codes, strict=True):
+        marker = request.markers[number]
+        kind = "a commit" if marker.transaction_result else "an abort"
+        if code is ErrorCode.NONE:
+            log.info(
+                "wrote %s marker of producer id %d (epoch %d, coordinator epoch %d) into %s-%d, because %s requested it",
+                kind, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, topic, partition, client,
+            )  # fmt: skip
+        else:
+            log.info(
+                "did not write %s marker of producer id %d (epoch %d, coordinator epoch %d) into %s-%d, which %s requested: %s",
+                kind, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, topic, partition, client, code.name,
+            )  # fmt: skip
 
 
 def _late(request: Any, call: TransactionCall) -> Any:

@@ -20,10 +20,11 @@ def cluster() -> None:
 @cluster.command("describe")
 @on_cluster
 def describe(cluster: "Cluster", as_json: bool) -> None:
-    """Show the cluster's id, its controller, and the address, rack, version and partitions of each broker.
+    """Show the cluster's id, its controller and the levels of its features, and the address, rack, version and partitions of
+    each broker.
 
     The version is derived from the broker's ApiVersions response: the release for Kafka with KRaft, "Odradek" for Odradek,
-    "-" for others. --json also prints the APIs and features of each broker.
+    "-" for others. --json also prints the APIs of each broker, and the features with the levels that it supports.
     """
     from odradek.cli.failure import warn
     from odradek.cli.output import count, echo_json, print_table
@@ -42,6 +43,9 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
         f"Topics      {len(topics):,} ({internal:,} internal), "
         f"{count(sum(len(topic.partitions) for topic in topics), 'partition')}"
     )
+    if info.features is not None and info.features.levels:
+        levels = (f"{name} {level}" for name, level in sorted(info.features.levels.items()))
+        click.echo(f"Features    {', '.join(levels)}")
     click.echo()
     titles = ["broker", "address", "rack", "version", "leads", "replicas"]
     rows = [
@@ -125,6 +129,9 @@ def _as_dict(info: "ClusterInfo") -> dict[str, Any]:
         "topics": len(topics),
         "internal_topics": sum(topic.internal for topic in topics),
         "partitions": sum(len(topic.partitions) for topic in topics),
+        "features": None
+        if info.features is None
+        else {"epoch": info.features.epoch, "levels": dict(info.features.levels)},
         "brokers": [
             {
                 "id": broker.node_id,

@@ -20,6 +20,11 @@ POLL_EVERY = 1000
 AFTER_SIGNAL_S = 5.0
 """How long the command waits for acknowledgements after the first signal."""
 Arguments = dict[str, Any]
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+"""librdkafka's default."""
+SHORTEST_TRANSACTION_TIMEOUT_MS = 1000
+"""librdkafka refuses shorter ones."""
+FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 def send(
@@ -33,11 +38,15 @@ def send(
     confluent = library()
     settings = client_config(servers, extra) | {"compression.type": options.compression, "acks": options.acks}
     settings.setdefault("linger.ms", 5)
+    if "transactional.id" in settings:
+        _check_transaction(settings, int(timeout * 1000), servers, timeout)
     settings.setdefault("message.timeout.ms", int(timeout * 1000))
     settings.setdefault("queue.buffering.max.messages", 200_000)
     try:
         producer = without_interruption(lambda: confluent.Producer(settings))
-    except (confluent.KafkaException, ValueError, TypeError) as error:
+    except confluent.KafkaException as error:
+        fail(f"librdkafka rejected the settings: {error_text(error.args[0])}; they are {_listed(extra)}")
+    except (ValueError, TypeError) as error:
         fail(f"librdkafka rejected the settings: {error}")
     sender = LibrarySender(producer, topic, timeout)
     with interrupt_note(sender.so_far), Interruption() as interruption:
@@ -45,8 +54,57 @@ def send(
             with _transaction(producer, sender) if "transactional.id" in settings else nullcontext():
                 _send_all(producer, sender, source, options, interruption)
         except confluent.KafkaException as error:
-            fail(f"the transaction failed: {error_text(error.args[0])}; {sender.so_far()}")
+            fail(f"the transaction failed: {_transaction_error(error.args[0], settings)}; {sender.so_far()}")
     return sender.acknowledged, sender.size
+
+
+def _listed(extra: dict[str, str]) -> str:
+    """Settings as text; values of passwords are omitted."""
+    return ", ".join(key if "password" in key or "secret" in key else f"{key}={value}" for key, value in extra.items())
+
+
+def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, timeout: float) -> None:
+    """Check the settings of a transaction, and set the defaults that depend on its timeout. Ends the command if one is wrong.
+
+    :param wait_ms: how long records may remain without an acknowledgement. Raises ClientError.
+    """
+    from odradek.cli.options import connection_to
+    from odradek.clients import configs, transactions
+    from odradek.clients.errors import RefusedError
+
+    if settings["acks"] not in ("all", "-1"):
+        fail(f"a transaction needs --acks all, not --acks {settings['acks']}")
+    value = settings.setdefault("transaction.timeout.ms", str(DEFAULT_TRANSACTION_TIMEOUT_MS))
+    if not value.isdecimal() or int(value) < SHORTEST_TRANSACTION_TIMEOUT_MS:
+        fail(
+            f"transaction.timeout.ms={value} is not valid: give a number of milliseconds,"
+            f" {SHORTEST_TRANSACTION_TIMEOUT_MS} or more"
+        )
+    key, limit = transactions.MAX_TIMEOUT_KEY, None
+    with connection_to(servers, timeout) as cluster:
+        broker = configs.Resource("broker", str(min(cluster.view().brokers)))
+        with suppress(RefusedError):  # the coordinator checks the timeout, too
+            entry = configs.describe(cluster, broker, [key]).get(key)
+            limit = int(entry.value) if entry is not None and entry.value else None
+    if limit is not None and int(value) > limit:
+        fail(
+            f"transaction.timeout.ms={value} is longer than {key} of the broker, {limit}: add -X transaction.timeout.ms={limit}"
+        )
+    message = settings.setdefault("message.timeout.ms", str(min(wait_ms, int(value))))
+    if message.isdecimal() and int(message) > int(value):
+        fail(
+            f"message.timeout.ms={message} is longer than transaction.timeout.ms={value}: make it shorter, or leave it out"
+        )
+
+
+def _transaction_error(error: Any, settings: dict[str, Any]) -> str:
+    """A failure of a transaction. A producer whose transaction timed out receives the error of a fenced producer."""
+    if error.name() in FENCED:
+        return (
+            f"another producer has used transactional.id={settings['transactional.id']}, or the transaction took longer than"
+            f" transaction.timeout.ms={settings['transaction.timeout.ms']} ({error.name().lstrip('_')})"
+        )
+    return error_text(error)
 
 
 def _send_all(

@@ -180,7 +180,8 @@ def produce(
     if as_json:
         echo_json({"topic": topic, "records": records, "bytes": size})
     else:
-        click.echo(f"sent {count(records, 'record')} to {topic}", err=True)
+        committed = ", in one transaction, which was committed" if "transactional.id" in extra else ""
+        click.echo(f"sent {count(records, 'record')} to {topic}{committed}", err=True)
 
 
 def _topic(cluster: "Cluster", name: str) -> "TopicInfo":

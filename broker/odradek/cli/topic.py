@@ -1,5 +1,6 @@
 """``odradek topic``: create, list, describe, alter, delete, truncate. Runs in the process of the command."""
 
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -295,6 +296,33 @@ def alter(
         echo_json(result)
 
 
+def _loss_with(cluster: "Cluster", name: str) -> str | None:
+    """What is lost with an internal topic, in addition to its records; None for other topics."""
+    from odradek.cli.output import count
+    from odradek.clients import groups, transactions
+    from odradek.clients.errors import ClientError
+
+    if name == "__transaction_state":
+        ids, unfinished = "all transactional ids", "unfinished transactions"
+        with suppress(ClientError):  # the question names no numbers if the coordinators do not answer
+            listings = transactions.list_transactions(cluster)
+            ids = count(len(listings), "transactional id")
+            unfinished = count(sum(row.state in transactions.OPEN for row in listings), "unfinished transaction")
+        return (
+            f"With {name}, the cluster forgets {ids}, and former producers with these ids are no longer fenced; {unfinished}"
+            " will hang, and consumers with isolation level read_committed stop there (`odradek transaction hanging`)."
+        )
+    if name == "__consumer_offsets":
+        number = "all groups"
+        with suppress(ClientError):
+            number = count(len(groups.list_groups(cluster)), "group")
+        return (
+            f"With {name}, {number} will lose their members and committed offsets: consumers then begin at the position of"
+            " their auto.offset.reset, and read records again or skip them."
+        )
+    return None
+
+
 @topic.command("delete")
 @on_cluster
 @TOPICS_ARGUMENT
@@ -330,7 +358,8 @@ def delete(
     listed = ", ".join(f"{name} ({count(records[name], 'record')})" for name in names[:5])
     if len(names) > 5:
         listed += f" and {len(names) - 5} more"
-    confirm(f"This permanently deletes {listed}.", yes)
+    losses = [] if yes else [loss for name in names if (loss := _loss_with(cluster, name)) is not None]
+    confirm(" ".join([f"This permanently deletes {listed}.", *losses]), yes)
     outcome = topic_requests.delete(cluster, names)
     refused = [(name, reason) for name, reason in outcome.items() if reason is not None]
     if as_json:

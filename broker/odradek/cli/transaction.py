@@ -96,7 +96,7 @@ def list_(
         ]
         for row in rows
     ]
-    filtered = bool(chosen or producer_ids or pattern)
+    filtered = bool(chosen or producer_ids or pattern is not None)
     print_table(titles, cells, "no transactional ids" + (" match" if filtered else ""))
 
 
@@ -106,18 +106,33 @@ def list_(
     "transactional_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_transactional_ids
 )
 def describe(cluster: "Cluster", as_json: bool, transactional_ids: tuple[str, ...]) -> None:
-    """Show the producer of transactional ids, and the age and the partitions of their transactions."""
+    """Show the producer of transactional ids, and the age and the partitions of their transactions.
+
+    Exit code 1 if an ID does not exist; the others are shown.
+    """
+    import sys
+
     from odradek.cli.output import echo_json
     from odradek.clients import transactions
+    from odradek.clients.errors import RefusedError
 
-    descriptions = [transactions.describe(cluster, name) for name in dict.fromkeys(transactional_ids)]
-    if as_json:
+    descriptions, refusals = [], []
+    for name in dict.fromkeys(transactional_ids):
+        try:
+            descriptions.append(transactions.describe(cluster, name))
+        except RefusedError as error:
+            refusals.append(error)
+    if as_json and descriptions:
         echo_json([_as_dict(description) for description in descriptions])
-        return
-    for number, description in enumerate(descriptions):
-        if number:
-            click.echo()
-        _show(description)
+    elif not as_json:
+        for number, description in enumerate(descriptions):
+            if number:
+                click.echo()
+            _show(description)
+    for refusal in refusals:
+        click.echo(f"odradek: {refusal}", err=True)
+    if refusals:
+        sys.exit(1)
 
 
 def _as_dict(description: "TransactionDescription") -> dict[str, Any]:
@@ -162,7 +177,7 @@ def _name(topic: str, number: int) -> str:
     "--producer-id",
     type=click.IntRange(0),
     help="Producer id of the transaction, with --producer-epoch and --coordinator-epoch; instead of --start-offset, for"
-    " brokers before Kafka 2.8.",
+    " brokers before Kafka 2.8. Newer brokers are asked for the producer first, and other epochs than its own are refused.",
 )
 @click.option("--producer-epoch", type=click.IntRange(0, 32767), help="Producer epoch of the transaction.")
 @click.option(
@@ -173,7 +188,8 @@ def _name(topic: str, number: int) -> str:
 @click.option(
     "--force",
     is_flag=True,
-    help="Write the marker even if the partition belongs to the open transaction of a transactional id.",
+    help="Write the marker even if the partition belongs to the open transaction of a transactional id, or if the producer"
+    " named with --producer-id has no open transaction in the partition.",
 )
 @YES_OPTION
 def abort(
@@ -203,6 +219,8 @@ def abort(
             raise click.UsageError("give either ID, or --topic and --partition")
         transaction_abort.abort_id(cluster, as_json, transactional_id, yes)
         return
+    if topic is not None and partition is None:
+        raise click.UsageError("--partition is missing: give the number of the partition of the hanging transaction")
     if topic is None or partition is None:
         raise click.UsageError(
             "give the transactional ID, or --topic and --partition of a hanging transaction (`odradek transaction hanging`)"
@@ -215,7 +233,12 @@ def abort(
         and producer_epoch is not None
         and coordinator_epoch is not None
     ):
-        marker = transaction_abort.Marker((topic, partition), producer_id, producer_epoch, coordinator_epoch)
+        place = topic, partition
+        marker = transaction_abort.named(cluster, place, producer_id, producer_epoch, coordinator_epoch, force)
+    elif start_offset is not None:
+        raise click.UsageError(
+            "give either --start-offset, or --producer-id, --producer-epoch and --coordinator-epoch; not both"
+        )
     else:
         raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
     transaction_abort.abort_in_partition(cluster, as_json, marker, force, yes)

@@ -5,30 +5,36 @@ from typing import NamedTuple, NoReturn
 import click
 
 from odradek.cli.failure import fail
+from odradek.cli.finding import abbreviate
 from odradek.cli.options import confirm
 from odradek.cli.output import count, echo_json, span
-from odradek.clients import transactions
+from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster
+from odradek.clients.errors import UnsupportedError
 from odradek.clients.transactions import Place, TransactionDescription
 from odradek.clock import now_ms
 
-PREPARED = {"PrepareCommit": "committed", "PrepareAbort": "aborted", "PrepareEpochFence": "aborted"}
-
 
 class Marker(NamedTuple):
-    """An abort marker to write. :param coordinator_epoch: -1 if the producer has no marker in the partition."""
+    """An abort marker to write.
+
+    :param coordinator_epoch: -1 if the producer has no marker in the partition.
+    :param start_offset: the first offset of the transaction that it ends; -1: the producer has no open transaction in the
+        partition; None: the leader does not serve DescribeProducers, so it is not known.
+    """
 
     place: Place
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
+    start_offset: int | None
 
 
 def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool) -> None:
     """Abort the open transaction of an id, and fence its producer. Raises ClientError."""
     described = transactions.describe(cluster, transactional_id)
     if described.state != "Ongoing":
-        _fail_without_transaction(described)
+        _fail_without_transaction(cluster, described)
     age = span(max(0, now_ms() - described.started_ms))
     confirm(
         f"This aborts the transaction of '{transactional_id}', open for {age} in"
@@ -46,14 +52,23 @@ def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool) 
         )
 
 
-def _fail_without_transaction(described: TransactionDescription) -> NoReturn:
-    name, state = described.transactional_id, described.state
-    if state in PREPARED:
+def _fail_without_transaction(cluster: Cluster, described: TransactionDescription) -> NoReturn:
+    name = described.transactional_id
+    if described.outcome is not None:
         fail(
-            f"the transaction of '{name}' is already being {PREPARED[state]} ({state}); it ends when the leaders of all its"
-            f" partitions have written the markers (`odradek transaction describe {name}` lists the partitions without one)"
+            f"the {described.outcome} of the transaction of '{name}' is decided already; {waits_text(cluster, described)}"
         )
-    fail(f"transactional id '{name}' has no open transaction (its state is {state}); nothing was changed")
+    fail(f"transactional id '{name}' has no open transaction (its state is {described.state}); nothing was changed")
+
+
+def waits_text(cluster: Cluster, described: TransactionDescription) -> str:
+    """The partitions without a marker of a decided transaction, with the reason and the remedy. Raises ClientError."""
+    waits = marker_waits.waits_of(cluster, cluster.metadata(), [described])[described.transactional_id]
+    if not waits:
+        return f"broker {described.coordinator}, its coordinator, has all markers and writes its last record"
+    first = waits[0]
+    more = "" if len(waits) == 1 else f" (and {count(len(waits) - 1, 'more partition')})"
+    return f"it waits for {first}{more}. What to do: {first.remedy}"
 
 
 def found_at(cluster: Cluster, place: Place, start_offset: int) -> Marker:
@@ -70,7 +85,49 @@ def found_at(cluster: Cluster, place: Place, start_offset: int) -> Marker:
             f"no open transaction of {name} begins at offset {start_offset}; "
             + (f"its open transactions begin at {offsets}" if found else "the partition has no open transaction")
         )
-    return Marker(place, transaction.producer_id, transaction.producer_epoch, transaction.coordinator_epoch)
+    return Marker(
+        place, transaction.producer_id, transaction.producer_epoch, transaction.coordinator_epoch, start_offset
+    )
+
+
+def named(
+    cluster: Cluster, place: Place, producer_id: int, producer_epoch: int, coordinator_epoch: int, force: bool
+) -> Marker:
+    """The marker for a producer that the user names. Raises ClientError.
+
+    Ends the command if the partition knows the producer with another epoch, or another coordinator epoch: a marker with higher
+    epochs would fence the producer, or its coordinator. Also ends the command if the producer has no open transaction in the
+    partition, unless `force` is set.
+    """
+    partition = cluster.partition(*place)
+    name = f"{partition.topic}-{partition.number}"
+    try:
+        found, unchecked = transactions.producers(cluster, [partition])
+    except UnsupportedError:  # before Kafka 2.8
+        return Marker(place, producer_id, producer_epoch, coordinator_epoch, None)
+    if unchecked:
+        fail(f"cannot read the producers of {name}: {unchecked[place]}")
+    producer = next((producer for producer in found if producer.producer_id == producer_id), None)
+    if producer is not None and producer.producer_epoch != producer_epoch:
+        fail(f"producer {producer_id} has epoch {producer.producer_epoch} in {name}, not {producer_epoch}")
+    if producer is not None and max(producer.coordinator_epoch, 0) != max(coordinator_epoch, 0):
+        fail(
+            f"the coordinator epoch of producer {producer_id} in {name} is {producer.coordinator_epoch},"
+            f" not {coordinator_epoch}"
+        )
+    start_offset = -1 if producer is None else producer.start_offset
+    if start_offset < 0 and not force:
+        open_ones = [
+            f"producer {other.producer_id} (epoch {other.producer_epoch}, coordinator epoch {other.coordinator_epoch})"
+            f" from offset {other.start_offset}"
+            for other in found
+            if other.start_offset >= 0
+        ]
+        fail(
+            f"producer {producer_id} has no open transaction in {name}; "
+            + (f"open transactions: {abbreviate(open_ones)}" if open_ones else "the partition has no open transaction")
+        )
+    return Marker(place, producer_id, producer_epoch, coordinator_epoch, start_offset)
 
 
 def abort_in_partition(cluster: Cluster, as_json: bool, marker: Marker, force: bool, yes: bool) -> None:
@@ -79,21 +136,51 @@ def abort_in_partition(cluster: Cluster, as_json: bool, marker: Marker, force: b
     name = f"{topic}-{number}"
     known = transactions.known_transaction(cluster, marker.place, marker.producer_id)
     if known is not None and not force:
-        fail(
-            f"the transaction in {name} is not hanging: it belongs to transactional id '{known.transactional_id}'"
-            f" ({known.state}); use `odradek transaction abort {known.transactional_id}` to abort it in all its partitions, or"
-            " add --force to abort it only in this one"
-        )
-    confirm(
-        f"This aborts the open transaction of producer {marker.producer_id} (epoch {marker.producer_epoch}) in {name}:"
-        " consumers with isolation level read_committed will skip its records.",
-        yes,
-    )
+        _fail_known(cluster, name, known)
+    confirm(_question(name, marker, known), yes)
     transactions.abort_in_partition(
         cluster, marker.place, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
     )
     if as_json:
-        document = {"topic": topic, "partition": number, "aborted": True, "producer_id": marker.producer_id}
+        ended = marker.start_offset is None or marker.start_offset >= 0
+        document = {"topic": topic, "partition": number, "aborted": ended, "producer_id": marker.producer_id}
         echo_json({**document, "producer_epoch": marker.producer_epoch})
-    else:
+    elif marker.start_offset is not None and marker.start_offset >= 0:
         click.echo(f"aborted the transaction of producer {marker.producer_id} in {name}")
+    else:
+        click.echo(
+            f"wrote an abort marker of producer {marker.producer_id} (epoch {marker.producer_epoch}) into {name}"
+        )
+
+
+def _fail_known(cluster: Cluster, name: str, known: TransactionDescription) -> NoReturn:
+    transactional_id = known.transactional_id
+    if known.outcome is None:
+        fail(
+            f"the transaction in {name} is not hanging: it belongs to transactional id '{transactional_id}'"
+            f" ({known.state}); use `odradek transaction abort {transactional_id}` to abort it in all its partitions, or"
+            " add --force to abort it only in this one"
+        )
+    fail(
+        f"the transaction in {name} is not hanging: it belongs to transactional id '{transactional_id}' ({known.state}), whose"
+        f" {known.outcome} is decided; {waits_text(cluster, known)}"
+    )
+
+
+def _question(name: str, marker: Marker, known: TransactionDescription | None) -> str:
+    producer = f"producer {marker.producer_id} (epoch {marker.producer_epoch})"
+    if known is not None and known.outcome == "commit":
+        return (
+            f"The commit of the transaction of '{known.transactional_id}' ({producer}) is decided, and may have been"
+            f" acknowledged. This aborts the transaction in {name} nevertheless, and loses its records there: consumers with"
+            " isolation level read_committed will skip them, but receive its records in other partitions."
+        )
+    if marker.start_offset is not None and marker.start_offset < 0:
+        return (
+            f"This writes an abort marker of {producer} into {name}, although the producer has no open transaction there:"
+            " the partition will refuse producers with this id and an older epoch, and markers of older coordinators."
+        )
+    return (
+        f"This aborts the open transaction of {producer} in {name}: consumers with isolation level read_committed will skip its"
+        " records."
+    )

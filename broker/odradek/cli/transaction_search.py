@@ -11,7 +11,7 @@ import click
 
 from odradek.cli.failure import fail, warn
 from odradek.cli.output import count, echo_json, print_table, span, when
-from odradek.clients import transactions
+from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import RefusedError, UnsupportedError
 from odradek.clients.transactions import HangingTransaction, OpenTransaction, Search
@@ -37,7 +37,7 @@ def search(
     if as_json:
         echo_json(_as_dict(found, limit))
     else:
-        _show(found, limit, now)
+        _show(cluster, found, limit, now)
     sys.exit(1 if found.hanging or found.unchecked else 0)
 
 
@@ -69,7 +69,7 @@ def abort_command(transaction: OpenTransaction) -> str:
     )
 
 
-def _show(found: Search, limit_ms: int, now: int) -> None:
+def _show(cluster: Cluster, found: Search, limit_ms: int, now: int) -> None:
     for (topic, number), reason in found.unchecked.items():
         warn(f"{topic}-{number} was not checked: {reason}")
     titles = [
@@ -98,17 +98,33 @@ def _show(found: Search, limit_ms: int, now: int) -> None:
         for hanging in found.hanging
     ]
     print_table(titles, rows, f"no hanging transactions (last write more than {span(limit_ms)} ago)")
-    for description in {description.transactional_id: description for _, description in found.known}.values():
-        places = sum(known.transactional_id == description.transactional_id for _, known in found.known)
-        warn(
-            f"the transaction of transactional id '{description.transactional_id}' ({description.state}) is late in"
-            f" {count(places, 'partition')}, but not hanging: broker {description.coordinator} coordinates it, and"
-            f" `odradek transaction abort {description.transactional_id}` aborts it"
-        )
+    _warn_of_known(cluster, found, limit_ms)
     if found.hanging:
         click.echo("\nTo abort them:")
         for hanging in found.hanging:
             click.echo(f"  {abort_command(hanging.open)}")
+
+
+def _warn_of_known(cluster: Cluster, found: Search, limit_ms: int) -> None:
+    """Warn of each late transaction that has a coordinator. Raises ClientError."""
+    known = {description.transactional_id: description for _, description in found.known}
+    decided = [description for description in known.values() if description.outcome is not None]
+    waits = marker_waits.waits_of(cluster, cluster.view(), decided) if decided else {}
+    for name, description in known.items():
+        places = sum(of_id.transactional_id == name for _, of_id in found.known)
+        late = (
+            f"the transaction of transactional id '{name}' ({description.state}) is open in {count(places, 'partition')}, its"
+            f" producer last wrote more than {span(limit_ms)} ago"
+        )
+        if description.outcome is None:
+            warn(
+                f"{late}; but it is not hanging: broker {description.coordinator} coordinates it, and"
+                f" `odradek transaction abort {shlex.quote(name)}` aborts it"
+            )
+            continue
+        warn(f"{late}; but it is not hanging: its {description.outcome} is decided")
+        for wait in waits[name]:
+            warn(f"'{name}' waits for {wait}. What to do: {wait.remedy}")
 
 
 def _as_dict(found: Search, limit_ms: int) -> dict[str, Any]:

@@ -56,11 +56,22 @@ class BrokerInfo(NamedTuple):
     problem: str | None
 
 
+class FeatureLevels(NamedTuple):
+    """The levels of the cluster's features that are in force, by name. :param epoch: the number of changes of the levels."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
 class ClusterInfo(NamedTuple):
-    """A cluster and its brokers, sorted by id."""
+    """A cluster and its brokers, sorted by id.
+
+    :param features: as the broker reports them that knows the newest change; None if no broker answered.
+    """
 
     view: View
     brokers: list[BrokerInfo]
+    features: FeatureLevels | None = None
 
     @property
     def kraft(self) -> bool:
@@ -78,6 +89,7 @@ def describe(cluster: Cluster) -> ClusterInfo:
     places = {**{node: (address, view.racks.get(node)) for node, address in view.brokers.items()}, **fenced}
     connections = cluster.of_each(view.brokers, lambda _, connection: connection)
     descriptions = []
+    levels = []
     for node_id, (address, rack) in sorted(places.items()):
         connection, problem = None, None
         result = connections.get(node_id)
@@ -87,6 +99,7 @@ def describe(cluster: Cluster) -> ClusterInfo:
             problem = str(result)
         else:
             connection = result
+            levels.append(FeatureLevels(connection.features_epoch, connection.feature_levels))
         descriptions.append(
             BrokerInfo(
                 node_id,
@@ -101,7 +114,7 @@ def describe(cluster: Cluster) -> ClusterInfo:
                 problem,
             )
         )
-    return ClusterInfo(view, descriptions)
+    return ClusterInfo(view, descriptions, max(levels, key=lambda known: known.epoch, default=None))
 
 
 def software_of(connection: Connection) -> str | None:

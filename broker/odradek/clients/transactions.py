@@ -21,6 +21,8 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 """Kafka's names of the states of a transactional id."""
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 """The states in which an id has a transaction that has not ended in all its partitions."""
+DECIDED = {"PrepareCommit": "commit", "PrepareAbort": "abort", "PrepareEpochFence": "abort"}
+"""The outcome of a transaction that is decided but not complete, by state."""
 MAX_TIMEOUT_KEY = "transaction.max.timeout.ms"
 DEFAULT_MAX_TIMEOUT_MS = 900_000
 GRACE_MS = 300_000
@@ -63,13 +65,32 @@ class TransactionDescription(NamedTuple):
         """Whether the id has a transaction that has not ended in all its partitions."""
         return self.state in OPEN
 
+    @property
+    def outcome(self) -> str | None:
+        """ "commit" or "abort" if it is decided and not complete; otherwise None."""
+        return DECIDED.get(self.state)
 
-class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition, as the partition's leader describes it.
+
+class PartitionProducer(NamedTuple):
+    """A producer that a partition knows, as the partition's leader describes it.
 
     :param coordinator_epoch: of the producer's last marker in the partition; -1 if it has none.
+    :param start_offset: the first offset of its open transaction; -1 if it has none.
     :param written_ms: the timestamp of the producer's last record, in ms since 1970.
     """
+
+    topic: str
+    partition: int
+    leader: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    written_ms: int
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition: a `PartitionProducer` whose `start_offset` is an offset."""
 
     topic: str
     partition: int
@@ -270,7 +291,16 @@ def open_transactions(
 
     Raises UnsupportedError if a leader does not serve DescribeProducers (before Kafka 2.8), ClientError.
     """
-    found: list[OpenTransaction] = []
+    found, unchecked = producers(cluster, partitions)
+    return [OpenTransaction(*producer) for producer in found if producer.start_offset >= 0], unchecked
+
+
+def producers(cluster: Cluster, partitions: Iterable[Partition]) -> tuple[list[PartitionProducer], dict[Place, str]]:
+    """The producers that partitions know, sorted, and the reason for each partition whose leader did not describe them.
+
+    Raises UnsupportedError if a leader does not serve DescribeProducers (before Kafka 2.8), ClientError.
+    """
+    found: list[PartitionProducer] = []
     unchecked: dict[Place, str] = {}
     of_leader: dict[int, list[Place]] = defaultdict(list)
     for partition in partitions:
@@ -290,7 +320,7 @@ def open_transactions(
                 unchecked[place] = RefusedError(described.error_code, described.error_message).reason
                 continue
             found += [
-                OpenTransaction(
+                PartitionProducer(
                     *place,
                     node_id,
                     producer.producer_id,
@@ -300,7 +330,6 @@ def open_transactions(
                     producer.last_timestamp,
                 )
                 for producer in described.active_producers
-                if producer.current_txn_start_offset >= 0
             ]
     return sorted(found), unchecked
 

@@ -24,7 +24,8 @@ SOFTWARE = "odradek"
 MAX_RESPONSE_BYTES = 256 << 20
 _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
-_API_VERSIONS_VERSION = 3
+_API_VERSIONS_VERSION = 4
+"""Version 3, which older brokers receive, omits features whose lowest level is 0, such as transaction.version."""
 SILENCE_S = 3.0
 """After this time without a response to the first request, the user learns that the peer may be no broker."""
 _ALLOW_MORE = "use a larger --timeout"
@@ -51,6 +52,8 @@ class Connection:
     :param host: name or address of the broker. :param timeout_s: for the connect, and for each response.
     :param on_silence: called with a line of text if the first request, ApiVersions, has no response after `SILENCE_S`.
     :ivar features: the lowest and highest supported level of each cluster feature that the broker reports.
+    :ivar feature_levels: the level in force of each of these features; 0 if the feature is not in force.
+    :ivar features_epoch: the number of changes of the levels that the broker knows; -1 if it reports none.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class Connection:
         self._correlation_id = 0
         self._ranges: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, tuple[int, int]] = {}
+        self.feature_levels: Mapping[str, int] = {}
+        self.features_epoch = -1
         self._pending: deque[_PendingRequest] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
@@ -232,7 +237,8 @@ class Connection:
         return data
 
     def _request_versions(self, on_silence: Callable[[str], None] | None) -> dict[int, tuple[int, int]]:
-        """Send ApiVersions; a broker that does not know our version of it answers in version 0, and then gets version 0."""
+        """Send ApiVersions. A broker that does not know its version answers in version 0, which names the versions that it
+        knows; then it receives the newest of these, or version 0 if it names none (before Kafka 2.4)."""
         schema = api_versions.SCHEMA
         request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
         try:
@@ -241,13 +247,17 @@ class Connection:
         except UnreachableError as error:
             raise UnreachableError(f"connected, but {error}; is it a plain-text listener of a Kafka broker?") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            self.send(schema, api_versions.Request(), version=0)
+            known = (row.max_version for row in response.api_keys if row.api_key == api_versions.API_KEY)
+            self.send(schema, request, version=min(next(known, 0), _API_VERSIONS_VERSION))
             response = self.receive()
         if response.error_code:
             raise UnreachableError(f"{self.address} refused ApiVersions with error code {response.error_code}")
         self.features = {
             feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features
         }
+        in_force = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        self.feature_levels = dict.fromkeys(self.features, 0) | in_force
+        self.features_epoch = response.finalized_features_epoch
         return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
 

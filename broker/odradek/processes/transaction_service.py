@@ -61,6 +61,9 @@ OWNERS_KEPT = 4096
 """The number of client addresses whose owner is remembered: the computation takes some microseconds."""
 
 
+VERIFICATION_KEY = "transaction.partition.verification.enable"
+
+
 def settings_of(config: BrokerConfig) -> Settings:
     """The settings of the transaction coordinator, from the configuration."""
     return Settings(
@@ -350,6 +353,11 @@ class TransactionService:
         self._markers = LocalMarkers(groups, self._marker_logs, self.verification.note_marker)
         self._settings = settings_of(config)
         self._owner_of = lru_cache(OWNERS_KEPT)(owners.number_of)
+        if not config[VERIFICATION_KEY]:
+            log.warning(
+                "%s is false: a late batch of a client of transaction version 1 can open a hanging transaction",
+                VERIFICATION_KEY,
+            )
         self._newest = NewestConnections()
         self._newest_markers = NewestMarkers()
         self._orphans: asyncio.Task[None] | None = None
@@ -604,6 +612,7 @@ class TransactionService:
             self._view,
             close,
             self._owner_of(context.peer),
+            context.client_id,
         )
         self._handlers[row.key](decoded.message, call, answer)
         return True

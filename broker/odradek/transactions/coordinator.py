@@ -148,11 +148,13 @@ class TransactionCoordinator:
         enable_2pc: bool,
         keep_prepared: bool,
         then: ProducerCallback,
+        client: str = "a client",
     ) -> None:
         """Give a producer its id and a new epoch, which fences the former producer of the transactional id, and abort the open
         transaction of that one.
 
         :param producer_id, epoch: the id and epoch that the producer had before (KIP-360), or -1.
+        :param client: the client as shown in log lines.
         """
         code = self._init_error(transactional_id, timeout_ms, producer_id, epoch, enable_2pc, keep_prepared)
         shard = None
@@ -183,9 +185,23 @@ class TransactionCoordinator:
         if isinstance(outcome, Answer):
             self._answer(shard, outcome, then)
             return
-        if outcome.answer.code is not NONE:
-            self.counts.fenced += 1
-        self.shards.write(shard, transaction, outcome.facts, Reply(outcome.answer, then))
+        if outcome.answer.code is NONE:
+            self.shards.write(shard, transaction, outcome.facts, Reply(outcome.answer, then))
+            return
+        self.counts.fenced += 1
+        fenced = transaction.facts
+        reply = Reply(outcome.answer, then)
+
+        def aborting(error: ErrorCode) -> None:
+            if error is NONE:
+                log.info(
+                    "aborting the transaction of %r (producer id %d, epoch %d), and fencing its producer, because %s sent"
+                    " InitProducerId for this id",
+                    transactional_id, fenced.producer_id, fenced.epoch, client,
+                )  # fmt: skip
+            reply(error)
+
+        self.shards.write(shard, transaction, outcome.facts, aborting)
 
     def _init_error(
         self,
