@@ -68,7 +68,9 @@ class Broker:
             coordinator_epoch=coordinator_epoch, transaction_version=transaction_version,
         )  # fmt: skip
         before = len(self.answers), len(self.closed), len(self.markers.written)
-        call = TransactionCall(2, "client", connection, "User:ANONYMOUS", self.view, self.closed.append, client_id)
+        call = TransactionCall(
+            2, "client", connection, "User:ANONYMOUS", self.view, self.closed.append, client_id=client_id
+        )
         handle(make(markers=[marker]), call, self.answers.append)
         after = len(self.answers), len(self.closed), len(self.markers.written)
         change = tuple(new - old for new, old in zip(after, before, strict=True))
