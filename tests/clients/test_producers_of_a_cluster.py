@@ -130,6 +130,7 @@ class Room:
 
     def id_at(self, broker_id: int, prefix: str) -> str:
         """A transactional id that a broker coordinates."""
+        self.elect()
         leaders: dict[int, int] = {}
 
         def known() -> bool:
@@ -151,7 +152,6 @@ class Room:
         self.servers[broker_id].start()
         self.servers[broker_id].alive = True
         self.until_in_sync(TRANSACTION_STATE, CONSUMER_OFFSETS, *topics)
-        self.elect()
 
     def elect(self) -> None:
         """Give each partition of `__transaction_state` back to its first replica."""
