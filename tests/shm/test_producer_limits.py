@@ -76,7 +76,7 @@ class TestMarks:
     @pytest.mark.parametrize("owner", [NOBODY, ALICE])
     def test_they_evict_producers_that_are_silent(self, hasty: OneBroker, owner: int) -> None:
         slot = hasty.create()
-        bring(slot, BOB, range(0, 60))
+        bring(slot, BOB, range(60))
         bring(slot, NOBODY, range(100, 296))
         assert set(mark(slot, owner, range(1000, 1010))) == {0}
         assert set(slot_probe.producers(slot)) >= {*range(1000, 1010)}
