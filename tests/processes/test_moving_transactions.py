@@ -129,11 +129,11 @@ class Coordinating:
 
 
 @asynccontextmanager
-async def coordinating(broker, state):
+async def coordinating(broker, state, **more):
     async def nothing(*_):
         return {}
 
-    values = {"metadata.store": "zookeeper", "zookeeper.connect": "127.0.0.1:1", "broker.id": LEADER}
+    values = {"metadata.store": "zookeeper", "zookeeper.connect": "127.0.0.1:1", "broker.id": LEADER} | more
     config = load(None, [f"{name}={value}" for name, value in values.items()])
     turn, flusher = AppendTurn(asyncio.get_running_loop()), Flusher()
     tree = OffsetTree(nothing, nothing, nothing, nothing)
@@ -226,11 +226,47 @@ def test_a_deposed_coordinator_allows_no_transaction_that_its_successor_has_ende
         async with coordinating(broker, state) as process:
             await loaded(process)
             marks = process.service._marks
-            assert marks.allow(topic, 0, FIRST, 0, 1, 0) is NONE
+            assert marks.allow(topic, 0, "t", FIRST, 0, 1, 0, 0) is NONE
             slot_append(slot)
             ends = [EndMarker(FIRST, 0, 2, True, 0)]
             assert slots.append_markers(slot, slot_probe.incarnation_of(slot), -1, ends) == [(0, 1)]
-            assert marks.allow(topic, 0, FIRST, 0, 1, 0) is ErrorCode.NOT_COORDINATOR
-            assert marks.allow(topic, 0, FIRST, 0, 2, 0) is NONE
+            assert marks.allow(topic, 0, "t", FIRST, 0, 1, 0, 0) is ErrorCode.NOT_COORDINATOR
+            assert marks.allow(topic, 0, "t", FIRST, 0, 2, 0, 0) is NONE
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_the_largest_transaction_can_be_aborted(broker, state, lower):
+    """The record of its decision is larger than the one with its partitions. And `message.max.bytes` may have been lowered."""
+
+    async def run():
+        async with coordinating(broker, state, **{"message.max.bytes": 600}) as process:
+            await loaded(process)
+            coordinator, settings = process.service.coordinator, process.service._settings
+            settings.transaction_version = 2
+            await process.begin_transaction()
+
+            async def copied_until(done):
+                while not done():
+                    await asyncio.sleep(0)
+                    process.copied()
+
+            for number in range(200):
+                process.answers.clear()
+                place = ("deleted", number)
+                coordinator.add_partitions("t", FIRST, 0, (place,), 0, process._then("add"))
+                await copied_until(lambda: process.answers)
+                if process.answers["add"]:
+                    break
+            assert process.answers == {"add": ErrorCode.UNKNOWN_SERVER_ERROR}
+            assert 90 < number < 150
+            if lower:
+                settings.max_batch_bytes = 300
+            process.answers.clear()
+            coordinator.init_producer_id("t", 60_000, -1, -1, False, False, process._then("init"))
+            await copied_until(lambda: process.answers)
+            assert process.answers == {"init": ErrorCode.CONCURRENT_TRANSACTIONS}
+            await copied_until(lambda: coordinator.describe("t")[1].state == "CompleteAbort")
 
     asyncio.run(run())

@@ -55,6 +55,7 @@ log = logging.getLogger("odradek.transactions")
 NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
+LARGEST_BATCH = 2**31 - 1
 MARK_TRIES = 3
 NO_LEADER = -1
 OWNERS_KEPT = 4096
@@ -71,6 +72,7 @@ def settings_of(config: BrokerConfig) -> Settings:
         id_expiration_ms=config.integer("transactional.id.expiration.ms"),
         two_phase_commit=bool(config["transaction.two.phase.commit.enable"]),
         transaction_version=features.transaction_version(config),
+        max_batch_bytes=config.integer("message.max.bytes"),
         may_be_deposed=config.clustered,
     )
 
@@ -399,13 +401,12 @@ class TransactionService:
         return int(topic.published_count() if self._config.clustered else topic.count)
 
     def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
-        max_bytes = self._config.integer("message.max.bytes")
         return CoordinatorLog(
             self._loop,
             self._turn,
             place,
             0,
-            max_bytes,
+            LARGEST_BATCH,  # the coordinator limits its records, see `Settings.max_batch_bytes`; markers are small
             APPEND_TIMEOUT_MS,
             self._flusher,
             not_written=ErrorCode.NOT_ENOUGH_REPLICAS,  # with this error the coordinator need not load the partition again
@@ -499,6 +500,7 @@ class TransactionService:
                 self._view = self._make_view()
                 self._state.serve(LoadedTransactions(self.coordinator))
         self._settings.transaction_version = features.transaction_version(self._config)
+        self._settings.max_batch_bytes = self._config.integer("message.max.bytes")
         self._state.follow(self._topics)
         self._marker_logs.look_at_all()
         if self._remote_markers is not None and self._remote_transactions is not None:

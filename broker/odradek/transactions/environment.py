@@ -143,6 +143,8 @@ class Settings:
     :param fenced_backoff_ms: the time before the retry of markers that a partition refused because it has a newer coordinator
         epoch or a newer producer epoch.
     :param tombstones_at_once: the largest number of tombstones in one append, with at most `tombstone_bytes`.
+    :param max_batch_bytes: the size of the largest batch for a record that a client can still repeat, or give up. Records of a
+        decision and of a completion are written whatever their size: without them the transaction would stay open for ever.
     :param may_be_deposed: whether another broker may coordinate a partition before this one learns of it: in a cluster. Then
         answers from memory that a producer cannot repeat wait for an append, see `Shards.confirm`.
     """
@@ -157,6 +159,7 @@ class Settings:
     fenced_backoff_ms: int = 30_000
     tombstones_at_once: int = 1000
     tombstone_bytes: int = 1 << 17
+    max_batch_bytes: int = 1 << 20
     may_be_deposed: bool = False
 
 

@@ -27,7 +27,7 @@ from odradek.transactions.records import (
     value_of,
     why_unreadable,
 )
-from odradek.transactions.states import COMPLETE_OF, DEAD, IDLE, State
+from odradek.transactions.states import COMPLETE_OF, DEAD, EMPTY, IDLE, ONGOING, State
 from odradek.transactions.transaction import NO_EPOCH, Facts, fresh
 
 log = logging.getLogger("odradek.transactions")
@@ -35,6 +35,10 @@ log = logging.getLogger("odradek.transactions")
 NONE = ErrorCode.NONE
 RECORDS_A_STEP = 1000
 """The largest number of records that one step of a load applies."""
+UNDECIDED = frozenset((EMPTY, ONGOING))
+RESERVED_BYTES = 128
+"""What a batch has besides key and value, and what the records of the decision and of the completion add to the value, so that
+also a Kafka broker can write them, for which `message.max.bytes` is a limit."""
 ErrorCallback = Callable[[ErrorCode], None]
 
 ERROR_OF_APPEND = {
@@ -385,7 +389,10 @@ class Shards:
         transaction.pending = facts.state
         append = Append(self, shard, transaction, facts, then)
         record = transaction.key, value_of(facts, self._settings.transaction_version)
-        shard.log.append([record], append.appended, append.late)
+        if facts.state in UNDECIDED and sum(map(len, record)) > self._settings.max_batch_bytes - RESERVED_BYTES:
+            append.appended(ErrorCode.MESSAGE_TOO_LARGE)
+        else:
+            shard.log.append([record], append.appended, append.late)
 
     def confirm(self, shard: Shard, then: ErrorCallback) -> None:
         """Call `then` with NONE once it is certain that no other broker coordinated the partition before this call; otherwise
