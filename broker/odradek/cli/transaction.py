@@ -53,7 +53,8 @@ def transaction() -> None:
     "older_than_ms",
     metavar="TIME",
     type=Duration(),
-    help="List only transactions that have been open for longer than this, such as 15m."
+    help="List only transactions that have been open for longer than this, such as 15m or 90s; a plain number is in"
+    " ms."
     " Needs brokers of Kafka 3.8 or newer, or Odradek.",
 )
 @click.option(
