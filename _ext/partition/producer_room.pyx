@@ -100,7 +100,8 @@ cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, PendingProducers
                 return ROOM_OF_ARENA
 
 
-cdef Room reserve(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending, Evicts evicts) noexcept nogil:
+cdef Room reserve(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending,
+                  Evicts evicts) noexcept nogil:
     cdef Room room = ROOM_READY
     if known == NULL:
         room = make_room(index, slot, owner, pending, False, evicts)

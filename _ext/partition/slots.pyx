@@ -359,8 +359,8 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
     transaction is ended; the offset is -1 if it had ended before, and the marker was not written.
 
     Errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition has a newer epoch; INVALID_TXN_STATE: the transaction
-    with this first offset is not open; NOT_ENOUGH_REPLICAS and KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A marker is committed when the high watermark is above its
-    offset (`awaits_flush`, `await_committed`).
+    with this first offset is not open; NOT_ENOUGH_REPLICAS and KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A
+    marker is committed when the high watermark is above its offset (`awaits_flush`, `await_committed`).
 
     :param markers: (producer id, producer epoch, coordinator epoch, commits, transaction version) for each; behind these, if only one
         certain transaction must be ended, its first offset.

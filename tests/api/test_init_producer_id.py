@@ -46,7 +46,8 @@ class Coordinator:
         self.asked: list[tuple[Any, ...]] = []
 
     def init_producer_id(self, *arguments: Any) -> None:
-        *asked, then = arguments
+        *asked, then, client = arguments
+        assert client == "client"
         self.asked.append(tuple(asked))
         then(*self.outcome)
 

@@ -25,7 +25,7 @@ class Coordinator:
         self.executed.append("end")
         arguments[-1](ErrorCode.NONE, 7, 0)
 
-    def add_partitions(self, *arguments: Any) -> None:
+    def add_partitions(self, *arguments: Any, owner: int = 0) -> None:
         self.executed.append("add")
         arguments[-1](ErrorCode.NONE, ())
 

@@ -160,7 +160,7 @@ def open_transactions(slot):
 def slot_append(slot):
     """The first batch of the transaction, which its mark allows."""
     record = batch(producer_id=FIRST, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
-    assert slot_probe.append(slot, [record], trusted=False)[0][0] == 0
+    assert slot_probe.append(slot, [record], trusted=False, transactional_id="t")[0][0] == 0
 
 
 def test_a_decision_that_the_followers_do_not_have_yet_is_not_executed(broker, state, orders):

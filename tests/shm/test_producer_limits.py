@@ -50,7 +50,7 @@ def bring(slot: int, owner: int, numbers: range) -> list[int]:
 def mark(slot: int, owner: int, numbers: range) -> list[int]:
     """The errors of a mark each, which lets a producer open a transaction."""
     expected = slot_probe.incarnation_of(slot)
-    return [slots.allow_transaction(slot, expected, -1, number, 0, 2, owner) for number in numbers]
+    return [slots.allow_transaction(slot, expected, -1, "id", number, 0, 2, owner) for number in numbers]
 
 
 class TestMarks:
