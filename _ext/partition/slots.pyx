@@ -359,11 +359,12 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
     transaction is ended; the offset is -1 if it had ended before, and the marker was not written.
 
     Errors: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the partition has a newer epoch; INVALID_TXN_STATE: the transaction
-    with this first offset is not open; NOT_ENOUGH_REPLICAS and KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A
-    marker is committed when the high watermark is above its offset (`awaits_flush`, `await_committed`).
+    with this first offset is not open; INVALID_PRODUCER_ID_MAPPING: no producer can have the id; NOT_ENOUGH_REPLICAS and
+    KAFKA_STORAGE_ERROR: the marker was not written, and may be sent again. A marker is committed when the high watermark is above its
+    offset (`awaits_flush`, `await_committed`).
 
-    :param markers: (producer id, producer epoch, coordinator epoch, commits, transaction version) for each; behind these, if only one
-        certain transaction must be ended, its first offset.
+    :param markers: (producer id, producer epoch, coordinator epoch, commits, transaction version) for each; a version outside of 0 to 2
+        counts as the nearest one. Behind these, if only one certain transaction must be ended, its first offset.
     :raises SlotChanged: the slot's checks failed, or the first write did, with the reason; nothing was appended.
     """
     cdef AppendOutcome outcome
@@ -383,7 +384,7 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
             ends[i].producer_epoch = marker[1]
             ends[i].coordinator_epoch = marker[2]
             ends[i].commits = bool(marker[3])
-            ends[i].transaction_version = marker[4]
+            ends[i].transaction_version = max(0, min(marker[4], 2))
             ends[i].first_offset = marker[5] if len(marker) > 5 else -1
         with nogil:
             result = end_in_slot(index, expected, leader_epoch, ends, count, now, SPINS_OF_THREAD, &outcome)

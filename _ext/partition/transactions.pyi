@@ -7,5 +7,6 @@ class TransactionEnd(TypedDict):
     producer_epoch: int
     commits: int
     transaction_version: int
+    first_offset: int
     error: int
     offset: int

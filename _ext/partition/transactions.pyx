@@ -26,6 +26,7 @@ from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_IO_ERROR, AP
 from odradek._ext.protocol.byte_order cimport store16, store32, store64
 from odradek._ext.protocol.kafka_errors cimport (
     INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
     INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
@@ -134,6 +135,9 @@ cdef bint check_end(ProducerEntry* entry, TransactionEnd* end) noexcept nogil:
     """
     cdef bint open = entry != NULL and entry.transaction_first_offset >= 0, repeated = False
     end.error = 0
+    if end.producer_id < 0:
+        end.error = INVALID_PRODUCER_ID_MAPPING
+        return False
     if end.first_offset >= 0 and not (open and entry.transaction_first_offset == end.first_offset):
         end.error = INVALID_TXN_STATE
         return False

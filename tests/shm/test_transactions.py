@@ -555,3 +555,14 @@ def test_a_marker_that_names_a_first_offset_ends_only_that_transaction(broker: O
     ((error, offset),) = end(slot, (PRODUCER, 0, 1, False, 0, first))
     assert (error, offset) == (0, first + 1)
     assert end(slot, (PRODUCER, 0, 1, False, 0, first)) == [(WRONG_STATE, -1)], "nothing is open any more"
+
+
+def test_wrong_values_of_a_marker_do_not_harm_others(broker: OneBroker) -> None:
+    slot = broker.create("t")
+    allow(slot)
+    begin(slot, PRODUCER)
+    assert end(slot, (-1, 0, 1, True, 0), (PRODUCER, 0, 1, True, -5), (-8, 0, 1, True, 500)) == [
+        (49, -1),
+        (0, 1),
+        (49, -1),
+    ]

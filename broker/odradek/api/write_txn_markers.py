@@ -52,7 +52,9 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
             bool(marker.transaction_result),
             version,
         )
-        if marker.producer_epoch < 0:
+        if marker.producer_id < 0:
+            then(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        elif marker.producer_epoch < 0:
             then(ErrorCode.INVALID_PRODUCER_EPOCH)
         elif not call.has_partition(topic, partition):
             then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
