@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import odradek._ext.partition.slots as slots
 import odradek.processes.orphaned_transactions as module
 from odradek.coordination.environment import EndMarker
 from odradek.processes.orphaned_transactions import Orphan, OrphanedTransactions, Scan
@@ -80,6 +81,19 @@ def test_partitions_that_cannot_be_read_are_read_later_at_longer_intervals(world
     world.run()
     assert world.written == [("orders", 0, MARKER)]
     assert world.waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_partition_whose_lock_is_not_released_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def transactions_of(slot: int) -> list[dict[str, int]]:
+        if slot == 4:
+            raise slots.SlotBusy("the lock was not released")
+        return [{"producer_id": 7, "epoch": 2, "coordinator_epoch": -1, "first_offset": 10}]
+
+    monkeypatch.setattr(slots, "not_online", list)
+    monkeypatch.setattr(slots, "in_use", lambda: [("bills", 0, 4), ("orders", 0, 5)])
+    monkeypatch.setattr(slots, "leadership", lambda slot: (1, 0))
+    monkeypatch.setattr(slots, "transactions_of", transactions_of)
+    assert module.scan() == Scan([ORPHAN._replace(coordinator_epoch=0)], 1)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH])

@@ -64,7 +64,7 @@ def scan() -> Scan:
             continue
         try:
             open_here = slots.transactions_of(slot)
-        except (slots.SlotChanged, TimeoutError):
+        except (slots.SlotChanged, slots.SlotBusy):
             unread += 1
             continue
         found += [

@@ -549,7 +549,7 @@ class TransactionService:
                 epoch = await self._loop.run_in_executor(self._reader, find)
             except (
                 slots.SlotChanged,
-                TimeoutError,
+                slots.SlotBusy,
             ):  # it is looked for again with the next attempt to write the marker
                 epoch = marker.coordinator_epoch
             then(epoch)
