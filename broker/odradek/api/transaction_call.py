@@ -130,7 +130,7 @@ class TransactionCall:
 
     :param connection_id: of the client's connection; larger for a newer connection.
     :param close: closes the client's connection without a response; its argument is the reason for the log.
-    :param owner: the number of the client's address; see `Marks.allow`.
+    :param owner: the number of the client's address; see `Marks.allow`. :param client_id: in the request's header.
     """
 
     version: int

@@ -89,17 +89,8 @@ class PartitionProducer(NamedTuple):
     written_ms: int
 
 
-class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition: a `PartitionProducer` whose `start_offset` is an offset."""
-
-    topic: str
-    partition: int
-    leader: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    written_ms: int
+class OpenTransaction(PartitionProducer):
+    """A transaction that is open in a partition: a producer whose `start_offset` is an offset."""
 
     @property
     def place(self) -> Place:

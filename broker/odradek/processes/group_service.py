@@ -330,9 +330,8 @@ class GroupService:
 
     async def execute(self, request: Arrival) -> ForwardReply:
         """Execute one request and return the encoded response. Raises what the handler raises."""
-        if (
-            request.api_key == txn_offset_commit.API_KEY
-        ):  # its handler is only for requests that native code cannot read
+        if request.api_key == txn_offset_commit.API_KEY:
+            # Its handler is only for requests that native code cannot read.
             awaited = AwaitedRequest(request)
             self.refresh()
             if self.at_once(awaited):
