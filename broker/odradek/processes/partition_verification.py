@@ -74,8 +74,9 @@ class _Remote:
 class PartitionVerification:
     """See the module.
 
-    :param coordinator: returns the coordinator of this broker's ids. :param coordinator_of: returns the broker that coordinates a
-        transactional id; None: it is not known. :param others: sends questions to other brokers; None for a single broker.
+    :param coordinator: returns the coordinator of this broker's ids. :param coordinator_of: returns the broker that
+        coordinates a transactional id; None: it is not known. :param others: sends questions to other brokers; None for a
+        single broker.
     :param backoff_ms: returns the time between two questions to another broker while the producer's previous transaction is not
         complete. :param patience_ms: returns how long a question waits in total for that.
     """

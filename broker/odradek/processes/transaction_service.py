@@ -547,10 +547,7 @@ class TransactionService:
         async def find_and_tell() -> None:
             try:
                 epoch = await self._loop.run_in_executor(self._reader, find)
-            except (
-                slots.SlotChanged,
-                slots.SlotBusy,
-            ):  # it is looked for again with the next attempt to write the marker
+            except (slots.SlotChanged, slots.SlotBusy):  # the next attempt to write the marker looks again
                 epoch = marker.coordinator_epoch
             then(epoch)
 
