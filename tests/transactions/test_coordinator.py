@@ -708,7 +708,7 @@ def several(process):
 def listed(process, **filters):
     code, unknown, found = process.coordinator.list(ListFilter(**filters))
     assert code == NONE
-    return unknown, sorted(row.transactional_id for row in found)
+    return unknown, sorted(row.transactional_id for row in found if row is not None)
 
 
 @pytest.mark.parametrize(

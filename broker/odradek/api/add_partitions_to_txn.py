@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from odradek.api.transaction_call import Answer, Producer, TransactionCall, fenced_before
+from odradek.api.stepwise import Pace, Steps
+from odradek.api.transaction_call import A_STEP, Answer, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
-from odradek.coordination.gathering import gather
+from odradek.coordination.gathering import gather_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.transactions.environment import Place
@@ -78,11 +79,37 @@ def _refused(places: list[Place], call: TransactionCall, internal: ErrorCode | N
 
 
 def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
-    gather(
-        request.transactions,
-        partial(_one, call),
-        lambda results: answer(_response(request, results)),
-    )
+    """The results of all transactions; in steps, because one request may name tens of thousands of transactions."""
+
+    def ask() -> Steps:
+        pace = Pace(A_STEP)
+        questions = gather_in_steps(
+            request.transactions, partial(_one, call), lambda results: call.in_steps(respond(results))
+        )
+        for transaction, _ in zip(request.transactions, questions, strict=True):
+            if pace.over(_size(transaction)):
+                yield
+
+    def respond(results: list[Results]) -> Steps:
+        pace = Pace(A_STEP)
+        of_transactions = []
+        for transaction, outcome in zip(request.transactions, results, strict=True):
+            of_transactions.append(
+                Response.AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=_topics(transaction.topics, outcome, transaction.verify_only),
+                )
+            )
+            if pace.over(_size(transaction)):
+                yield
+        answer(Response(results_by_transaction=of_transactions))
+
+    call.in_steps(ask())
+
+
+def _size(transaction: Any) -> int:
+    """The amount of work that a transaction of a request causes."""
+    return 1 + sum(len(topic.partitions) for topic in transaction.topics)
 
 
 def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> None:
@@ -105,18 +132,6 @@ def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None
         then(dict.fromkeys(places, code))
 
     call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added, owner=call.owner)
-
-
-def _response(request: Any, results: list[Results]) -> Any:
-    return Response(
-        results_by_transaction=[
-            Response.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=_topics(transaction.topics, outcome, transaction.verify_only),
-            )
-            for transaction, outcome in zip(request.transactions, results, strict=True)
-        ]
-    )
 
 
 def _topics(topics: Any, results: Results, once: bool = False) -> list[Any]:

@@ -2,15 +2,28 @@
 
 from typing import Any
 
-from odradek.api.transaction_call import Answer, TransactionCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.protocol.schemas import describe_transactions
 
 Response = describe_transactions.Response
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
-    """Return for each id its description, or the error why it cannot be described."""
-    answer(Response(transaction_states=[_described(name, call) for name in request.transactional_ids]))
+    """Return for each different id its description, or the error why it cannot be described."""
+    call.in_steps(_describe_all(request, call, answer))
+
+
+def _describe_all(request: Any, call: TransactionCall, answer: Answer) -> Steps:
+    pace = Pace(A_STEP)
+    described = []
+    # An id that is in the request several times is described once: its partitions may be many.
+    for name in dict.fromkeys(request.transactional_ids):
+        state = _described(name, call)
+        described.append(state)
+        if pace.over(1 + sum(len(topic.partitions) for topic in state.topics)):
+            yield
+    answer(Response(transaction_states=described))
 
 
 def _described(name: str, call: TransactionCall) -> Any:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from odradek.api.transaction_call import Answer, TransactionCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.groups.patterns import compiled
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_transactions
@@ -33,19 +34,22 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         request.duration_filter if call.version >= WITH_DURATION else -1,
         matches,
     )
-    code, unknown_states, listed = call.view.coordinator.list(which)
-    make = Response.TransactionState
-    answer(
-        Response(
-            error_code=code,
-            unknown_state_filters=unknown_states,
-            transaction_states=[
-                make(
+    call.in_steps(_list(which, call, answer))
+
+
+def _list(which: ListFilter, call: TransactionCall, answer: Answer) -> Steps:
+    code, unknown_states, entries = call.view.coordinator.list(which)
+    pace = Pace(A_STEP)
+    listed = []
+    for entry in entries:
+        if entry is not None:
+            listed.append(
+                Response.TransactionState(
                     transactional_id=entry.transactional_id,
                     producer_id=entry.producer_id,
                     transaction_state=entry.state,
                 )
-                for entry in listed
-            ],
-        )
-    )
+            )
+        if pace.over():
+            yield
+    answer(Response(error_code=code, unknown_state_filters=unknown_states, transaction_states=listed))

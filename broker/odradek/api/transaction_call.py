@@ -1,7 +1,9 @@
 """The context of a request about transactions: the client, and the transactional ids. Used in the coordinator's loop.
 
 The handlers of these APIs are functions of (request, call, answer). They call `answer` once with the response, possibly
-before they return. No task is made for a request, so the appends of all requests of one read are written together.
+before they return. No task is made for a request, so the appends of all requests of one read are written together. Work that
+grows with the size of the request or with the number of transactional ids is done in steps (`TransactionCall.in_steps`), so
+that it does not delay other clients (docs/decisions/0022-what-one-request-may-cost.md).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.shm.topics import TopicDirectory
+from odradek.api.stepwise import Steps
 from odradek.config.broker_config import BrokerConfig
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
@@ -18,6 +21,14 @@ from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import NO_OWNER
 
 Answer = Callable[[Any], None]
+A_STEP = 200
+"""The amount of work in a step: the number of partitions, transactional ids or markers, each of which takes up to 20 us."""
+
+
+def at_once(steps: Steps) -> None:
+    """The default `in_steps`: execute all steps now."""
+    for _ in steps:
+        pass
 
 
 class Producer(NamedTuple):
@@ -131,6 +142,8 @@ class TransactionCall:
     :param connection_id: of the client's connection; larger for a newer connection.
     :param close: closes the client's connection without a response; its argument is the reason for the log.
     :param owner: the number of the client's address; see `Marks.allow`. :param client_id: in the request's header.
+    :param in_steps: executes the first step at once, and each further one in a later turn of the loop, other work in between.
+        If the client disconnects, the remaining steps are dropped.
     """
 
     version: int
@@ -141,6 +154,7 @@ class TransactionCall:
     close: Callable[[str], None]
     owner: int = NO_OWNER
     client_id: str | None = None
+    in_steps: Callable[[Steps], None] = at_once
 
     @property
     def from_broker(self) -> bool:

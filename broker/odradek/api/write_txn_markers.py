@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from odradek.api.transaction_call import Answer, TransactionCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.coordination.environment import EndMarker
-from odradek.coordination.gathering import gather
+from odradek.coordination.gathering import gather_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
 
@@ -61,17 +62,26 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         else:
             call.view.markers.put(topic, partition, end, then)
 
-    def written(codes: list[ErrorCode]) -> None:
+    def write_all() -> Steps:
+        pace = Pace(A_STEP)
+        for _ in gather_in_steps(wanted, write, lambda codes: call.in_steps(written(codes))):
+            if pace.over():
+                yield
+
+    def written(codes: list[ErrorCode]) -> Steps:
         if not call.from_broker:
-            _log_markers(request, wanted, codes, call.client)
+            yield from _log_markers(request, wanted, codes, call.client)
         answer(_response(request, dict(zip(wanted, codes, strict=True))))
 
-    gather(wanted, write, written)
+    call.in_steps(write_all())
 
 
-def _log_markers(request: Any, wanted: list[Place], codes: list[ErrorCode], client: str) -> None:
+def _log_markers(request: Any, wanted: list[Place], codes: list[ErrorCode], client: str) -> Steps:
     """Log the markers of a client, which decide what consumers read: nobody else records who ended these transactions."""
+    pace = Pace(A_STEP)
     for (number, topic, partition), code in zip(wanted, codes, strict=True):
+        if pace.over():
+            yield
         marker = request.markers[number]
         kind = "a commit" if marker.transaction_result else "an abort"
         if code is ErrorCode.NONE:

@@ -1,6 +1,6 @@
 """Collects the answers to several questions. A callback receives each answer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,16 @@ def gather(
     :param ask: called with each question and with a callback, which it must call exactly once: at once, or later in the same
         thread. If `ask` raises, the exception reaches the caller, and `then` is never called.
     """
+    for _ in gather_in_steps(questions, ask, then):
+        pass
+
+
+def gather_in_steps(
+    questions: Sequence[Question],
+    ask: Callable[[Question, Callable[[Answer], None]], None],
+    then: Callable[[list[Answer]], None],
+) -> Iterator[None]:
+    """Like `gather`; yields after each question."""
     answers: dict[int, Answer] = {}
 
     def answered(number: int, answer: Answer) -> None:
@@ -29,3 +39,4 @@ def gather(
         then([])
     for number, question in enumerate(questions):
         ask(question, partial(answered, number))
+        yield

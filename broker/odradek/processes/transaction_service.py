@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from odradek.processes.orphaned_transactions import OrphanedTransactions
 from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
 from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
 from odradek.processes.producer_id_stock import ProducerIdStock
+from odradek.processes.request_steps import RequestSteps
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.transactions.coordinator import TransactionCoordinator
@@ -318,6 +319,7 @@ class TransactionService:
         self._limits = limits_of(config)
         self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.where is Where.TRANSACTIONS}
         self._handlers = handlers_of(Where.TRANSACTIONS)
+        self._steps = RequestSteps(self._loop)
         self._reader = ThreadPoolExecutor(1, "transaction-load")
         self._state = CoordinatedTopic(
             TRANSACTION_STATE,
@@ -612,6 +614,7 @@ class TransactionService:
             close,
             self._owner_of(context.peer),
             context.client_id,
+            partial(self._steps.begin, request),
         )
         self._handlers[row.key](decoded.message, call, answer)
         return True

@@ -445,24 +445,31 @@ class TransactionCoordinator:
             NAMES[facts.state], facts.timeout_ms, facts.start_ms, facts.producer_id, facts.epoch, facts.places
         )
 
-    def list(self, which: ListFilter = EVERYTHING) -> tuple[ErrorCode, Sequence[str], Sequence[Listed]]:
-        """Return an error, the unknown states in the filter, and the ids that pass all filters. The error is
-        COORDINATOR_LOAD_IN_PROGRESS while any partition is loading."""
+    def list(self, which: ListFilter = EVERYTHING) -> tuple[ErrorCode, Sequence[str], Iterator[Listed | None]]:
+        """Return an error, the unknown states in the filter, and an iterator over all ids: each id that passes all filters, and
+        None for each other one. The error is COORDINATOR_LOAD_IN_PROGRESS while any partition is loading.
+
+        The caller may do other work during the iteration. Ids that are changed meanwhile have their former or their new state.
+        """
         if self.shards.loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], []
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], iter(())
         unknown = [name for name in which.states if name not in NAMES]
         states = frozenset(state for state in State if not which.states or NAMES[state] in which.states)
         producer_ids = frozenset(which.producer_ids)
         newest_ms = self._timers.wall_ms() - which.longer_than_ms if which.longer_than_ms >= 0 else verbs.NO_TIME_LIMIT
-        found = [
-            Listed(name, producer_id, NAMES[state])
-            for shard in self.shards.by_partition.values()
-            for name, producer_id, state, start_ms in shard.rows(states)
-            if start_ms < newest_ms
-            and (not producer_ids or producer_id in producer_ids)
-            and (which.matches is None or which.matches(name))
-        ]
-        return NONE, unknown, found
+
+        def listed() -> Iterator[Listed | None]:
+            for shard in list(self.shards.by_partition.values()):
+                for name, producer_id, state, start_ms in shard.rows():
+                    passes = (
+                        state in states
+                        and start_ms < newest_ms
+                        and (not producer_ids or producer_id in producer_ids)
+                        and (which.matches is None or which.matches(name))
+                    )
+                    yield Listed(name, producer_id, NAMES[state]) if passes else None
+
+        return NONE, unknown, listed()
 
     def open_transactions(self) -> dict[int, Owner]:
         """The transactions that are ongoing, or whose markers are not all written, by producer id.

@@ -8,7 +8,7 @@ the partition is loaded again. Runs in the loop of the coordinator process, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.records.transaction_values import apply_records
@@ -159,17 +159,15 @@ class Shard:
         value = self.idle.get(transactional_id)
         return None if value is None else facts_of(value)
 
-    def rows(self, states: Collection[State]) -> Iterator[tuple[str, int, State, int]]:
-        """The ids in one of the states: transactional id, producer id, state, start of the transaction."""
-        for name, transaction in self.active.items():
+    def rows(self) -> Iterator[tuple[str, int, State, int]]:
+        """All ids: transactional id, producer id, state, start of the transaction. The ids may change during the iteration:
+        it yields those that existed when it began."""
+        idle = list(self.idle.items())  # an id that becomes active during the iteration must not be missed
+        for transaction in list(self.active.values()):
             facts = transaction.facts
-            if facts.state in states:
-                yield name, facts.producer_id, facts.state, facts.start_ms
-        if not IDLE.isdisjoint(states):
-            for name, value in self.idle.items():
-                state = state_of(value)
-                if state in states:
-                    yield name, producer_of(value)[0], state, times_of(value)[1]
+            yield transaction.transactional_id, facts.producer_id, facts.state, facts.start_ms
+        for name, value in idle:
+            yield name, producer_of(value)[0], state_of(value), times_of(value)[1]
 
     def put_idle_away(self, most: int) -> int:
         """Pack ids that have no transaction and were not used since the last call, at most `most`; return their number."""

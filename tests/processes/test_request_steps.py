@@ -1,0 +1,114 @@
+"""Steps of a request in the coordinator's loop: other work runs in between, and what nobody waits for is not done."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.net.forward_frames import ForwardContext, Status
+from odradek.processes import slices
+from odradek.processes.request_steps import RequestSteps
+
+
+class Request:
+    """A request of a client, which can disconnect."""
+
+    kind, api_key, payload = 0, 0, b""
+
+    def __init__(self) -> None:
+        self.context: Any = ForwardContext
+        self.context.client, self.context.log_fields = "127.0.0.1:9", {}
+        self.statuses: list[int] = []
+        self.gone: Callable[[], None] | None = None
+
+    @property
+    def answered(self) -> bool:
+        return bool(self.statuses)
+
+    def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
+        if not self.statuses:
+            self.statuses.append(status)
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        self.gone = callback
+
+
+def run(request: Any, steps: Any, until: Callable[[], bool], after_first: Callable[[], None] = lambda: None) -> int:
+    """Execute steps. Returns the number of turns of the loop that it took."""
+
+    async def turns() -> int:
+        RequestSteps(asyncio.get_running_loop()).begin(request, steps)
+        after_first()
+        count = 0
+        while not until():
+            count += 1
+            await asyncio.sleep(0)
+        return count
+
+    return asyncio.run(asyncio.wait_for(turns(), 30))
+
+
+@pytest.fixture(autouse=True)
+def one_step_a_turn(monkeypatch):
+    monkeypatch.setattr(slices, "TURN_S", 0)
+
+
+def test_short_work_ends_at_once():
+    request = Request()
+
+    def steps():
+        request.answer(b"")
+        return
+        yield
+
+    assert run(request, steps(), lambda: request.answered) == 0
+    assert request.gone is None
+
+
+def test_other_work_runs_between_the_steps():
+    request = Request()
+
+    def steps():
+        for _ in range(5):
+            yield
+        request.answer(b"")
+
+    assert run(request, steps(), lambda: request.answered) >= 5
+    assert request.statuses == [0]
+
+
+def test_the_steps_for_a_client_that_has_disconnected_are_dropped():
+    request, done, closed = Request(), [], []
+
+    def steps():
+        try:
+            for number in range(5):
+                done.append(number)
+                yield
+        finally:
+            closed.append(True)
+
+    run(request, steps(), lambda: bool(closed), lambda: request.gone and request.gone())
+    assert done == [0]
+
+
+def test_a_step_that_fails_closes_the_connection_of_its_client(caplog):
+    request = Request()
+
+    def steps():
+        yield
+        raise ValueError("this one")
+
+    run(request, steps(), lambda: request.answered)
+    assert request.statuses == [int(Status.FAILED)]
+    assert "a request of 127.0.0.1:9 failed; its connection is closed" in caplog.text
+
+
+def test_the_first_step_raises_to_the_caller():
+    def steps():
+        raise ValueError("this one")
+        yield
+
+    with pytest.raises(ValueError, match="this one"):
+        run(Request(), steps(), lambda: True)
