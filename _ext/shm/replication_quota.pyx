@@ -8,7 +8,16 @@ which are forgotten with their window.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_relaxed_64, store_relaxed_64
-from odradek._ext.shm.layout cimport MAX_IN_SYNC, QUOTA_WINDOWS, QuotaLimit, ReplicationQuota, Slot, monotonic_ms, region
+from odradek._ext.shm.layout cimport (
+    MAX_IN_SYNC,
+    QUOTA_WINDOWS,
+    QuotaLimit,
+    ReplicationQuota,
+    Slot,
+    coarse_ms,
+    monotonic_ms,
+    region,
+)
 
 
 cdef enum:
@@ -165,7 +174,7 @@ def set_limit(int side, rate, int64_t sharers=1, now_ms=None):
         raise ValueError("the windows of the quotas are not set")
     if rate is not None:
         if not limit.limited or limit.rate != rate:
-            limit.since_ms = monotonic_ms() if now_ms is None else now_ms
+            limit.since_ms = coarse_ms() if now_ms is None else now_ms     # not later than the time of any later reader
         limit.rate = rate
     limit.sharers = max(sharers, <int64_t>1)
     limit.limited = rate is not None

@@ -3,13 +3,13 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from odradek._ext.shm.layout cimport ReplicationQuota, region
+from odradek._ext.shm.layout cimport ReplicationQuota, coarse_ms, region
 from odradek._ext.shm.replication_quota cimport quota_record, quota_room, quota_wait_ms
 
 
-def record(int side, int64_t bytes_, int64_t now_ms):
-    """Count bytes at a monotonic time in ms."""
-    quota_record(side, bytes_, now_ms)
+def record(int side, int64_t bytes_, now_ms=None):
+    """Count bytes at a monotonic time in ms; without it, now, by the clock that fetches use."""
+    quota_record(side, bytes_, coarse_ms() if now_ms is None else now_ms)
 
 
 def room(int side, int64_t now_ms):
