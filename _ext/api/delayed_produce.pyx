@@ -375,8 +375,8 @@ cdef class DelayedProduce(Pending):
         return True
 
     cdef int put_question(self, dict questions) except -1:
-        """Add the unverified partitions to {(transactional id, producer id, epoch, verify only): {slot: (slot, incarnation, topic,
-        partition)}}. Refuse those that were deleted."""
+        """Add the unverified partitions to {(transactional id, producer id, epoch, verify only): {slot: (topic, partition)}}.
+        Refuse those that were deleted."""
         cdef bint by_id = self.request.version >= PRODUCE_BY_ID
         cdef dict partitions = None
         cdef ProduceItem* item
@@ -397,7 +397,7 @@ cdef class DelayedProduce(Pending):
                 name = (<const char*>self.request.transactional_id)[:self.request.transactional_id_bytes].decode("utf-8", "replace")
                 partitions = questions.setdefault(
                     (name, producer.id, producer.epoch, self.request.version < PRODUCE_ADDS_PARTITIONS), {})
-            partitions.setdefault(item.slot - 1, (item.slot - 1, item.incarnation, topic.name, item.partition))
+            partitions.setdefault(item.slot, (topic.name, item.partition))
         return 0
 
     def verified(self, int number, codes):
@@ -504,7 +504,9 @@ cdef class DelayedProduce(Pending):
         self.executed = True
         self.note_refused()
         self.delays.responses.count_in(&self.request, self.items)
-        if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
+        # A decided request must not arm its slots: the next append of another process would wake this one for nothing.
+        self.undecided = first_undecided(&self.request, self.items, self.undecided)
+        if self.waiter is None and self.undecided < self.request.count and (self.request.acks == -1 or self.awaits_flush()):
             waiter = self.waiter = DelayedProduceWaiter.__new__(DelayedProduceWaiter)
             waiter.pending = self
             waiter.gauge = PARKED_PRODUCES

@@ -112,13 +112,13 @@ class World:
             return
         at %= len(self.worker.questions)
         _, _, questions, _ = self.worker.questions[at]
-        asked = [(question, partition) for question in questions for partition in question[-1]]
+        asked = [(question, topic) for question in questions for topic, _ in question[-1]]
         codes = [codes[number % len(codes)] for number in range(len(asked))]
-        for code, ((name, producer, epoch, _, _), (_, _, topic, _)) in zip(codes, asked, strict=True):
+        for code, ((name, producer, epoch, _, _), topic) in zip(codes, asked, strict=True):
             assert name == f"id {producer}"
             if code == 0 and mark and topic not in self.locks:
                 self.allowed.add((producer, epoch, topic))
-        if mark and any(topic in self.locks for _, (_, _, topic, _) in asked):
+        if mark and any(topic in self.locks for _, topic in asked):
             mark = False  # the coordinator waits for the lock
         self.worker.answer(*codes, mark=mark, at=at)
 

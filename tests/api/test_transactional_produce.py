@@ -147,8 +147,7 @@ class TestQuestions:
         worker.turn()
         worker.append()
         ((pending, number, questions, _),) = worker.questions
-        incarnation = slot_probe.incarnation_of(slot)
-        assert questions == [("id", PRODUCER, 0, version < ADDS, [(slot, incarnation, "t", 0)])]
+        assert questions == [("id", PRODUCER, 0, version < ADDS, [("t", 0)])]
         assert (number, pending.questions) == (1, 1)
         assert nothing_came(wire)
         assert worker.room.waiters == 1
@@ -184,30 +183,29 @@ class TestQuestions:
         assert results(wire) == [(0, 0)]
 
     def test_one_question_has_all_partitions_of_a_request(self, worker):
-        listed = worker.create_many("many", 3)
-        alone = worker.create("alone")
+        worker.create_many("many", 3)
+        worker.create("alone")
         worker.create("plain")
         wire = worker.connect()
         topics = {"many": [(2, written()), (0, written())], "plain": batch(), "alone": written()}
         send(wire, topics)
         worker.turn()
         (question,) = worker.questions[0][2]
-        asked = [(listed[2], "many", 2), (listed[0], "many", 0), (alone, "alone", 0)]
-        assert [(slot, name, partition) for slot, _, name, partition in question[-1]] == asked
+        assert question[-1] == [("many", 2), ("many", 0), ("alone", 0)]
         worker.answer(0, ErrorCode.INVALID_TXN_STATE, 0)
         assert results(wire) == [(0, 0), (ErrorCode.INVALID_TXN_STATE, -1), (0, 0), (0, 0)]
 
     def test_one_question_has_the_partitions_of_all_requests_of_a_read(self, worker):
-        listed = worker.create_many("many", 3)
+        worker.create_many("many", 3)
         wire = worker.connect()
         for partition in (1, 0, 1, 2):
             sequence = 1 if partition == 1 and len(wire._sent) > 1 else 0
             send(wire, {"many": [(partition, written(sequence))]}, VERIFIES if partition == 2 else ADDS)
         worker.turn()
         (asked,) = worker.questions
-        assert [(verify_only, [slot for slot, *_ in partitions]) for *_, verify_only, partitions in asked[2]] == [
-            (False, [listed[1], listed[0]]),
-            (True, [listed[2]]),
+        assert [question[-2:] for question in asked[2]] == [
+            (False, [("many", 1), ("many", 0)]),
+            (True, [("many", 2)]),
         ]
         worker.answer()
         assert [results(wire) for _ in range(4)] == [[(0, 0)], [(0, 0)], [(0, 1)], [(0, 0)]]
@@ -551,7 +549,8 @@ class TestOrder:
         send(wire, {"t": written(0)})
         send(wire, {"t": written(1)})
         worker.turn()
-        pending, number, ((_, _, _, _, ((_, incarnation, _, _),)),), _ = worker.questions.pop()
+        pending, number, _, _ = worker.questions.pop()
+        incarnation = slot_probe.incarnation_of(slot)
         slots.allow_transaction(slot, incarnation, -1, "id", PRODUCER, 0, 2)
         with lock_probe.SlotLock(slot):
             pending.verified(number, (0,))
@@ -561,7 +560,7 @@ class TestOrder:
         assert [results(wire) for _ in range(2)] == [[(0, 0)], [(0, 1)]]
 
     def test_a_large_request_is_appended_on_the_thread_after_the_answer(self, worker):
-        worker.create_many("many", 4)
+        listed = worker.create_many("many", 4)
         wire = worker.connect()
         request = produce_request(
             [("many", [(partition, written(value=bytes(900_000))) for partition in range(4)])], 1, 10_000, "id"
@@ -573,9 +572,9 @@ class TestOrder:
             worker.turn()
         wire.socket.settimeout(90)
         worker.append()
-        pending, number, questions, _ = worker.questions.pop()
-        for slot, incarnation, _, _ in questions[0][-1]:
-            slots.allow_transaction(slot, incarnation, -1, "id", PRODUCER, 0, 2)
+        pending, number, _, _ = worker.questions.pop()
+        for slot in listed:
+            slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 2)
         pending.verified(number, (0,) * 4)
         assert worker.offloaded == [pending]
         worker.append()

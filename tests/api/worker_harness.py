@@ -18,6 +18,7 @@ from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.partition import slots
 from odradek._ext.shm.topics import TopicDirectory
+from odradek._ext.testing import slot_probe
 from odradek.api.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
@@ -179,16 +180,23 @@ class HandWorker:
         :param mark: set the marks of the partitions with code 0, as the coordinator does.
         """
         pending, number, questions, _ = self.questions.pop(at)
-        asked = [(question, partition) for question in questions for partition in question[-1]]
+        asked = [(question, place) for question in questions for place in question[-1]]
         codes = codes or (0,) * len(asked)
         if mark:
             codes = tuple(
-                code or _mark(*question[:4], *partition[:2])
-                for code, (question, partition) in zip(codes, asked, strict=True)
+                code or self._mark(*question[:4], *place) for code, (question, place) in zip(codes, asked, strict=True)
             )
         pending.verified(number, codes)
         self.loop.flush_dirty()
         self.turn()
+
+    def _mark(
+        self, transactional_id: str, producer_id: int, epoch: int, verify_only: bool, topic: str, partition: int
+    ) -> int:
+        slot = self.topics.get(topic).slot(partition)
+        version = 0 if verify_only else 2
+        incarnation = slot_probe.incarnation_of(slot)
+        return slots.allow_transaction(slot, incarnation, -1, transactional_id, producer_id, epoch, version)
 
     def no_answer(self) -> None:
         """The coordinator ends before it answers the oldest question."""
@@ -214,10 +222,6 @@ class HandWorker:
 
     def _no_other_request(self, *request: Any) -> Any:
         raise AssertionError(f"not a Produce or Fetch: {request}")
-
-
-def _mark(transactional_id: str, producer_id: int, epoch: int, verify_only: bool, slot: int, incarnation: int) -> int:
-    return slots.allow_transaction(slot, incarnation, -1, transactional_id, producer_id, epoch, 0 if verify_only else 2)
 
 
 def tcp_pair(address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:

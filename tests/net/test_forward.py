@@ -13,23 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek._ext.net.forward_frames import FrameCutter
+from odradek._ext.net.transaction_questions import decode_codes, decode_questions, encode_codes, encode_questions
 from odradek.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
 from odradek.net.forward_frames import (
-    AskedPartition,
     ForwardContext,
     ForwardReply,
     Kind,
     MalformedFrame,
-    Question,
     Status,
     decode_auto_created,
-    decode_codes,
     decode_names,
-    decode_questions,
     encode_auto_created,
-    encode_codes,
     encode_names,
-    encode_questions,
 )
 from odradek.net.forward_server import ForwardServer
 from tests.net.frames import ForwardRequest, decode_reply, decode_request, encode_reply, encode_request
@@ -670,14 +665,8 @@ def test_a_stream_of_another_user_is_refused(run, monkeypatch):
 
 
 PRODUCERS = st.tuples(st.text(max_size=20), st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.booleans())
-ASKED = st.builds(
-    AskedPartition,
-    st.integers(0, 2**32 - 1),
-    st.integers(0, 2**32 - 1),
-    st.text(max_size=20),
-    st.integers(-1, 2**31 - 1),
-)
-QUESTIONS = st.builds(lambda head, asked: Question(*head, asked), PRODUCERS, st.lists(ASKED, max_size=4))
+ASKED = st.tuples(st.text(max_size=20), st.integers(-1, 2**31 - 1))
+QUESTIONS = st.builds(lambda head, asked: (*head, tuple(asked)), PRODUCERS, st.lists(ASKED, max_size=4))
 
 
 @given(st.lists(QUESTIONS, max_size=4), st.lists(st.integers(-1, 2**15 - 1), max_size=20))
@@ -687,8 +676,8 @@ def test_questions_of_transactions_survive_the_round_trip(questions, codes):
 
 
 def test_questions_cut_anywhere_or_longer_are_refused():
-    asked = [AskedPartition(3, 9, "topic", 1), AskedPartition(4, 10, "tópico", 2)]
-    payload = encode_questions([Question("id", 7, 0, False, asked), Question("tränsaktion", 8, 1, True, asked)])
+    asked = [("topic", 1), ("tópico", 2)]
+    payload = encode_questions([("id", 7, 0, False, asked), ("tränsaktion", 8, 1, True, asked)])
     for size in range(len(payload)):
         with pytest.raises(MalformedFrame):
             decode_questions(payload[:size])
@@ -703,8 +692,8 @@ def test_questions_cut_anywhere_or_longer_are_refused():
 
 
 def test_questions_with_wrong_values_are_refused():
-    payload = encode_questions([Question("id", 7, 0, False, [AskedPartition(3, 9, "topic", 1)])])
-    flags_at, count_at, name_at = 2 + 2 + 2 + 8 + 2, 2 + 2 + 2 + 8 + 2 + 1, 2
-    for at, wrong in ((flags_at, b"\x02"), (count_at, b"\xff\xff\xff\xff"), (name_at, b"\xff\xff"), (0, b"\xff\xff")):
+    payload = encode_questions([("id", 7, 0, False, [("topic", 1)])])
+    flags_at, count_at, name_at, most = 4 + 4 + 2 + 8 + 2, 4 + 4 + 2 + 8 + 2 + 1, 4, b"\xff\xff\xff\xff"
+    for at, wrong in ((flags_at, b"\x02"), (count_at, most), (name_at, most), (0, most)):
         with pytest.raises(MalformedFrame):
             decode_questions(payload[:at] + wrong + payload[at + len(wrong) :])

@@ -10,17 +10,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from odradek._ext.net.transaction_questions import decode_codes, encode_questions
 from odradek.net.forward import ForwardClient
 from odradek.net.forward_frames import (
-    AskedPartition,
     ForwardContext,
     ForwardReply,
     Kind,
-    Question,
     Status,
-    decode_codes,
     encode_names,
-    encode_questions,
 )
 from odradek.net.forward_server import ForwardServer
 from odradek.processes.coordinator import Coordinator
@@ -144,9 +141,7 @@ def test_requests_for_transactional_ids(broker, state, tmp_path):
 @pytest.mark.parametrize("epoch", [0, 5])
 def test_questions_of_workers(broker, state, orders, tmp_path, epoch):
     def send(running, context):
-        asked = [AskedPartition(orders, 1, *ORDERS)]
-        question = Question("t", FIRST, epoch, False, asked)
-        return running.send(encode_questions([question]), context, Kind.ADD_PARTITIONS)
+        return running.send(encode_questions([("t", FIRST, epoch, False, [ORDERS])]), context, Kind.ADD_PARTITIONS)
 
     def look(reply):
         assert reply.status == Status.OK

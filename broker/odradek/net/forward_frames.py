@@ -24,11 +24,6 @@ KEPT_BYTES = 1024
 _CONTEXT = struct.Struct(">QH")
 _TEXT = struct.Struct(">H")
 _NO_TEXT = 0xFFFF
-_COUNT = struct.Struct(">H")
-_QUESTION = struct.Struct(">qhBI")
-_SLOT = struct.Struct(">II")
-_PARTITION = struct.Struct(">i")
-_VERIFY_ONLY = 1
 
 
 class Kind(IntEnum):
@@ -40,7 +35,7 @@ class Kind(IntEnum):
     CANCEL = 2  # the connection is closed: cancel its requests; never answered
     LOOKED = 4  # the reaction to Status.LOOK: requests of ended connections are cancelled now; never answered
     HANG_UP = 5  # the client sends no more on the connection, but may still read answers; never answered
-    ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `encode_questions`, `encode_codes`
+    ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `_ext/net/transaction_questions.pyx`
 
 
 class Status(IntEnum):
@@ -163,91 +158,3 @@ def decode_auto_created(payload: bytes) -> list[tuple[str, int, str | None]]:
         (name, message), position = _read_texts(payload, position + 2, 2)
         outcomes.append((name or "", code, message))
     return outcomes
-
-
-class AskedPartition(NamedTuple):
-    """A partition of a `Question`, and its slot in the shared table."""
-
-    slot: int
-    incarnation: int
-    topic: str
-    partition: int
-
-
-class Question(NamedTuple):
-    """Partitions to which a producer writes in a transaction. The coordinator adds them to the transaction, or verifies
-    that they were added.
-
-    The coordinator answers with an error code for each partition. Before it answers 0, it sets the producer's mark in the slot.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    verify_only: bool
-    partitions: list[AskedPartition]
-
-
-def encode_questions(questions: list[Question]) -> bytes:
-    """Encode the payload of ADD_PARTITIONS (big-endian).
-
-    Count of questions u16; of each: transactional id (u16 length, UTF-8), producer id i64, producer epoch i16, flags u8 (bit 0:
-    verify only), count of partitions u32; of each: slot u32, incarnation u32, topic (u16 length, UTF-8), partition i32.
-    """
-    parts = [_COUNT.pack(len(questions))]
-    for transactional_id, producer_id, producer_epoch, verify_only, partitions in questions:
-        parts.append(_texts((transactional_id,)))
-        parts.append(_QUESTION.pack(producer_id, producer_epoch, verify_only * _VERIFY_ONLY, len(partitions)))
-        for slot, incarnation, topic, partition in partitions:
-            parts.append(_SLOT.pack(slot, incarnation) + _texts((topic,)) + _PARTITION.pack(partition))
-    return b"".join(parts)
-
-
-def decode_questions(payload: bytes) -> list[Question]:
-    """Decode the result of `encode_questions`. Raises MalformedFrame."""
-    (count,), position = _unpack(_COUNT, payload, 0)
-    questions = []
-    for _ in range(count):
-        transactional_id, position = _read_name(payload, position)
-        (producer_id, producer_epoch, flags, partition_count), position = _unpack(_QUESTION, payload, position)
-        if flags & ~_VERIFY_ONLY:
-            raise MalformedFrame(f"unknown flags {flags:#x} of a transaction")
-        partitions = []
-        for _ in range(partition_count):
-            (slot, incarnation), position = _unpack(_SLOT, payload, position)
-            topic, position = _read_name(payload, position)
-            (partition,), position = _unpack(_PARTITION, payload, position)
-            partitions.append(AskedPartition(slot, incarnation, topic, partition))
-        questions.append(
-            Question(transactional_id, producer_id, producer_epoch, bool(flags & _VERIFY_ONLY), partitions)
-        )
-    if position != len(payload):
-        raise MalformedFrame(f"questions of {len(payload)} bytes, expected {position}")
-    return questions
-
-
-def encode_codes(codes: list[int]) -> bytes:
-    """Encode the answer to ADD_PARTITIONS: Kafka's error code of each partition as i16, in the order of the questions."""
-    return struct.pack(f">{len(codes)}h", *codes)
-
-
-def decode_codes(payload: bytes, count: int) -> tuple[int, ...]:
-    """Decode the result of `encode_codes` for `count` partitions. Raises MalformedFrame."""
-    if len(payload) != 2 * count:
-        raise MalformedFrame(f"{len(payload)} bytes of error codes, expected {2 * count}")
-    return struct.unpack(f">{count}h", payload)
-
-
-def _unpack(fields: struct.Struct, payload: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """Read fixed-size fields. Returns them and the position after them."""
-    if position + fields.size > len(payload):
-        raise MalformedFrame(f"{fields.size} bytes at {position} exceed the frame of {len(payload)} bytes")
-    return fields.unpack_from(payload, position), position + fields.size
-
-
-def _read_name(payload: bytes, position: int) -> tuple[str, int]:
-    """Read a text that is not None. Returns it and the position after it."""
-    (text,), after = _read_texts(payload, position, 1)
-    if text is None:
-        raise MalformedFrame(f"no text at {position}")
-    return text, after

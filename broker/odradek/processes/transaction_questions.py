@@ -8,16 +8,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from odradek._ext.net.transaction_questions import decode_codes, encode_questions
 from odradek.net.forward import ForwardClient, ForwardError, context_of
-from odradek.net.forward_frames import (
-    ForwardReply,
-    Kind,
-    MalformedFrame,
-    Question,
-    Status,
-    decode_codes,
-    encode_questions,
-)
+from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
+
+Question = tuple[str, int, int, bool, list[tuple[str, int]]]
+"""Transactional id, producer id, producer epoch, whether to verify only, and the partitions."""
 
 log = logging.getLogger("odradek.requests")
 
@@ -45,7 +41,7 @@ class TransactionQuestions:
         """Ask for the partitions of `questions`; later call `pending.verified` with the error codes, or with None.
 
         :param pending: a `DelayedProduce`. If its client disconnects, there is no answer.
-        :param questions: tuples with the fields of `Question`. :param deadline_ms: CLOCK_MONOTONIC.
+        :param deadline_ms: CLOCK_MONOTONIC.
         """
         number = pending.questions
         count = sum(len(question[-1]) for question in questions)
@@ -84,7 +80,8 @@ def _codes(reply: ForwardReply | ForwardError, count: int) -> tuple[int, ...] | 
         )
         return None
     try:
-        return decode_codes(reply.payload, count)
+        codes: tuple[int, ...] = decode_codes(reply.payload, count)
+        return codes
     except MalformedFrame as error:
         log.error("the coordinator sent a malformed answer about a transaction: %s; refusing the batches", error)
         return None
