@@ -63,6 +63,9 @@ from odradek._ext.shm.layout cimport (
 )
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 
+cdef enum:
+    MARK_TRIES = 3
+
 
 class SlotBusy(Exception):
     """The slot's lock was not released in time: its holder is stopped or stuck (the supervisor ends such a process)."""
@@ -393,6 +396,39 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
         return [(ends[i].error, ends[i].offset) for i in range(count)]
     finally:
         free(ends)
+
+
+def allow_transactions(indexes not None, str transactional_id not None, int64_t producer_id, int producer_epoch, int transaction_version,
+                       uint32_t owner, int coordinator_epoch):
+    """Call `allow_transaction` for each of these slots that has a partition that this broker leads now. Returns a list: the error of each;
+    0 if this broker does not lead the partition, or the index is negative; None if another process holds the lock of the slot.
+    """
+    cdef AppendResult result
+    cdef int64_t index
+    cdef int16_t error
+    cdef int tries, leader_epoch
+    cdef uint32_t slot, incarnation
+    cdef bytes name = transactional_id.encode()
+    cdef uint64_t id_hash = hash_of_id(<const uint8_t*><const char*>name, len(name))
+    cdef list errors = []
+    for index in indexes:
+        error = 0
+        result = APPEND_OK
+        for tries in range(MARK_TRIES):             # the leadership may change between the look and the lock
+            if index < 0:
+                break
+            slot = <uint32_t>index
+            incarnation = slot_at(slot).incarnation
+            leader_epoch = slot_at(slot).leader_epoch
+            if state_now(slot_at(slot)) != SLOT_ONLINE or not leads(slot, incarnation, leader_epoch):
+                break
+            with nogil:
+                result = mark_in_slot(slot, incarnation, leader_epoch, id_hash, producer_id, <int16_t>producer_epoch, coordinator_epoch,
+                                      transaction_version >= 2, owner, SPINS_OF_THREAD, &error)
+            if result == APPEND_OK or result == APPEND_BUSY:
+                break
+        errors.append(None if result == APPEND_BUSY else error)
+    return errors
 
 
 def allow_transaction(uint32_t index, incarnation, int leader_epoch, str transactional_id not None, int64_t producer_id,

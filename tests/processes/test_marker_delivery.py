@@ -17,7 +17,7 @@ from odradek.processes.other_brokers import Asked, RemoteMarkers, RemoteTransact
 from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn, write_txn_markers
-from odradek.transactions.environment import Marker, Owner
+from odradek.transactions.environment import Mark, Marker, Owner
 
 NONE = ErrorCode.NONE
 ORDERS = ("orders", 0)
@@ -79,11 +79,11 @@ class Marks:
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
         return self.led
 
-    def allow(self, *mark: Any) -> ErrorCode | None:
+    def allow(self, places: Any, mark: Mark) -> list[ErrorCode | None]:
         if self.busy:
-            return None
-        self.allowed.append(mark)
-        return NONE
+            return [None] * len(places)
+        self.allowed += [(place, mark) for place in places]
+        return [NONE] * len(places)
 
 
 class NotHere:
@@ -288,7 +288,7 @@ def test_a_positive_answer_of_another_coordinator_sets_the_mark():
     assert not remote.marks.allowed
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2, OWNER)], (
+    assert remote.marks.allowed == [(ORDERS, Mark("payments", 4, 3, 11, 2, OWNER))], (
         "with the epoch of the coordinator that was asked"
     )
 
@@ -304,7 +304,7 @@ def test_another_coordinator_is_asked_again_while_the_slot_is_in_use():
     remote.others.flush()
     remote.answer(NONE)
     assert remote.answers == [{ORDERS: NONE}]
-    assert remote.marks.allowed == [("orders", 0, "payments", 4, 3, 11, 2, OWNER)]
+    assert remote.marks.allowed == [(ORDERS, Mark("payments", 4, 3, 11, 2, OWNER))]
 
 
 class Here:
@@ -338,7 +338,9 @@ class Here:
 
     def _code(self, place: Any, producer_id: int, epoch: int, version: int) -> ErrorCode | None:
         return (
-            self.marks.allow(*place, producer_id, epoch, version) if self.ongoing else ErrorCode.TRANSACTION_ABORTABLE
+            self.marks.allow([place], Mark("payments", producer_id, epoch, 0, version))[0]
+            if self.ongoing
+            else ErrorCode.TRANSACTION_ABORTABLE
         )
 
 
@@ -366,7 +368,7 @@ def test_a_question_waits_while_the_slot_is_in_use(verify_only):
     local.marks.busy = False
     local.clock.advance(1)
     assert local.answers == [{ORDERS: NONE}]
-    assert local.marks.allowed == [("orders", 0, 4, 3, 0 if verify_only else 2)]
+    assert local.marks.allowed == [(ORDERS, Mark("payments", 4, 3, 0, 0 if verify_only else 2))]
 
 
 def test_a_transaction_that_ends_while_the_slot_is_in_use_gets_no_mark():

@@ -22,6 +22,7 @@ from odradek.processes.group_service import GroupService
 from odradek.processes.transaction_service import TransactionService
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.batch import TRANSACTIONAL
+from odradek.transactions.environment import Mark
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until_async as until
 
@@ -226,12 +227,12 @@ def test_a_deposed_coordinator_allows_no_transaction_that_its_successor_has_ende
         async with coordinating(broker, state) as process:
             await loaded(process)
             marks = process.service._marks
-            assert marks.allow(topic, 0, "t", FIRST, 0, 1, 0, 0) is NONE
+            assert marks.allow([(topic, 0)], Mark("t", FIRST, 0, 1, 0)) == [NONE]
             slot_append(slot)
             ends = [EndMarker(FIRST, 0, 2, True, 0)]
             assert slots.append_markers(slot, slot_probe.incarnation_of(slot), -1, ends) == [(0, 1)]
-            assert marks.allow(topic, 0, "t", FIRST, 0, 1, 0, 0) is ErrorCode.NOT_COORDINATOR
-            assert marks.allow(topic, 0, "t", FIRST, 0, 2, 0, 0) is NONE
+            assert marks.allow([(topic, 0)], Mark("t", FIRST, 0, 1, 0)) == [ErrorCode.NOT_COORDINATOR]
+            assert marks.allow([(topic, 0)], Mark("t", FIRST, 0, 2, 0)) == [NONE]
 
     asyncio.run(run())
 

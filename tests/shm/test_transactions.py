@@ -15,6 +15,7 @@ from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe
+from odradek._ext.testing.lock_probe import SlotLock
 from odradek.storage.batch import (
     ABORT,
     COMMIT,
@@ -95,6 +96,21 @@ def start_again(broker: OneBroker, slot: int, high_watermark: int = 0) -> None:
     """Load the slot's log into it, as a start does."""
     loaded = load_log(broker.table.path(slot), 0, 0, False)
     slot_loading.fill(slot, loaded, False, at_start=True, high_watermark=high_watermark)
+
+
+class TestMarksOfSeveralPartitions:
+    def test_are_set_in_those_that_this_broker_leads(self, broker: OneBroker) -> None:
+        first, second, obeying = (broker.create(topic) for topic in ("first", "second", "obeying"))
+        broker.obey(obeying, 1)
+        commit(second, PRODUCER, epoch=3)
+        assert slots.allow_transactions([first, -1, second, obeying], "id", PRODUCER, 0, 2, 0, 5) == [0, 0, FENCED, 0]
+        assert [offered(slot) for slot in (first, second)] == [0, FENCED]
+
+    def test_a_lock_that_is_not_free_concerns_one_partition(self, broker: OneBroker) -> None:
+        free, held = broker.create("free"), broker.create("held")
+        with SlotLock(held):
+            assert slots.allow_transactions([held, free], "id", PRODUCER, 0, 2, 0, 5) == [None, 0]
+        assert slots.allow_transactions([held], "id", PRODUCER, 0, 2, 0, 5) == [0]
 
 
 class TestAMark:

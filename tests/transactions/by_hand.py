@@ -79,11 +79,11 @@ class Process:
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(
-        self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version, owner
-    ):
-        self.allowed.append((topic, partition, transactional_id, producer_id, epoch, transaction_version))
-        return self.refused_marks.get((topic, partition), NONE)
+    def allow(self, places, mark):
+        self.allowed += [
+            (*place, mark.transactional_id, mark.producer_id, mark.epoch, mark.transaction_version) for place in places
+        ]
+        return [self.refused_marks.get(place, NONE) for place in places]
 
     def exists(self, topic, partition):
         return (topic, partition) not in self.deleted

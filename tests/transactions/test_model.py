@@ -134,11 +134,9 @@ class World(RuleBasedStateMachine):
     def leadership(self, topic, partition):
         return 0, 0
 
-    def allow(
-        self, topic, partition, transactional_id, producer_id, epoch, coordinator_epoch, transaction_version, owner
-    ):
-        assert self.stored(transactional_id).producer_id == producer_id
-        return ErrorCode(self.partitions[topic, partition].allow(producer_id, epoch))
+    def allow(self, places, mark):
+        assert self.stored(mark.transactional_id).producer_id == mark.producer_id
+        return [ErrorCode(self.partitions[place].allow(mark.producer_id, mark.epoch)) for place in places]
 
     def send(self, batch, then):
         for marker in batch:

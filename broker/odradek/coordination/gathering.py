@@ -18,6 +18,9 @@ def gather(
     :param ask: called with each question and with a callback, which it must call exactly once: at once, or later in the same
         thread. If `ask` raises, the exception reaches the caller, and `then` is never called.
     """
+    if len(questions) == 1:  # the most frequent case
+        ask(questions[0], lambda answer: then([answer]))
+        return
     for _ in gather_in_steps(questions, ask, then):
         pass
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
@@ -376,10 +376,7 @@ class CoordinatorLog:
                 if refusal.result == AppendResult.APPEND_BUSY:
                     self._wait_for_lock()
                     break  # the batches written before are acknowledged and watched below
-                log.warning("an append to %s was refused: %s", self.name, refusal)
-                outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                if refusal.result is not None:
-                    outcome = ERROR_OF_REFUSAL.get(refusal.result, outcome)
+                outcome = error_of_refusal(refusal, self.place[0])
             except Exception:  # an internal error: the appends after these must not wait forever
                 log.exception("cannot append to %s: internal error", self.name)
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -433,25 +430,18 @@ class CoordinatorLog:
 
     def _write_markers(self) -> tuple[ErrorCode, int]:
         """Write the end markers at the front of the queue, see `_write_front`."""
-        slot, incarnation, leader_epoch = self.place
         appends: list[MarkerAppend] = []
         for _, _, _, special in self._queue[:MAX_MARKERS]:
             if not isinstance(special, MarkerAppend):
                 break
             appends.append(special)
         self._front = len(appends)
-        if not slots.has_min_in_sync(slot):
+        if not slots.has_min_in_sync(self.place[0]):
             return self._not_written, 0
-        outcomes = slots.append_markers(slot, incarnation, leader_epoch, [append.marker for append in appends])
-        end = self._last_end()
+        outcomes, end = write_markers(self.place, [append.marker for append in appends])
         for append, (error, offset) in zip(appends, outcomes, strict=True):
-            append.error, append.offset = error_of(error), offset
-            end = max(end, offset + 1)
-        if any(append.error is NONE and append.offset < 0 for append in appends):
-            # A repeated marker is not written again and waits for the first one, which may be above the high watermark: an
-            # earlier leader, or a coordinator process that died, may have written it.
-            end = max(end, slot_facts.describe(slot).log_end_offset)
-        return NONE, end
+            append.error, append.offset = error, offset
+        return NONE, max(end, self._last_end())
 
     def _last_end(self) -> int:
         """The high watermark that acknowledges everything written so far; 0 if everything is acknowledged."""
@@ -497,6 +487,30 @@ class CoordinatorLog:
                     report_late()
                 except Exception:
                     log.exception("a callback of an append to %s failed while the append waits", self.name)
+
+
+def error_of_refusal(refusal: slots.SlotChanged, slot: int) -> ErrorCode:
+    """The error of appends that the slot refused; also logs the refusal."""
+    log.warning("an append to %s was refused: %s", partition_name(slot), refusal)
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error if refusal.result is None else ERROR_OF_REFUSAL.get(refusal.result, error)
+
+
+def write_markers(place: tuple[int, int, int], markers: Sequence[EndMarker]) -> tuple[list[tuple[ErrorCode, int]], int]:
+    """Append end markers in one write.
+
+    :param place: slot, incarnation and leader epoch.
+    :returns: error and offset of each marker, in order, and the high watermark that acknowledges all of them. The offset is -1
+        if the marker was refused, or if an earlier marker has ended the transaction.
+    :raises SlotChanged: nothing was appended.
+    """
+    outcomes = [(error_of(error), offset) for error, offset in slots.append_markers(*place, markers)]
+    end = max(offset for _, offset in outcomes) + 1
+    if (NONE, -1) in outcomes:
+        # A repeated marker is not written again and waits for the first one, which may be above the high watermark: an
+        # earlier leader, or a coordinator process that died, may have written it.
+        end = max(end, slot_facts.describe(place[0]).log_end_offset)
+    return outcomes, end
 
 
 def _is_plain(append: Queued) -> bool:

@@ -21,7 +21,7 @@ from odradek.coordination.environment import EndMarker, Timers
 from odradek.processes.other_brokers import Asked, RemoteTransactions
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import NO_OWNER, Marks, Place
+from odradek.transactions.environment import NO_OWNER, Mark, Marks, Place
 
 Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
@@ -181,8 +181,7 @@ class PartitionVerification:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         question = remote.question
         version = 0 if question.verify_only else ADDED_BY_BROKERS
-        return self._marks.allow(
-            *place,
+        mark = Mark(
             question.transactional_id,
             question.producer_id,
             question.producer_epoch,
@@ -190,10 +189,13 @@ class PartitionVerification:
             version,
             question.owner,
         )
+        return self._marks.allow([place], mark)[0]
 
     def note_marker(self, topic: str, partition: int, marker: EndMarker) -> None:
         """Called before a marker is written: answers about the transaction that it ends are not valid any more. With
         transaction.version 2, a marker has the epoch of the producer's next transaction."""
+        if not self._open:
+            return
         for remote in self._open.get((topic, partition, marker.producer_id), ()):
             epoch = remote.question.producer_epoch
             if marker.producer_epoch > epoch or (marker.producer_epoch == epoch and marker.transaction_version < 2):

@@ -21,8 +21,8 @@ import odradek._ext.shm.owners as owners
 import odradek._ext.shm.views as views
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
+from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
-from odradek._ext.partition.slot_access import AppendResult
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
@@ -32,7 +32,7 @@ from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import EndMarker, LogBatch
 from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
-from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_questions, encode_codes
+from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
@@ -46,9 +46,9 @@ from odradek.processes.partition_verification import PartitionVerification, Ques
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.request_steps import RequestSteps
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
-from odradek.protocol.errors import ErrorCode, error_of
+from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import Environment, Marker, Owner, Settings
+from odradek.transactions.environment import Environment, Mark, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
 
 log = logging.getLogger("odradek.transactions")
@@ -57,7 +57,14 @@ NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
 LARGEST_BATCH = 2**31 - 1
-MARK_TRIES = 3
+ERROR_OF_MARK: dict[int | None, ErrorCode | None] = {
+    None: None,
+    int(NONE): NONE,
+    int(ErrorCode.INVALID_PRODUCER_EPOCH): ErrorCode.INVALID_PRODUCER_EPOCH,
+    int(ErrorCode.NOT_ENOUGH_REPLICAS): ErrorCode.NOT_ENOUGH_REPLICAS,
+    int(ErrorCode.TRANSACTION_COORDINATOR_FENCED): ErrorCode.NOT_COORDINATOR,
+}
+"""The error of a mark, by the result of the slot."""
 NO_LEADER = -1
 OWNERS_KEPT = 4096
 """The number of client addresses whose owner is remembered: the computation takes some microseconds."""
@@ -158,39 +165,27 @@ class MarkerDelivery:
 
     def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
         """See `MarkerSender`."""
-        gather(batch, self._send_one, then)
+        gather(batch, self._send_alone if self._others is None else self._send_one, then)
 
     def _send_one(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
-        if self._others is not None:
-            leader_id = self._leader_of(marker.topic, marker.partition)
-            if leader_id is None:
-                then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                return
-            if leader_id != self._broker_id:
-                self._others.put(leader_id, marker, then)
-                return
-        end = EndMarker(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            marker.commits,
-            marker.transaction_version,
-        )
-        if self._others is None:
-            self._put_alone(marker, end, then)
-        else:
-            self._markers.put(marker.topic, marker.partition, end, then)
+        leader_id = self._leader_of(marker.topic, marker.partition)
+        if leader_id is None:
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif leader_id == self._broker_id:
+            self._markers.put(marker.topic, marker.partition, end_of(marker), then)
+        elif self._others is not None:
+            self._others.put(leader_id, marker, then)
 
-    def _put_alone(self, marker: Marker, end: EndMarker, then: Callable[[ErrorCode], None]) -> None:
-        """Write a marker on a single broker. There is no newer coordinator: if the partition has a newer coordinator epoch, a
-        client has sent a marker with that epoch (WriteTxnMarkers). The transaction is then ended with that epoch, because no
-        other coordinator would end it."""
+    def _send_alone(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
+        """Write a marker on a single broker."""
+        self._markers.put(marker.topic, marker.partition, end_of(marker), partial(self._written_alone, marker, then))
 
-        def written(code: ErrorCode) -> None:
-            if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-                self._epoch_of_open(marker, found)
-            else:
-                then(code)
+    def _written_alone(self, marker: Marker, then: Callable[[ErrorCode], None], code: ErrorCode) -> None:
+        """There is no newer coordinator: if the partition has a newer coordinator epoch, a client has sent a marker with that
+        epoch (WriteTxnMarkers). The transaction is then ended with that epoch, because no other coordinator would end it."""
+        if code is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            then(code)
+            return
 
         def found(epoch: int | None) -> None:
             if epoch is None:
@@ -201,9 +196,21 @@ class MarkerDelivery:
                 " with that epoch",
                 marker.topic, marker.partition, marker.transactional_id, epoch, marker.coordinator_epoch,
             )  # fmt: skip
-            self._markers.put(marker.topic, marker.partition, end._replace(coordinator_epoch=epoch), then)
+            end = end_of(marker)._replace(coordinator_epoch=epoch)
+            self._markers.put(marker.topic, marker.partition, end, then)
 
-        self._markers.put(marker.topic, marker.partition, end, written)
+        self._epoch_of_open(marker, found)
+
+
+def end_of(marker: Marker) -> EndMarker:
+    """A marker as it is written to its partition."""
+    return EndMarker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.commits,
+        marker.transaction_version,
+    )
 
 
 class SlotMarks:
@@ -219,48 +226,25 @@ class SlotMarks:
         slot = self._logs.slot_of(topic, partition)
         return None if slot < 0 else slots.leadership(slot)
 
-    def allow(
-        self,
-        topic: str,
-        partition: int,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        transaction_version: int,
-        owner: int,
-    ) -> ErrorCode | None:
+    def allow(self, places: Sequence[TopicPartition], mark: Mark) -> Sequence[ErrorCode | None]:
         """See `Marks`."""
+        codes = slots.allow_transactions(
+            [self._slot_of(*place) for place in places],
+            mark.transactional_id,
+            mark.producer_id,
+            mark.epoch,
+            mark.transaction_version,
+            mark.owner,
+            mark.coordinator_epoch,
+        )
+        return [ERROR_OF_MARK[code] for code in codes]
+
+    def _slot_of(self, topic: str, partition: int) -> int:
+        """The slot of a partition that needs a mark, or -1. On a single broker `__consumer_offsets` needs none, because only
+        this process appends to it; in a cluster the epochs must be compared."""
         if topic == CONSUMER_OFFSETS and not self._clustered:
-            return (
-                NONE  # only this process appends to it, and it needs no mark; in a cluster the epochs must be compared
-            )
-        slot = self._logs.slot_of(topic, partition)
-        if slot < 0:
-            return NONE
-        for _ in range(MARK_TRIES):
-            leadership = slots.leadership(slot)
-            if leadership is None:
-                return NONE
-            try:
-                error = slots.allow_transaction(
-                    slot,
-                    leadership[0],
-                    leadership[1],
-                    transactional_id,
-                    producer_id,
-                    epoch,
-                    transaction_version,
-                    owner,
-                    coordinator_epoch,
-                )
-            except slots.SlotChanged as refusal:
-                if refusal.result == AppendResult.APPEND_BUSY:
-                    return None
-            else:
-                code = error_of(error)
-                return ErrorCode.NOT_COORDINATOR if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED else code
-        return NONE
+            return -1
+        return self._logs.slot_of(topic, partition)
 
 
 class FlushAtEnd:
@@ -331,7 +315,7 @@ class TransactionService:
             True,
             lambda took_ms: self._load_times.add(self._timers.now_ms(), took_ms),
         )
-        self._marker_logs = MarkerLogs(self._topics, self._make_log)
+        self._marker_logs = MarkerLogs(self._topics, turn, self._make_log)
         self._marks = SlotMarks(self._marker_logs, config.clustered)
         self._peers: list[BrokerPeers] = []
         self._remote_markers: RemoteMarkers | None = None
@@ -630,28 +614,11 @@ class TransactionService:
             request.answer(b"", 0, int(Status.MALFORMED))
             return
         owner = self._owner_of(request.context.peer)
-        asked = [
-            Question(
-                question.transactional_id,
-                question.producer_id,
-                question.producer_epoch,
-                question.verify_only,
-                tuple((partition.topic, partition.partition) for partition in question.partitions),
-                owner,
-            )
-            for question in questions
-        ]
+        asked = [Question(*question, owner) for question in questions]
 
         def answered(answers: list[Mapping[TopicPartition, ErrorCode]]) -> None:
-            request.answer(
-                encode_codes(
-                    [
-                        int(codes[place])
-                        for question, codes in zip(asked, answers, strict=True)
-                        for place in question.places
-                    ]
-                )
-            )
+            answered = [(codes, question.places) for question, codes in zip(asked, answers, strict=True)]
+            request.answer(encode_codes([codes[place] for codes, places in answered for place in places]))
 
         gather(asked, self.verification.ask, answered)
 

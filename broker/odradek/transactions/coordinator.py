@@ -28,6 +28,7 @@ from odradek.transactions.environment import (
     Environment,
     Listed,
     ListFilter,
+    Mark,
     Owner,
     Place,
     Settings,
@@ -256,7 +257,10 @@ class TransactionCoordinator:
         )
 
         def allow() -> Sequence[ErrorCode | None]:
-            return self._allow(shard, transactional_id, (producer_id, epoch), places, transaction_version, owner)
+            coordinator_epoch = shard.coordinator_epoch
+            return self._marks.allow(
+                places, Mark(transactional_id, producer_id, epoch, coordinator_epoch, transaction_version, owner)
+            )
 
         if isinstance(outcome, Write):
 
@@ -279,18 +283,6 @@ class TransactionCoordinator:
         else:
             self._refuse(shard, outcome.code, lambda error: then(error, ()))
 
-    def _allow(
-        self,
-        shard: Shard,
-        transactional_id: str,
-        producer: tuple[int, int],
-        places: Sequence[Place],
-        version: int,
-        owner: int,
-    ) -> Sequence[ErrorCode | None]:
-        allow, coordinator_epoch = self._marks.allow, shard.coordinator_epoch
-        return [allow(*place, transactional_id, *producer, coordinator_epoch, version, owner) for place in places]
-
     def verify(
         self,
         transactional_id: str,
@@ -310,9 +302,8 @@ class TransactionCoordinator:
             return
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
-        codes: dict[Place, ErrorCode | None] = dict(
-            zip(present, self._allow(shard, transactional_id, (producer_id, epoch), present, 0, owner), strict=True)
-        )
+        mark = Mark(transactional_id, producer_id, epoch, shard.coordinator_epoch, 0, owner)
+        codes: dict[Place, ErrorCode | None] = dict(zip(present, self._marks.allow(present, mark), strict=True))
         if absent:
             refusal = ErrorCode.TRANSACTION_ABORTABLE
             self._refuse(shard, refusal, lambda error: then(codes | dict.fromkeys(absent, error)))

@@ -78,6 +78,22 @@ class ProducerIds(Protocol):
         COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, and retries."""
 
 
+class Mark(NamedTuple):
+    """Lets a producer, with this epoch and in requests with this transactional id, open a transaction in a partition.
+
+    :param coordinator_epoch: the leader epoch of the coordinator whose log has the partition.
+    :param transaction_version: that of the client. :param owner: a number for the client's address; the mark takes room from
+        this client's share of the producers.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    transaction_version: int
+    owner: int = NO_OWNER
+
+
 class Marks(Protocol):
     """The marks in partitions: they say which producers may open a transaction. The partition's leader checks them before the
     first append of a transaction."""
@@ -85,24 +101,11 @@ class Marks(Protocol):
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
         """What identifies the present leadership of a partition that this broker leads; None if it does not lead it."""
 
-    def allow(
-        self,
-        topic: str,
-        partition: int,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        transaction_version: int,
-        owner: int,
-    ) -> ErrorCode | None:
-        """Let this producer, with this epoch and in requests with this transactional id, open a transaction in the partition,
-        if this broker leads it.
+    def allow(self, places: Sequence[Place], mark: Mark) -> Sequence[ErrorCode | None]:
+        """Set the mark in those of the partitions that this broker leads.
 
-        :param coordinator_epoch: the leader epoch of the coordinator whose log has the partition.
-        :param owner: a number for the client's address; the mark takes room from this client's share of the producers.
-        :returns: NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the partition has a
-            newer epoch of the producer. NOT_COORDINATOR: the partition has a marker of a newer coordinator.
+        :returns: for each partition, NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the
+            partition has a newer epoch of the producer. NOT_COORDINATOR: the partition has a marker of a newer coordinator.
             NOT_ENOUGH_REPLICAS: there is no room for the mark now. After the last two the client may retry. None: another
             process uses the partition at this moment; the caller may try again soon.
         """
