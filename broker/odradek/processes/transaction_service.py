@@ -614,7 +614,10 @@ class TransactionService:
             request.answer(b"", 0, int(Status.MALFORMED))
             return
         owner = self._owner_of(request.context.peer)
-        asked = [Question(*question, owner) for question in questions]
+        asked = [
+            Question(transactional_id, producer_id, producer_epoch, verify_only, places, owner)
+            for transactional_id, producer_id, producer_epoch, verify_only, places in questions
+        ]
 
         def answered(answers: list[Mapping[TopicPartition, ErrorCode]]) -> None:
             answered = [(codes, question.places) for question, codes in zip(asked, answers, strict=True)]
