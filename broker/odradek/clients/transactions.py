@@ -458,7 +458,7 @@ def abort_in_partition(
         producer_epoch=producer_epoch,
         transaction_result=False,
         topics=[make.WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
-        coordinator_epoch=max(coordinator_epoch, 0),
+        coordinator_epoch=marker_epoch(coordinator_epoch),
     )
 
     def codes(response: Any) -> list[int]:
@@ -475,6 +475,11 @@ def abort_in_partition(
             raise _marker_refused(code, f"{topic}-{number}", producer_id, producer_epoch, coordinator_epoch)
 
 
+def marker_epoch(coordinator_epoch: int) -> int:
+    """The coordinator epoch of the marker that `abort_in_partition` writes. :param coordinator_epoch: -1: no marker yet."""
+    return max(coordinator_epoch, 0)
+
+
 def _marker_refused(
     code: int, name: str, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> RefusedError:
@@ -486,7 +491,7 @@ def _marker_refused(
         )
     elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         reason = (
-            f"the last marker of producer {producer_id} has a newer coordinator epoch than {max(coordinator_epoch, 0)} "
+            f"the last marker of producer {producer_id} has a newer coordinator epoch than {marker_epoch(coordinator_epoch)} "
             "(TRANSACTION_COORDINATOR_FENCED)"
         )
     return RefusedError(code, reason, f"no abort marker was written to {name}")

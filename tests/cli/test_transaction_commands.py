@@ -1,0 +1,114 @@
+"""`odradek transaction` against a stub broker: what it requests, and what it prints if a request gets no response."""
+
+import json
+
+import pytest
+
+from odradek.clock import now_ms
+from odradek.protocol.schemas import describe_producers, describe_transactions
+from tests.cli.command import Command
+from tests.cli.stub_broker import COORDINATOR_EPOCH, TOPIC, StubBroker
+
+CHANGING = {"InitProducerId", "WriteTxnMarkers"}
+PRODUCER, EPOCH, START_OFFSET = 7, 2, 40
+HANGING = ("--topic", TOPIC, "--partition", 1, "--start-offset", START_OFFSET)
+
+
+@pytest.fixture
+def broker():
+    with StubBroker(partitions=3) as stub:
+        yield stub
+
+
+@pytest.fixture
+def odradek(broker):
+    return Command(broker.address)
+
+
+def producer(ago_ms=3_600_000, coordinator_epoch=-1):
+    """A producer with an open transaction, as the leader of a partition describes it."""
+    return describe_producers.Response.ProducerState(
+        producer_id=PRODUCER,
+        producer_epoch=EPOCH,
+        current_txn_start_offset=START_OFFSET,
+        coordinator_epoch=coordinator_epoch,
+        last_timestamp=now_ms() - ago_ms,
+    )
+
+
+def transaction(state, *partitions, epoch=EPOCH):
+    """The transactional id a with a transaction in these partitions, as its coordinator describes it."""
+    make = describe_transactions.Response
+    return make.TransactionState(
+        transactional_id="a",
+        transaction_state=state,
+        transaction_timeout_ms=60_000,
+        transaction_start_time_ms=now_ms() - 5_000,
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        topics=[make.TopicData(topic=TOPIC, partitions=list(partitions))],
+    )
+
+
+def marker(partition, producer_epoch, coordinator_epoch):
+    return {
+        "topic": TOPIC,
+        "partition": partition,
+        "producer_id": PRODUCER,
+        "producer_epoch": producer_epoch,
+        "coordinator_epoch": coordinator_epoch,
+    }
+
+
+def table(output):
+    """The rows of a table in the output, split into words."""
+    lines = output.splitlines()
+    (head,) = (number for number, line in enumerate(lines) if line.startswith("TOPIC "))
+    return [line.split() for line in lines[head + 1 :]]
+
+
+@pytest.mark.parametrize(("epoch", "fencing"), [(EPOCH, EPOCH + 1), (32_767, 32_767)])
+def test_a_dry_run_shows_the_markers_of_an_id_and_changes_nothing(broker, odradek, epoch, fencing):
+    broker.ids["a"] = transaction("Ongoing", 0, 2, epoch=epoch)
+    abort = ("transaction", "abort", "a", "--dry-run")
+    assert odradek.json(*abort) == {
+        "transactional_id": "a",
+        "aborted": False,
+        "dry_run": True,
+        "markers": [marker(0, fencing, COORDINATOR_EPOCH), marker(2, fencing, COORDINATOR_EPOCH)],
+    }
+    output = odradek(*abort)
+    assert "This aborts the transaction of 'a'" in output and "in 2 partitions" in output
+    assert "dry run: nothing was changed" in output
+    numbers = [str(PRODUCER), str(fencing), str(COORDINATOR_EPOCH)]
+    assert table(output) == [[TOPIC, "0", *numbers], [TOPIC, "2", *numbers]]
+    assert not CHANGING.intersection(broker.asked)
+
+
+@pytest.mark.parametrize(("known", "written"), [(-1, 0), (4, 4)])
+def test_a_dry_run_shows_the_marker_of_a_hanging_transaction_and_changes_nothing(broker, odradek, known, written):
+    broker.producers[1] = [producer(coordinator_epoch=known)]
+    abort = ("transaction", "abort", *HANGING, "--dry-run")
+    assert odradek.json(*abort) == {
+        "topic": TOPIC,
+        "partition": 1,
+        "aborted": False,
+        "dry_run": True,
+        "markers": [marker(1, EPOCH, written)],
+    }
+    output = odradek(*abort)
+    assert "consumers with isolation level read_committed will skip its records" in output
+    assert "dry run: nothing was changed" in output
+    assert table(output) == [[TOPIC, "1", str(PRODUCER), str(EPOCH), str(written)]]
+    assert not CHANGING.intersection(broker.asked)
+
+
+def test_a_dry_run_makes_the_checks_of_the_command(broker, odradek):
+    broker.ids["a"] = transaction("CompleteAbort")
+    odradek.refused("transaction", "abort", "a", "--dry-run", words=["has no open transaction"])
+    broker.ids["a"] = transaction("Ongoing", 1)
+    broker.producers[1] = [producer()]
+    odradek.refused("transaction", "abort", *HANGING, "--dry-run", words=["is not hanging", "--force"])
+    forced = json.loads(odradek("transaction", "abort", *HANGING, "--dry-run", "--force", "--json"))
+    assert forced["markers"] == [marker(1, EPOCH, 0)]
+    assert not CHANGING.intersection(broker.asked)
