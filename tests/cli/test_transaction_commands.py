@@ -4,13 +4,18 @@ import json
 
 import pytest
 
+from odradek.clients import transactions
+from odradek.clients.cluster import TRANSACTION, Cluster
+from odradek.clients.errors import UnreachableError
 from odradek.clock import now_ms
 from odradek.protocol.schemas import describe_producers, describe_transactions
 from tests.cli.command import Command
-from tests.cli.stub_broker import COORDINATOR_EPOCH, TOPIC, StubBroker
+from tests.cli.stub_broker import BROKER_ID, COORDINATOR_EPOCH, TOPIC, StubBroker
 
 CHANGING = {"InitProducerId", "WriteTxnMarkers"}
 PRODUCER, EPOCH, START_OFFSET = 7, 2, 40
+TIMEOUT_S = 0.7
+"""Long enough for the responses that the stub sends."""
 HANGING = ("--topic", TOPIC, "--partition", 1, "--start-offset", START_OFFSET)
 
 
@@ -112,3 +117,61 @@ def test_a_dry_run_makes_the_checks_of_the_command(broker, odradek):
     forced = json.loads(odradek("transaction", "abort", *HANGING, "--dry-run", "--force", "--json"))
     assert forced["markers"] == [marker(1, EPOCH, 0)]
     assert not CHANGING.intersection(broker.asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "api"),
+    [
+        (("list",), "Metadata"),
+        (("list",), "ListTransactions"),
+        (("list",), "DescribeTransactions"),
+        (("describe", "a"), "FindCoordinator"),
+        (("describe", "a", "b"), "DescribeTransactions"),
+        (("abort", "a", "--yes"), "FindCoordinator"),
+        (("abort", "a", "--yes"), "InitProducerId"),
+        (("abort", *HANGING, "--yes"), "DescribeProducers"),
+        (("abort", *HANGING, "--yes"), "ListTransactions"),
+        (("abort", *HANGING, "--yes"), "WriteTxnMarkers"),
+        (("hanging",), "DescribeConfigs"),
+        (("hanging",), "ListOffsets"),
+        (("hanging",), "ListTransactions"),
+    ],
+)
+def test_a_request_that_times_out_is_one_line_with_the_broker_and_the_request(broker, odradek, arguments, api):
+    broker.ids["a"] = transaction("Ongoing", 0)
+    broker.producers[1] = [producer()]
+    broker.silent.add(api)
+    words = [f"{broker.address} did not respond to {api} within {TIMEOUT_S:g} s; use a larger --timeout"]
+    error = odradek.refused("transaction", *arguments, "--timeout", TIMEOUT_S, words=words)
+    unknown = {
+        "InitProducerId": "`odradek transaction describe a` shows its state",
+        "WriteTxnMarkers": "repeat the command",
+    }
+    assert ("nevertheless" in error) == (api in unknown) and unknown.get(api, "") in error
+
+
+def test_a_leader_that_does_not_describe_its_producers_is_one_line(broker, odradek):
+    broker.silent.add("DescribeProducers")
+    done = odradek.run("transaction", "hanging", "--timeout", TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    warning, result = done.stderr.splitlines()
+    assert warning == (
+        f"odradek: warning: 3 partitions were not checked: {broker.address} did not respond to DescribeProducers within"
+        f" {TIMEOUT_S:g} s; use a larger --timeout (t-0, t-1, t-2)"
+    )
+    assert result == "no hanging transactions in the partitions that were checked (last write more than 20 min ago)"
+    broker.partitions = 1
+    done = odradek.run("transaction", "hanging", "--timeout", TIMEOUT_S)
+    assert done.stderr.startswith("odradek: warning: t-0 was not checked: ")
+
+
+def test_the_next_request_to_a_broker_that_did_not_respond_uses_a_new_connection(broker):
+    with Cluster(broker.address, TIMEOUT_S) as cluster:
+        broker.silent = {"DescribeProducers", "FindCoordinator"}
+        _, unchecked = transactions.producers(cluster, transactions.partitions_of(cluster.metadata()))
+        assert set(unchecked) >= {(TOPIC, number) for number in range(3)}
+        assert transactions.list_transactions(cluster) == []
+        with pytest.raises(UnreachableError, match="did not respond to FindCoordinator"):
+            cluster.coordinator_of("a", TRANSACTION)
+        broker.silent.clear()
+        assert cluster.coordinator_of("a", TRANSACTION) == BROKER_ID

@@ -1,7 +1,9 @@
 """``odradek transaction abort``: asks for confirmation, then ends a transaction; or shows the markers that this would write
 (``--dry-run``). Runs in the process of the command."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -12,7 +14,7 @@ from odradek.cli.options import confirm
 from odradek.cli.output import count, echo_json, print_table, span
 from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import UnsupportedError
+from odradek.clients.errors import UnreachableError, UnsupportedError
 from odradek.clients.transactions import Place, TransactionDescription
 from odradek.clock import now_ms
 
@@ -62,7 +64,9 @@ def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool, 
         _show_plan(as_json, {"transactional_id": transactional_id}, question, _markers_of(cluster, described))
         return
     confirm(question, yes)
-    after = transactions.terminate(cluster, described)
+    shown = f"`odradek transaction describe {shlex.quote(transactional_id)}` shows its state"
+    with _unanswered(cluster, f"The coordinator may abort the transaction nevertheless: {shown}"):
+        after = transactions.terminate(cluster, described)
     if as_json:
         document = {"transactional_id": transactional_id, "aborted": True, "state": after.state}
         echo_json({**document, "producer_id": after.producer_id, "producer_epoch": after.producer_epoch})
@@ -71,6 +75,17 @@ def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool, 
             f"aborted the transaction of {transactional_id} in {count(len(described.partitions), 'partition')};"
             f" its producer is fenced (epoch {described.producer_epoch})"
         )
+
+
+@contextmanager
+def _unanswered(cluster: Cluster, advice: str) -> Iterator[None]:
+    """Add the advice to the error if a change was requested and got no response, so that its result is not known."""
+    try:
+        yield
+    except UnreachableError as error:
+        if not cluster.unanswered_changes():
+            raise
+        raise UnreachableError(f"{error}. {advice}") from None
 
 
 def _markers_of(cluster: Cluster, described: TransactionDescription) -> list[PlannedMarker]:
@@ -190,9 +205,11 @@ def abort_in_partition(
         _show_plan(as_json, {"topic": topic, "partition": number}, question, [planned])
         return
     confirm(question, yes)
-    transactions.abort_in_partition(
-        cluster, marker.place, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
-    )
+    check = "repeat the command, which fails if the transaction has ended"
+    with _unanswered(cluster, f"The leader may write the marker into {name} nevertheless: {check}"):
+        transactions.abort_in_partition(
+            cluster, marker.place, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        )
     if as_json:
         ended = marker.start_offset is None or marker.start_offset >= 0
         document = {"topic": topic, "partition": number, "aborted": ended, "producer_id": marker.producer_id}

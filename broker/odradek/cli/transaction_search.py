@@ -3,6 +3,7 @@ command."""
 
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from odradek.cli.failure import fail, warn
+from odradek.cli.finding import abbreviate
 from odradek.cli.output import count, echo_json, print_table, span, when
 from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster, View
@@ -70,8 +72,7 @@ def abort_command(transaction: OpenTransaction) -> str:
 
 
 def _show(cluster: Cluster, found: Search, limit_ms: int, now: int) -> None:
-    for (topic, number), reason in found.unchecked.items():
-        warn(f"{topic}-{number} was not checked: {reason}")
+    _warn_of_unchecked(found)
     titles = [
         "topic",
         "partition",
@@ -97,12 +98,24 @@ def _show(cluster: Cluster, found: Search, limit_ms: int, now: int) -> None:
         ]
         for hanging in found.hanging
     ]
-    print_table(titles, rows, f"no hanging transactions (last write more than {span(limit_ms)} ago)")
+    where = " in the partitions that were checked" if found.unchecked else ""
+    print_table(titles, rows, f"no hanging transactions{where} (last write more than {span(limit_ms)} ago)")
     _warn_of_known(cluster, found, limit_ms)
     if found.hanging:
         click.echo("\nTo abort them:")
         for hanging in found.hanging:
             click.echo(f"  {abort_command(hanging.open)}")
+
+
+def _warn_of_unchecked(found: Search) -> None:
+    """Warn once for each reason: a broker that does not respond may lead many partitions."""
+    of_reason: dict[str, list[str]] = defaultdict(list)
+    for (topic, number), reason in found.unchecked.items():
+        of_reason[reason].append(f"{topic}-{number}")
+    for reason, names in of_reason.items():
+        subject = f"{names[0]} was" if len(names) == 1 else f"{count(len(names), 'partition')} were"
+        list_of_names = "" if len(names) == 1 else f" ({abbreviate(names)})"
+        warn(f"{subject} not checked: {reason}{list_of_names}")
 
 
 def _warn_of_known(cluster: Cluster, found: Search, limit_ms: int) -> None:
