@@ -45,6 +45,7 @@ class StubBroker:
 
     :param partitions: the number of partitions of t; each has one offset above its last stable offset.
     :ivar silent: names of the APIs whose requests get no response. :ivar asked: names of the APIs that were requested.
+    :ivar before: name of an API to a function that is called before its requests are answered.
     :ivar producers: partition to a list of describe_producers.Response.ProducerState.
     :ivar ids: transactional id to its describe_transactions.Response.TransactionState.
     """
@@ -53,6 +54,7 @@ class StubBroker:
         self.partitions = partitions
         self.silent = set()
         self.asked = []
+        self.before = {}
         self.producers = {}
         self.ids = {}
 
@@ -84,6 +86,7 @@ class StubBroker:
                 api, version = registry.by_key(header.request_api_key), header.request_api_version
                 request, _ = decode(api.request, version, data, at)
                 self.asked.append(api.name)
+                self.before.get(api.name, lambda: None)()
                 if api.name in self.silent:
                     continue
                 response = getattr(self, f"_{api.request.__module__.rpartition('.')[2]}")(request)

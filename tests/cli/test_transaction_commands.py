@@ -175,3 +175,50 @@ def test_the_next_request_to_a_broker_that_did_not_respond_uses_a_new_connection
             cluster.coordinator_of("a", TRANSACTION)
         broker.silent.clear()
         assert cluster.coordinator_of("a", TRANSACTION) == BROKER_ID
+
+
+def test_younger_transactions_without_an_owner_are_counted_with_the_option_that_lists_them(broker, odradek):
+    broker.producers[1] = [producer(ago_ms=60_000)]
+    done = odradek.run("transaction", "hanging")
+    assert (done.returncode, done.stdout) == (0, "")
+    nothing, younger = done.stderr.splitlines()
+    assert nothing == "no hanging transactions (last write more than 20 min ago)"
+    assert younger == (
+        "1 younger open transaction has no owner: no transactional id has it in an open transaction. It may hang;"
+        " --max-transaction-timeout 0 lists it"
+    )
+    found = odradek.json("transaction", "hanging")
+    assert found["hanging"] == []
+    assert [(row["partition"], row["producer_id"], row["transactional_id"]) for row in found["younger"]] == [
+        (1, PRODUCER, None)
+    ]
+    broker.producers[0] = [producer(ago_ms=-60_000)]
+    done = odradek.run("transaction", "hanging")
+    assert "2 younger open transactions have no owner" in done.stderr and "lists them" in done.stderr
+    done = odradek.run("transaction", "hanging", *younger.partition("; ")[2].split()[:2])
+    assert done.returncode == 1 and [row[:2] for row in table(done.stdout)[:2]] == [[TOPIC, "0"], [TOPIC, "1"]]
+
+
+def test_younger_transactions_with_an_owner_are_not_mentioned(broker, odradek):
+    broker.producers[1] = [producer(ago_ms=60_000)]
+    broker.ids["a"] = transaction("Ongoing", 1)
+    done = odradek.run("transaction", "hanging")
+    assert (done.returncode, done.stderr) == (0, "no hanging transactions (last write more than 20 min ago)\n")
+
+
+@pytest.mark.parametrize("limit", [None, 0])
+def test_a_transaction_that_ends_during_the_search_has_no_missing_owner(broker, odradek, limit):
+    broker.producers[1] = [producer(ago_ms=60_000)]
+    broker.before["ListTransactions"] = broker.producers.clear
+    done = odradek.run("transaction", "hanging", *(() if limit is None else ("--max-transaction-timeout", limit)))
+    assert done.returncode == 0 and done.stderr.startswith("no hanging transactions (last write more than ")
+    assert done.stderr.count("\n") == 1 and broker.asked.count("DescribeProducers") == 2
+
+
+def test_a_search_without_the_owners_of_younger_transactions_is_a_warning(broker, odradek):
+    broker.producers[1] = [producer(ago_ms=60_000)]
+    broker.silent.add("ListTransactions")
+    done = odradek.run("transaction", "hanging", "--timeout", TIMEOUT_S)
+    warning, nothing = done.stderr.splitlines()
+    assert warning.startswith("odradek: warning: cannot look for the owners of 1 younger open transaction: ")
+    assert done.returncode == 0 and nothing.startswith("no hanging transactions ")

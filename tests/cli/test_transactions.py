@@ -232,7 +232,9 @@ def test_a_hanging_transaction_is_found_and_ended_by_the_command_that_is_printed
 def test_only_late_transactions_are_hanging(odradek, talk, topic):
     made_hanging(talk, topic, 0, ago_ms=60_000)
     where = ("transaction", "hanging", "--topic", topic)
-    assert odradek.run(*where).returncode == 0
+    done = odradek.run(*where)
+    assert done.returncode == 0 and "1 younger open transaction has no owner" in done.stderr
+    assert odradek.run(*where, "--max-transaction-timeout", 0).returncode == 1
     assert odradek.run(*where, "--max-transaction-timeout", "2m").returncode == 0
     assert odradek.run(*where, "--max-transaction-timeout", "30s").returncode == 1
     assert odradek.run(*where, "--max-transaction-timeout", "30s", "--broker-id", 1).returncode == 1

@@ -290,8 +290,9 @@ def hanging(
 
     The last stable offset of the partition cannot pass the first record of such a transaction: consumers with isolation
     level read_committed receive no records from it on, and the log is not compacted from it on. The command changes
-    nothing; it prints the command that aborts each hanging transaction. Exit code 1 if it finds a hanging transaction, or
-    cannot check a partition.
+    nothing; it prints the command that aborts each hanging transaction. It also counts the younger transactions that no
+    transactional id has; --max-transaction-timeout 0 lists them. Exit code 1 if it finds a hanging transaction, or cannot
+    check a partition.
     """
     from odradek.cli import transaction_search
 
