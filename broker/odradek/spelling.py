@@ -7,10 +7,14 @@ CUTOFF = 0.6
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str:
-    """The question for the known name that is closest to `name`: "did you mean 'orders'?"; empty if none is similar."""
+    """The question for the known name that is closest to `name`: "did you mean 'orders'?"; empty if none is similar.
+
+    Upper and lower case are equal.
+    """
     from difflib import get_close_matches  # imported here because most commands need no hint
 
-    return question(get_close_matches(name, list(known), 1, cutoff))
+    by_lower_case = {word.lower(): word for word in known}
+    return question(by_lower_case[word] for word in get_close_matches(name.lower(), list(by_lower_case), 1, cutoff))
 
 
 def question(close: Iterable[str]) -> str:

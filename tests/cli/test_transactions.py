@@ -9,6 +9,7 @@ import pytest
 
 from odradek.clients.transactions import OPEN
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_producers
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.cli.transaction_talk import TransactionTalk
@@ -152,6 +153,33 @@ def test_the_transaction_of_an_id_is_aborted_and_its_producer_fenced(odradek, ta
     odradek.refused("transaction", "abort", "nobody", "--yes", words=["'nobody' does not exist"])
 
 
+def last_marker(talk, topic, partition, producer_id):
+    """The producer epoch and coordinator epoch of a producer in a partition: after an abort, those of its last marker."""
+    make = describe_producers.Request
+    request = make(topics=[make.TopicRequest(name=topic, partition_indexes=[partition])])
+    (described,) = talk.ask(request, describe_producers.API_KEY, 0).topics[0].partitions
+    (found,) = (each for each in described.active_producers if each.producer_id == producer_id)
+    assert found.current_txn_start_offset == -1
+    return found.producer_epoch, found.coordinator_epoch
+
+
+def test_a_dry_run_names_the_markers_that_an_abort_writes(odradek, talk, topic):
+    talk.open(topic, topic, 0, 2)
+    hanging, _ = made_hanging(talk, topic, 1)
+    ends = [talk.latest(topic, partition) for partition in range(3)]
+    commands = (topic,), ("--topic", topic, "--partition", 1, "--start-offset", 0)
+    of_id, in_partition = (odradek.json("transaction", "abort", *each, "--dry-run")["markers"] for each in commands)
+    assert [marker["partition"] for marker in of_id] == [0, 2]
+    assert [(marker["partition"], marker["producer_id"]) for marker in in_partition] == [(1, hanging)]
+    assert states(odradek, "--match", topic) == {topic: "Ongoing"}
+    assert [talk.latest(topic, partition) for partition in range(3)] == ends
+    for command in commands:
+        odradek("transaction", "abort", *command, "--yes")
+    for marker in (*of_id, *in_partition):
+        written = last_marker(talk, topic, marker["partition"], marker["producer_id"])
+        assert written == (marker["producer_epoch"], marker["coordinator_epoch"])
+
+
 def test_the_broker_logs_who_ended_a_transaction_and_why_a_producer_was_refused(cluster, odradek, talk, topic):
     if cluster.log is None:
         pytest.skip("a log of this broker")
@@ -204,7 +232,9 @@ def test_a_hanging_transaction_is_found_and_ended_by_the_command_that_is_printed
 def test_only_late_transactions_are_hanging(odradek, talk, topic):
     made_hanging(talk, topic, 0, ago_ms=60_000)
     where = ("transaction", "hanging", "--topic", topic)
-    assert odradek.run(*where).returncode == 0
+    done = odradek.run(*where)
+    assert done.returncode == 0 and "1 younger open transaction has no owner" in done.stderr
+    assert odradek.run(*where, "--max-transaction-timeout", 0).returncode == 1
     assert odradek.run(*where, "--max-transaction-timeout", "2m").returncode == 0
     assert odradek.run(*where, "--max-transaction-timeout", "30s").returncode == 1
     assert odradek.run(*where, "--max-transaction-timeout", "30s", "--broker-id", 1).returncode == 1

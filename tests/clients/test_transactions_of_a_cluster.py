@@ -170,14 +170,13 @@ class DoctoredCluster:
             return [each for each in next(found) if now_ms - each.started_ms > limit_ms]
 
         monkeypatch.setattr(health_transactions, "now_ms", lambda: NOW_MS)
-        monkeypatch.setattr(health_transactions.time, "sleep", self.slept.append)
         monkeypatch.setattr(transactions, "late_after_ms", lambda _: 1_200_000)
         monkeypatch.setattr(transactions, "find_late", lambda *_: nothing)
         monkeypatch.setattr(transactions, "open_longer_than", open_longer_than)
         monkeypatch.setattr(marker_waits, "waits_of", lambda _, __, some: {each.transactional_id: [] for each in some})
 
     def examine(self):
-        return health_transactions.examine_transactions(None, View(None, 1, {}, {}, {}))
+        return health_transactions.examine_transactions(None, View(None, 1, {}, {}, {}), self.slept.append)
 
 
 @pytest.mark.parametrize(("age_ms", "severities"), [(61_000, ["error"]), (59_000, [])])
@@ -185,7 +184,7 @@ def test_doctor_reports_a_decided_transaction_after_a_minute(monkeypatch, age_ms
     stuck = description("PrepareCommit", started_ms=NOW_MS - age_ms)
     cluster = DoctoredCluster(monkeypatch, [stuck], [stuck])
     assert [finding.severity for finding in cluster.examine()] == severities
-    assert len(cluster.slept) == len(severities)
+    assert cluster.slept == [health_transactions.SECOND_LOOK_S] * len(severities)
 
 
 def test_doctor_does_not_report_open_transactions_before_they_are_late(monkeypatch):

@@ -1,11 +1,14 @@
 """The configuration of a broker from files and overrides."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from odradek.config import ConfigError, load
+from odradek.config.key import DOUBLE, INT, LONG, SHORT
+from odradek.config.table import BROKER_KEYS
 
 ZOOKEEPER_FILE = """\
 broker.id=3
@@ -135,6 +138,11 @@ def test_unknown_keys_are_reported_with_their_place(tmp_path):
         ("num.partitions=１", "an integer"),  # noqa: RUF001 - a digit, but not one of Java's
         ("log.cleaner.min.cleanable.ratio=1.5", "from 0 to 1"),
         ("log.cleaner.min.cleanable.ratio=nan", "a number"),
+        ("log.cleaner.io.max.bytes.per.second=many", "a number of at least 0"),
+        ("log.cleaner.io.max.bytes.per.second=1e999", "its absolute value at most 1.7976931348623157E308"),
+        ("sasl.login.refresh.window.jitter=-1e999", "its absolute value at most 1.7976931348623157E308"),
+        ("transaction.max.timeout.ms=abc", "an integer from 1 to 2147483647"),
+        ("transaction.max.timeout.ms=2147483648", "an integer from 1 to 2147483647"),
         ("auto.create.topics.enable=yes", "true or false"),
         ("compression.type=brotli", "one of uncompressed, zstd"),
         ("log.cleanup.policy=delete,purge", "compact, delete"),
@@ -150,6 +158,42 @@ def test_a_value_that_is_not_allowed_is_reported_in_one_line(override, allowed):
     message = refused(override)
     assert message.startswith(override.partition("=")[0] + "=")
     assert allowed in message and "(--set)" in message
+
+
+NUMBERS = [key for key in BROKER_KEYS.values() if key.type in (INT, SHORT, LONG, DOUBLE)]
+
+
+@pytest.mark.parametrize("wrong", ["abc", "", "1.5.5", pytest.param("9" * 400, id="too-large")])
+def test_a_wrong_number_names_its_key_and_what_would_be_right(wrong):
+    assert len(NUMBERS) > 100
+    for key in NUMBERS:
+        message = refused(f"{key.name}={wrong}")
+        assert message.startswith(f"{key.name}={wrong}: must be ") and "(--set)" in message
+        if key.type != DOUBLE:
+            assert re.search(r": must be an integer from -?\d+ to \d+( or -?\d+)?[ ,]", message), message
+        else:
+            assert f": must be a number{'' if key.allowed is None else f' {key.allowed}'}" in message
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [
+        ("transaction.max.timeouts.ms", "transaction.max.timeout.ms"),
+        ("TRANSACTION.MAX.TIMEOUT.MS", "transaction.max.timeout.ms"),
+        ("zookeeper.clientcnxnsocket", "zookeeper.clientCnxnSocket"),
+        ("listener.name.internal.max.conections", "listener.name.internal.max.connections"),
+        ("listener.name.internal.plain.sasl.jaas.confg", "listener.name.internal.plain.sasl.jaas.config"),
+        ("listener.name.internal.no.such.key.at.all", None),
+        ("my.key", None),
+    ],
+)
+def test_the_warning_about_an_unknown_key_suggests_a_key_that_is_close(tmp_path, unknown, meant):
+    path = tmp_path / "f.properties"
+    path.write_text(f"{unknown}=1\n")
+    for config, where in ((load(None, [f"{unknown}=1"]), "--set"), (load(path), f"{path}:1")):
+        (warning,) = config.unknown_key_warnings
+        hint = "" if meant is None else f" did you mean '{meant}'?"
+        assert warning == f"ignoring unknown key {unknown} ({where});{hint} docs/configuration.md lists all keys"
 
 
 SECURED_FILE = """\

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from odradek.cli.finding import SHOWN, Finding, abbreviate
 from odradek.cli.output import count, span
@@ -27,8 +27,12 @@ SECOND_LOOK_S = 5.0
 """The time between two looks at decided transactions, because one that was open for long may have been decided just now."""
 
 
-def examine_transactions(cluster: Cluster, view: View) -> list[Finding]:
-    """All findings. Raises UnsupportedError if the brokers cannot describe transactions, ClientError."""
+def examine_transactions(cluster: Cluster, view: View, sleep: Callable[[float], object] = time.sleep) -> list[Finding]:
+    """All findings. Raises UnsupportedError if the brokers cannot describe transactions, ClientError.
+
+    :param sleep: waits for `SECOND_LOOK_S` between two looks at decided transactions: no request returns the time of a
+        decision, and the absence of a completion is no state to wait for, so only an interval shows which do not complete.
+    """
     try:
         limit_ms = transactions.late_after_ms(cluster)
     except RefusedError:
@@ -40,7 +44,7 @@ def examine_transactions(cluster: Cluster, view: View) -> list[Finding]:
     decided = [each for each in late if each.outcome is not None]
     waits: Mapping[str, Sequence[MarkerWait]] = {}
     if decided:
-        time.sleep(SECOND_LOOK_S)
+        sleep(SECOND_LOOK_S)
         decided = lasting(decided, transactions.open_longer_than(cluster, COMPLETION_LIMIT_MS, now_ms()))
         waits = marker_waits.waits_of(cluster, view, decided)
     return [*judge_hanging(found, now), *judge_late(ongoing, now), *judge_decided(decided, waits, now)]

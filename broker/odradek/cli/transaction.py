@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import YES_OPTION, complete_topics, complete_transactional_ids, on_cluster, repeatable_choice
+from odradek.cli.options import (
+    DRY_RUN_OPTION,
+    YES_OPTION,
+    complete_topics,
+    complete_transactional_ids,
+    on_cluster,
+    repeatable_choice,
+)
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -192,6 +199,7 @@ def _name(topic: str, number: int) -> str:
     help="Write the marker even if the partition belongs to the open transaction of a transactional id, or if the producer"
     " named with --producer-id has no open transaction in the partition.",
 )
+@DRY_RUN_OPTION
 @YES_OPTION
 def abort(
     cluster: "Cluster",
@@ -204,6 +212,7 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
     force: bool,
+    dry_run: bool,
     yes: bool,
 ) -> None:
     """Abort the open transaction of a transactional id, or a hanging transaction in one partition.
@@ -211,6 +220,9 @@ def abort(
     With ID, its coordinator aborts the transaction in all partitions and fences the producer, which then fails with an error.
     With --topic and --partition, the leader of the partition writes an abort marker. Use this form only for hanging
     transactions: `odradek transaction hanging` finds them and prints the command.
+
+    With --dry-run, the command makes the same checks, and prints the abort markers that would be written: the partition, the
+    producer id, the producer epoch and the coordinator epoch of each.
     """
     from odradek.cli import transaction_abort
 
@@ -218,7 +230,7 @@ def abort(
     if transactional_id is not None:
         if topic is not None or partition is not None or start_offset is not None or producer != (None, None, None):
             raise click.UsageError("give either ID, or --topic and --partition")
-        transaction_abort.abort_id(cluster, as_json, transactional_id, yes)
+        transaction_abort.abort_id(cluster, as_json, transactional_id, yes, dry_run)
         return
     if topic is not None and partition is None:
         raise click.UsageError("--partition is missing: give the number of the partition of the hanging transaction")
@@ -242,7 +254,7 @@ def abort(
         )
     else:
         raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
-    transaction_abort.abort_in_partition(cluster, as_json, marker, force, yes)
+    transaction_abort.abort_in_partition(cluster, as_json, marker, force, yes, dry_run)
 
 
 @transaction.command("hanging")
@@ -278,8 +290,9 @@ def hanging(
 
     The last stable offset of the partition cannot pass the first record of such a transaction: consumers with isolation
     level read_committed receive no records from it on, and the log is not compacted from it on. The command changes
-    nothing; it prints the command that aborts each hanging transaction. Exit code 1 if it finds a hanging transaction, or
-    cannot check a partition.
+    nothing; it prints the command that aborts each hanging transaction. It also counts the younger transactions that no
+    transactional id has; --max-transaction-timeout 0 lists them. Exit code 1 if it finds a hanging transaction, or cannot
+    check a partition.
     """
     from odradek.cli import transaction_search
 

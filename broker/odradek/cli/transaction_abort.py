@@ -1,18 +1,25 @@
-"""``odradek transaction abort``: asks for confirmation, then ends a transaction. Runs in the process of the command."""
+"""``odradek transaction abort``: asks for confirmation, then ends a transaction; or shows the markers that this would write
+(``--dry-run``). Runs in the process of the command."""
 
-from typing import NamedTuple, NoReturn
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from odradek.cli.failure import fail
 from odradek.cli.finding import abbreviate
 from odradek.cli.options import confirm
-from odradek.cli.output import count, echo_json, span
+from odradek.cli.output import count, echo_json, print_table, span
 from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import UnsupportedError
+from odradek.clients.errors import UnreachableError, UnsupportedError
 from odradek.clients.transactions import Place, TransactionDescription
 from odradek.clock import now_ms
+
+MAX_EPOCH = 32767
+"""The largest producer epoch."""
 
 
 class Marker(NamedTuple):
@@ -30,18 +37,36 @@ class Marker(NamedTuple):
     start_offset: int | None
 
 
-def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool) -> None:
-    """Abort the open transaction of an id, and fence its producer. Raises ClientError."""
+class PlannedMarker(NamedTuple):
+    """An abort marker as the partition would receive it. :param coordinator_epoch: None if it is not known."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+
+
+def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool, dry_run: bool = False) -> None:
+    """Abort the open transaction of an id, and fence its producer. Raises ClientError.
+
+    :param dry_run: only print the markers that the coordinator would write.
+    """
     described = transactions.describe(cluster, transactional_id)
     if described.state != "Ongoing":
         _fail_without_transaction(cluster, described)
     age = span(max(0, now_ms() - described.started_ms))
-    confirm(
+    question = (
         f"This aborts the transaction of '{transactional_id}', open for {age} in"
-        f" {count(len(described.partitions), 'partition')}, and fences its producer, which then fails with an error.",
-        yes,
+        f" {count(len(described.partitions), 'partition')}, and fences its producer, which then fails with an error."
     )
-    after = transactions.terminate(cluster, described)
+    if dry_run:
+        _show_plan(as_json, {"transactional_id": transactional_id}, question, _markers_of(cluster, described))
+        return
+    confirm(question, yes)
+    shown = f"`odradek transaction describe {shlex.quote(transactional_id)}` shows its state"
+    with _unanswered(cluster, f"The coordinator may abort the transaction nevertheless: {shown}"):
+        after = transactions.terminate(cluster, described)
     if as_json:
         document = {"transactional_id": transactional_id, "aborted": True, "state": after.state}
         echo_json({**document, "producer_id": after.producer_id, "producer_epoch": after.producer_epoch})
@@ -50,6 +75,40 @@ def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool) 
             f"aborted the transaction of {transactional_id} in {count(len(described.partitions), 'partition')};"
             f" its producer is fenced (epoch {described.producer_epoch})"
         )
+
+
+@contextmanager
+def _unanswered(cluster: Cluster, advice: str) -> Iterator[None]:
+    """Add the advice to the error if a change was requested and got no response, so that its result is not known."""
+    try:
+        yield
+    except UnreachableError as error:
+        if not cluster.unanswered_changes():
+            raise
+        raise UnreachableError(f"{error}. {advice}") from None
+
+
+def _markers_of(cluster: Cluster, described: TransactionDescription) -> list[PlannedMarker]:
+    """The markers with which the coordinator of an id aborts its open transaction. It raises the producer epoch, and writes the
+    markers with the new one, in both transaction versions. Raises ClientError."""
+    producer_epoch = min(described.producer_epoch + 1, MAX_EPOCH)
+    view = cluster.metadata([marker_waits.LOG])
+    coordinator_epoch = marker_waits.coordinator_epoch(view, described.transactional_id)
+    return [
+        PlannedMarker(topic, number, described.producer_id, producer_epoch, coordinator_epoch)
+        for topic, number in described.partitions
+    ]
+
+
+def _show_plan(as_json: bool, subject: Mapping[str, Any], question: str, markers: Sequence[PlannedMarker]) -> None:
+    """Print the result of a dry run. :param subject: the first fields of the JSON. :param question: what an abort would do."""
+    if as_json:
+        echo_json({**subject, "aborted": False, "dry_run": True, "markers": [marker._asdict() for marker in markers]})
+        return
+    click.echo(question)
+    click.echo("This is a dry run: nothing was changed. Without --dry-run, these abort markers are written:")
+    titles = ["topic", "partition", "producer id", "producer epoch", "coordinator epoch"]
+    print_table(titles, markers, "none, because the transaction has no partitions")
 
 
 def _fail_without_transaction(cluster: Cluster, described: TransactionDescription) -> NoReturn:
@@ -130,17 +189,27 @@ def named(
     return Marker(place, producer_id, producer_epoch, coordinator_epoch, start_offset)
 
 
-def abort_in_partition(cluster: Cluster, as_json: bool, marker: Marker, force: bool, yes: bool) -> None:
-    """Write an abort marker into a partition. Raises ClientError."""
+def abort_in_partition(
+    cluster: Cluster, as_json: bool, marker: Marker, force: bool, yes: bool, dry_run: bool = False
+) -> None:
+    """Write an abort marker into a partition. Raises ClientError. :param dry_run: only print the marker."""
     topic, number = marker.place
     name = f"{topic}-{number}"
     known = transactions.known_transaction(cluster, marker.place, marker.producer_id)
     if known is not None and not force:
         _fail_known(cluster, name, known)
-    confirm(_question(name, marker, known), yes)
-    transactions.abort_in_partition(
-        cluster, marker.place, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
-    )
+    question = _question(name, marker, known)
+    if dry_run:
+        coordinator_epoch = transactions.marker_epoch(marker.coordinator_epoch)
+        planned = PlannedMarker(topic, number, marker.producer_id, marker.producer_epoch, coordinator_epoch)
+        _show_plan(as_json, {"topic": topic, "partition": number}, question, [planned])
+        return
+    confirm(question, yes)
+    check = "repeat the command, which fails if the transaction has ended"
+    with _unanswered(cluster, f"The leader may write the marker into {name} nevertheless: {check}"):
+        transactions.abort_in_partition(
+            cluster, marker.place, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        )
     if as_json:
         ended = marker.start_offset is None or marker.start_offset >= 0
         document = {"topic": topic, "partition": number, "aborted": ended, "producer_id": marker.producer_id}

@@ -3,6 +3,7 @@ command."""
 
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import click
 
 from odradek.cli.failure import fail, warn
+from odradek.cli.finding import abbreviate
 from odradek.cli.output import count, echo_json, print_table, span, when
 from odradek.clients import marker_waits, transactions
-from odradek.clients.cluster import Cluster, View
-from odradek.clients.errors import RefusedError, UnsupportedError
+from odradek.clients.cluster import Cluster, Partition, View
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.clients.transactions import HangingTransaction, OpenTransaction, Search
 from odradek.clock import now_ms
+
+LIST_YOUNGER = "--max-transaction-timeout 0"
 
 
 def search(
@@ -33,11 +37,14 @@ def search(
     names = _matching(view, patterns) if patterns else None
     limit = default_limit_ms(cluster) if limit_ms is None else limit_ms
     now = now_ms()
-    found = transactions.find_late(cluster, transactions.partitions_of(view, names, broker_ids), limit, now)
+    partitions = transactions.partitions_of(view, names, broker_ids)
+    found = transactions.find_late(cluster, partitions, limit, now)
+    younger = _younger(cluster, partitions, found)
     if as_json:
-        echo_json(_as_dict(found, limit))
+        echo_json(_as_dict(found, younger, limit))
     else:
         _show(cluster, found, limit, now)
+        _note_younger(younger)
     sys.exit(1 if found.hanging or found.unchecked else 0)
 
 
@@ -70,8 +77,7 @@ def abort_command(transaction: OpenTransaction) -> str:
 
 
 def _show(cluster: Cluster, found: Search, limit_ms: int, now: int) -> None:
-    for (topic, number), reason in found.unchecked.items():
-        warn(f"{topic}-{number} was not checked: {reason}")
+    _warn_of_unchecked(found)
     titles = [
         "topic",
         "partition",
@@ -97,12 +103,45 @@ def _show(cluster: Cluster, found: Search, limit_ms: int, now: int) -> None:
         ]
         for hanging in found.hanging
     ]
-    print_table(titles, rows, f"no hanging transactions (last write more than {span(limit_ms)} ago)")
+    where = " in the partitions that were checked" if found.unchecked else ""
+    print_table(titles, rows, f"no hanging transactions{where} (last write more than {span(limit_ms)} ago)")
     _warn_of_known(cluster, found, limit_ms)
     if found.hanging:
         click.echo("\nTo abort them:")
         for hanging in found.hanging:
             click.echo(f"  {abort_command(hanging.open)}")
+
+
+def _younger(cluster: Cluster, partitions: Sequence[Partition], found: Search) -> list[HangingTransaction]:
+    """The open transactions without an owner that are not late. If the coordinators do not describe them, warns."""
+    try:
+        return transactions.without_owner(cluster, partitions, found.younger)
+    except ClientError as error:
+        warn(f"cannot look for the owners of {count(len(found.younger), 'younger open transaction')}: {error}")
+        return []
+
+
+def _note_younger(younger: Sequence[HangingTransaction]) -> None:
+    """Say on stderr how many younger transactions have no owner, and which option lists them."""
+    if not younger:
+        return
+    have, they, them = ("has", "It", "it") if len(younger) == 1 else ("have", "They", "them")
+    click.echo(
+        f"{count(len(younger), 'younger open transaction')} {have} no owner: no transactional id has {them} in an open"
+        f" transaction. {they} may hang; {LIST_YOUNGER} lists {them}",
+        err=True,
+    )
+
+
+def _warn_of_unchecked(found: Search) -> None:
+    """Warn once for each reason: a broker that does not respond may lead many partitions."""
+    of_reason: dict[str, list[str]] = defaultdict(list)
+    for (topic, number), reason in found.unchecked.items():
+        of_reason[reason].append(f"{topic}-{number}")
+    for reason, names in of_reason.items():
+        subject = f"{names[0]} was" if len(names) == 1 else f"{count(len(names), 'partition')} were"
+        list_of_names = "" if len(names) == 1 else f" ({abbreviate(names)})"
+        warn(f"{subject} not checked: {reason}{list_of_names}")
 
 
 def _warn_of_known(cluster: Cluster, found: Search, limit_ms: int) -> None:
@@ -127,13 +166,17 @@ def _warn_of_known(cluster: Cluster, found: Search, limit_ms: int) -> None:
             warn(f"'{name}' waits for {wait}. What to do: {wait.remedy}")
 
 
-def _as_dict(found: Search, limit_ms: int) -> dict[str, Any]:
+def _as_dict(found: Search, younger: Sequence[HangingTransaction], limit_ms: int) -> dict[str, Any]:
     return {
         "limit_ms": limit_ms,
         "hanging": [_hanging(hanging, found.blocked[hanging.open.place]) for hanging in found.hanging],
         "known": [
             {**transaction._asdict(), "transactional_id": description.transactional_id, "state": description.state}
             for transaction, description in found.known
+        ],
+        "younger": [
+            {**orphan.open._asdict(), "transactional_id": orphan.transactional_id, "reason": orphan.reason}
+            for orphan in younger
         ],
         "unchecked": [
             {"topic": topic, "partition": number, "reason": reason}

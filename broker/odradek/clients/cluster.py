@@ -32,6 +32,7 @@ CHANGES = frozenset(
         "DeleteRecords",
         "DeleteGroups",
         "IncrementalAlterConfigs",
+        "InitProducerId",
         "OffsetCommit",
         "WriteTxnMarkers",
     }
@@ -152,7 +153,7 @@ class Cluster:
 
     def any_broker(self) -> Connection:
         """A connection to a bootstrap server. Raises NoBootstrapServerError if none answers."""
-        if self._any is None:
+        if self._any is None or self._any.closed:
             failures = []
             for address in self._bootstrap:
                 try:
@@ -171,9 +172,9 @@ class Cluster:
             connection.close()
 
     def broker(self, node_id: int) -> Connection:
-        """A connection to a broker by its id. Raises UnreachableError."""
+        """A connection to a broker by its id; a new one after a request on the former one failed. Raises UnreachableError."""
         connection = self._of_node.get(node_id)
-        if connection is None:
+        if connection is None or connection.closed:
             address = self.view().brokers.get(node_id)
             if address is None:
                 known = ", ".join(map(str, sorted(self.view().brokers)))

@@ -60,7 +60,7 @@ def waits_of(cluster: Cluster, view: View, decided: Iterable[TransactionDescript
                 minimums,
                 unchecked,
                 producers.get((*place, description.producer_id)),
-                _coordinator_epoch(view, description),
+                coordinator_epoch(view, description.transactional_id),
             )
             for place in description.partitions
         ]
@@ -68,15 +68,19 @@ def waits_of(cluster: Cluster, view: View, decided: Iterable[TransactionDescript
     }
 
 
-def _coordinator_epoch(view: View, description: TransactionDescription) -> int | None:
-    """The coordinator epoch of an id's markers: the leader epoch of its partition of `__transaction_state`; None if unknown."""
+def coordinator_epoch(view: View, transactional_id: str) -> int | None:
+    """The coordinator epoch of an id's markers: the leader epoch of its partition of `__transaction_state`.
+
+    None if the view does not contain this topic, or if the broker does not report leader epochs (before Kafka 2.1).
+    """
     from odradek._ext.api.offset_commits import partition_for
 
     info = view.topics.get(LOG)
     if info is None or not info.partitions:
         return None
-    number = partition_for(description.transactional_id, len(info.partitions))
-    return next((part.leader_epoch for part in info.partitions if part.number == number), None)
+    number = partition_for(transactional_id, len(info.partitions))
+    epoch = next((part.leader_epoch for part in info.partitions if part.number == number), -1)
+    return None if epoch < 0 else epoch
 
 
 def _wait(

@@ -113,12 +113,14 @@ class Search(NamedTuple):
     :param unchecked: the reason for each partition whose leader did not describe its producers.
     :param blocked: for each partition with an open transaction the number of offsets from its last stable offset to its high
         watermark, which consumers with read_committed do not receive.
+    :param younger: open transactions that are not late; the search does not look for their owners (`without_owner` does).
     """
 
     hanging: list[HangingTransaction]
     known: list[tuple[OpenTransaction, TransactionDescription]]
     unchecked: dict[Place, str]
     blocked: dict[Place, int]
+    younger: Sequence[OpenTransaction] = ()
 
 
 def list_transactions(
@@ -368,33 +370,62 @@ def late_after_ms(cluster: Cluster) -> int:
 
 
 def find_late(cluster: Cluster, partitions: Sequence[Partition], limit_ms: int, now_ms: int) -> Search:
-    """Find the transactions of partitions whose producer last wrote more than `limit_ms` ago. Raises RefusedError, ClientError.
+    """Find the transactions whose producer last wrote at least `limit_ms` ago. Raises RefusedError, ClientError.
 
     Only leaders of partitions whose last stable offset is below the high watermark are asked for their producers. Then all
-    coordinators are asked for the transactional ids of the producers found, and for the partitions of their transactions.
+    coordinators are asked for the transactional ids of the late producers, and for the partitions of their transactions.
     """
     places = unstable(cluster, partitions)
     unled = {(part.topic, part.number): "it has no leader" for part in partitions if part.leader < 0}
     chosen = [part for part in partitions if (part.topic, part.number) in places]
     found, unchecked = open_transactions(cluster, chosen)
-    late = [transaction for transaction in found if now_ms - transaction.written_ms > limit_ms]
-    hanging: list[HangingTransaction] = []
+    late: list[OpenTransaction] = []
+    younger: list[OpenTransaction] = []
+    for transaction in found:  # a timestamp in the future is one of a client whose clock is wrong
+        (late if max(0, now_ms - transaction.written_ms) >= limit_ms else younger).append(transaction)
+    hanging, known = _judge(cluster, chosen, late)
+    return Search(hanging, known, unled | unchecked, places, younger)
+
+
+def without_owner(
+    cluster: Cluster, partitions: Iterable[Partition], younger: Sequence[OpenTransaction]
+) -> list[HangingTransaction]:
+    """Those of the open transactions of partitions that no transactional id has. Raises RefusedError, ClientError."""
+    return _judge(cluster, partitions, younger)[0]
+
+
+def _judge(
+    cluster: Cluster, partitions: Iterable[Partition], found: Sequence[OpenTransaction]
+) -> tuple[list[HangingTransaction], list[tuple[OpenTransaction, TransactionDescription]]]:
+    """Ask all coordinators for the owners of open transactions: those that no transactional id has, and those that one has.
+
+    :param partitions: contain those of the transactions. Leaders of partitions with a transaction without an owner are asked
+        again, because it may have ended after the first request: its coordinator then no longer has it.
+    """
+    orphans: list[HangingTransaction] = []
     known: list[tuple[OpenTransaction, TransactionDescription]] = []
-    if late:
-        listings = list_transactions(cluster, producer_ids={transaction.producer_id for transaction in late})
-        described = {
-            description.producer_id: description for description in describe_listed(cluster, listings).values()
-        }
-        for transaction in late:
-            description = described.get(transaction.producer_id)
-            reason = why_hanging(transaction, description)
-            if reason is None:
-                assert description is not None
-                known.append((transaction, description))
-            else:
-                name = None if description is None else description.transactional_id
-                hanging.append(HangingTransaction(transaction, name, reason))
-    return Search(hanging, known, unled | unchecked, places)
+    if not found:
+        return orphans, known
+    listings = list_transactions(cluster, producer_ids={transaction.producer_id for transaction in found})
+    described = {description.producer_id: description for description in describe_listed(cluster, listings).values()}
+    for transaction in found:
+        description = described.get(transaction.producer_id)
+        reason = why_hanging(transaction, description)
+        if reason is None:
+            assert description is not None
+            known.append((transaction, description))
+        else:
+            name = None if description is None else description.transactional_id
+            orphans.append(HangingTransaction(transaction, name, reason))
+    places = {orphan.open.place for orphan in orphans}
+    chosen = [part for part in partitions if (part.topic, part.number) in places]
+    again, unchecked = open_transactions(cluster, chosen) if chosen else ([], {})
+    still = {_beginning(transaction) for transaction in again}
+    return [each for each in orphans if each.open.place in unchecked or _beginning(each.open) in still], known
+
+
+def _beginning(transaction: OpenTransaction) -> tuple[Place, int, int]:
+    return transaction.place, transaction.producer_id, transaction.start_offset
 
 
 def open_longer_than(cluster: Cluster, limit_ms: int, now_ms: int) -> list[TransactionDescription]:
@@ -458,7 +489,7 @@ def abort_in_partition(
         producer_epoch=producer_epoch,
         transaction_result=False,
         topics=[make.WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
-        coordinator_epoch=max(coordinator_epoch, 0),
+        coordinator_epoch=marker_epoch(coordinator_epoch),
     )
 
     def codes(response: Any) -> list[int]:
@@ -475,6 +506,11 @@ def abort_in_partition(
             raise _marker_refused(code, f"{topic}-{number}", producer_id, producer_epoch, coordinator_epoch)
 
 
+def marker_epoch(coordinator_epoch: int) -> int:
+    """The coordinator epoch of the marker that `abort_in_partition` writes. :param coordinator_epoch: -1: no marker yet."""
+    return max(coordinator_epoch, 0)
+
+
 def _marker_refused(
     code: int, name: str, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> RefusedError:
@@ -486,7 +522,7 @@ def _marker_refused(
         )
     elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         reason = (
-            f"the last marker of producer {producer_id} has a newer coordinator epoch than {max(coordinator_epoch, 0)} "
+            f"the last marker of producer {producer_id} has a newer coordinator epoch than {marker_epoch(coordinator_epoch)} "
             "(TRANSACTION_COORDINATOR_FENCED)"
         )
     return RefusedError(code, reason, f"no abort marker was written to {name}")

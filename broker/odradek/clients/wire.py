@@ -89,6 +89,11 @@ class Connection:
         self._socket.close()
 
     @property
+    def closed(self) -> bool:
+        """Whether the connection was closed: by `close`, or because a request failed or timed out."""
+        return self._socket.fileno() < 0
+
+    @property
     def apis(self) -> Mapping[int, tuple[int, int]]:
         """The oldest and newest version that the broker serves, by API key."""
         return self._ranges

@@ -6,6 +6,7 @@ The command creates it once, before it forks a process. Every process has its ow
 
 import copy
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,14 @@ from odradek.config.listeners import (
     parse_protocol_map,
 )
 from odradek.config.loggers import ROOT, parse_levels
-from odradek.config.table import BROKER_KEYS, FREE_PREFIXES, TOPIC_KEYS, broker_key, validate_topic_configs
+from odradek.config.table import (
+    BROKER_KEYS,
+    FREE_PREFIXES,
+    LISTENER_PREFIX,
+    TOPIC_KEYS,
+    broker_key,
+    validate_topic_configs,
+)
 from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
@@ -53,12 +61,20 @@ class UnknownKey(NamedTuple):
 
 def _unknown_key_warning(key: UnknownKey) -> str:
     synonyms = TOPIC_KEYS[key.name].synonyms if key.name in TOPIC_KEYS else ()
-    if synonyms:
-        hint = f"it is a key of topics, whose default is the broker's {synonyms[0].name};"
-    else:
-        hint = did_you_mean(key.name, BROKER_KEYS, KEY_CUTOFF)
+    of_topics = f"it is a key of topics, whose default is the broker's {synonyms[0].name};" if synonyms else ""
+    hint = of_topics or _similar_key(key.name)
     advice = f"{hint} {KEY_LIST}" if hint else KEY_LIST
     return f"ignoring unknown key {key.name} ({key.where}); {advice}"
+
+
+def _similar_key(name: str) -> str:
+    """The question for the broker key that is closest to an unknown one; empty if none is similar."""
+    listener = re.match(rf"{re.escape(LISTENER_PREFIX)}[^.]+\.([^.]+\.(?=sasl\.))?", name)
+    if listener is None:
+        return did_you_mean(name, BROKER_KEYS, KEY_CUTOFF)
+    # Only the key behind the prefix is compared: with the prefix, every two keys of one listener would be similar.
+    hint = did_you_mean(name[listener.end() :], BROKER_KEYS, KEY_CUTOFF)
+    return hint.replace("'", f"'{listener.group()}", 1)
 
 
 class BrokerConfig:

@@ -4,6 +4,7 @@ Constants and pure functions without state. The numbers of types are those of th
 KIP-569).
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -193,6 +194,8 @@ class ConfigKey(NamedTuple):
             value = _PARSERS[self.type](text.strip())
         except ValueError:
             raise self.error(text) from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.error(text, f"must be {self.allows()}, and its absolute value at most {show(MAX_DOUBLE)}")
         if self.type in _BOUNDS and not _BOUNDS[self.type][0] <= value <= _BOUNDS[self.type][1]:
             raise self.error(text)
         if self.allowed is not None and not self.allowed.accepts(value):
