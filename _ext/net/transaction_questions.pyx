@@ -82,7 +82,7 @@ cdef uint32_t read_count(Cursor* c, int64_t least_bytes) except? 0xFFFFFFFF:
 def decode_questions(bytes payload not None):
     """Decode the result of `encode_questions` to a list of tuples; the partitions of each are a tuple. Raises MalformedFrame."""
     cdef Cursor c
-    cdef uint32_t i, j, count, partitions
+    cdef uint32_t _i, _j, count, partitions
     cdef int flags
     cdef str name, topic
     cdef int64_t producer_id
@@ -90,7 +90,7 @@ def decode_questions(bytes payload not None):
     cdef list questions = [], places
     cursor_init(&c, <const char*>payload, len(payload))
     count = read_count(&c, LEAST_QUESTION_BYTES)
-    for i in range(count):
+    for _i in range(count):
         name = read_text(&c)
         producer_id = read_int64(&c)
         producer_epoch = read_int16(&c)
@@ -99,7 +99,7 @@ def decode_questions(bytes payload not None):
             raise MalformedFrame(f"unknown flags {flags:#x} of a question about a transaction")
         places = []
         partitions = read_count(&c, LEAST_PARTITION_BYTES)
-        for j in range(partitions):
+        for _j in range(partitions):
             topic = read_text(&c)
             partition = read_int32(&c)
             places.append((topic, partition))

@@ -406,7 +406,7 @@ def allow_transactions(indexes not None, str transactional_id not None, int64_t 
     cdef AppendResult result
     cdef int64_t index
     cdef int16_t error
-    cdef int tries, leader_epoch
+    cdef int _try, leader_epoch
     cdef uint32_t slot, incarnation
     cdef bytes name = transactional_id.encode()
     cdef uint64_t id_hash = hash_of_id(<const uint8_t*><const char*>name, len(name))
@@ -414,7 +414,7 @@ def allow_transactions(indexes not None, str transactional_id not None, int64_t 
     for index in indexes:
         error = 0
         result = APPEND_OK
-        for tries in range(MARK_TRIES):             # the leadership may change between the look and the lock
+        for _try in range(MARK_TRIES):              # the leadership may change between the look and the lock
             if index < 0:
                 break
             slot = <uint32_t>index
