@@ -8,6 +8,7 @@ from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.api.refused_batches cimport RefusedBatches
+from odradek._ext.net.buffers cimport Buffer, BufferPool
 from odradek._ext.net.connection cimport Connection, Pending
 from odradek._ext.shm.topics cimport TopicDirectory
 
@@ -47,7 +48,9 @@ cdef class DelayedProduce(Pending):
     cdef ProduceDelays delays
     cdef ProduceRequest request
     cdef ProduceItem* items
-    cdef uint8_t* frame
+    cdef uint8_t* frame               # the bytes to which `request` and `items` point; NULL if `buffer` has them
+    cdef Buffer buffer                # the receive buffer of the request, of `pool`
+    cdef BufferPool pool
     cdef list kept                    # batches that replace those of the frame; `items` point into them
     cdef list record_errors           # RecordErrors of refused batches; None if there are none
     cdef int prepared_items             # items before this index need no further decompression or conversion on a thread
@@ -68,7 +71,8 @@ cdef class DelayedProduce(Pending):
     cdef int undecided                # items before this index are decided
     cdef adopt_frame(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
                      int64_t size)
-    cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
+    cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors,
+                       Connection connection)
     cdef own_items(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
     cdef bint prepare_some(self) except -1
     cdef bint prepare_item(self, ProduceItem* item, int64_t limit) except -1

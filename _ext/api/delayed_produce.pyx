@@ -34,6 +34,7 @@ from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.api.transactional_items cimport PRODUCE_ADDS_PARTITIONS, refuse_by_coordinator, refuse_unanswered
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
+from odradek._ext.net.frame_reading cimport FrameReader
 from odradek._ext.partition.log_writing cimport UNVERIFIED
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.kafka_errors cimport (
@@ -108,6 +109,8 @@ cdef class DelayedProduce(Pending):
     def __dealloc__(self):
         free(self.items)
         free(self.frame)
+        if self.buffer.data != NULL:
+            self.pool.give(&self.buffer)
 
     cdef adopt_frame(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
                      int64_t size):
@@ -125,18 +128,28 @@ cdef class DelayedProduce(Pending):
             if self.items[i].append.data != NULL:
                 self.items[i].append.data = self.frame + (self.items[i].append.data - frame)
 
-    cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
+    cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors,
+                       Connection connection):
         """Own a request that was executed as far as possible. Copies only its transactional id, its topic names, and the batches that
-        are not appended yet."""
+        are not appended yet. If these are large, it takes over the receive buffer of the request instead."""
         cdef int64_t room = max(request.transactional_id_bytes, 0), at = 0
         cdef int i
         cdef ProduceItem* item
+        cdef FrameReader reader = connection.data_loop
+        cdef const uint8_t* data = NULL
         self.own_items(delays, request, items, record_errors)
         for i in range(self.request.count):
             item = &self.items[i]
             room += item.topic_bytes
             if not item.appended and not item.error:
                 room += item.append.info.size
+                data = item.append.data
+        if data != NULL and reader.move_part(connection, data, room, &self.buffer):
+            self.pool = reader.pool
+            for i in range(self.request.count):
+                if self.items[i].appended or self.items[i].error:
+                    self.items[i].append.data = NULL
+            return
         self.frame = <uint8_t*>malloc(max(room, <int64_t>1))
         if self.frame == NULL:
             raise MemoryError(f"no memory for {room} bytes of a delayed Produce request")

@@ -385,7 +385,7 @@ cdef class ProduceHandler:
             request = &self.requests[r]
             if not settled(request, self.items):
                 pending = DelayedProduce.__new__(DelayedProduce)
-                pending.adopt_request(self.delays, request, self.items, self.record_errors)
+                pending.adopt_request(self.delays, request, self.items, self.record_errors, connection)
                 connection.attach(pending)
                 pending.api = PRODUCE
                 out.not_executed(PRODUCE)

@@ -39,6 +39,7 @@ cdef enum:
     OUT_DELIVERED = 256 * 1024         # responses of one read are sent before its end if they exceed this many bytes
     MAX_OUT_NODES = 4096               # queued spans and slices of a connection from which back-pressure holds it
     SMALLEST_FRAME = 8                 # api key, version, correlation id
+    MOST_UNUSED_PARTS = 4              # a buffer is not moved to a request that needs less than this part of it
 
 
 cdef object other_protocol(const uint8_t* data):
@@ -250,10 +251,10 @@ cdef class FrameReader(ResponseSender):
 
     cdef int after_part(self, Connection c, int64_t extra) except -1:
         """Keep the bytes that were not taken of the completed `part`, and of the `extra` bytes after it in the shared buffer."""
-        cdef Buffer part = c.input.part
+        cdef Buffer part = c.input.part     # without data if `move_part` has moved it
         cdef int64_t rest = extra - self.used_second
         memset(&c.input.part, 0, sizeof(Buffer))
-        if self.used_first == part.end:
+        if self.used_first == c.input.part_bytes:
             self.pool.give(&part)
             return self.keep(c, self.shared + self.used_second, rest)
         if c.state.closing:
@@ -267,6 +268,14 @@ cdef class FrameReader(ResponseSender):
             c.input.held.end = part.end + rest
             self.pool.give(&part)
         return 0
+
+    cdef bint move_part(self, Connection c, const uint8_t* data, int64_t size, Buffer* to) noexcept:
+        cdef Buffer* part = &c.input.part
+        if part.data == NULL or data < part.data or data >= part.data + part.end or size < part.capacity // MOST_UNUSED_PARTS:
+            return False
+        to[0] = part[0]
+        memset(part, 0, sizeof(Buffer))
+        return True
 
     cdef void judge_unread(self, Connection c) noexcept:
         """The client has ended the connection: set `late` if the unread requests have waited too long to be executed."""

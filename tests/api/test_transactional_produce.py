@@ -6,7 +6,7 @@ from odradek._ext.partition import slot_facts, slots
 from odradek._ext.testing import lock_probe, slot_probe
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch, produce
-from odradek.storage.batch import COMMIT, build_end_marker
+from odradek.storage.batch import COMMIT, build_end_marker, read_batches
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.wire import Wire, batch, fetch_request, produce_request, values
 
@@ -35,6 +35,16 @@ def send(wire: Wire, topics, version=ADDS, acks=1, *, transactional_id="id", tim
     """:param topics: {topic: batch of partition 0, or [(partition, batch)]}."""
     request = [(topic, data if isinstance(data, list) else [(0, data)]) for topic, data in topics.items()]
     wire.send(produce_request(request, acks, timeout_ms, transactional_id), produce.API_KEY, version)
+
+
+def push(worker, wire: Wire, data: bytes) -> None:
+    """Send more than fits into the socket, while the worker receives."""
+    left = memoryview(data)
+    wire.socket.setblocking(False)
+    while left:
+        left = left[wire.socket.send(left) :]
+        worker.turn()
+    wire.socket.settimeout(90)
 
 
 def results(wire: Wire):
@@ -565,12 +575,7 @@ class TestOrder:
         request = produce_request(
             [("many", [(partition, written(value=bytes(900_000))) for partition in range(4)])], 1, 10_000, "id"
         )
-        data = memoryview(wire.frame(request, produce.API_KEY, ADDS))
-        wire.socket.setblocking(False)
-        while data:
-            data = data[wire.socket.send(data) :]
-            worker.turn()
-        wire.socket.settimeout(90)
+        push(worker, wire, wire.frame(request, produce.API_KEY, ADDS))
         worker.append()
         pending, number, _, _ = worker.questions.pop()
         for slot in listed:
@@ -579,6 +584,50 @@ class TestOrder:
         assert worker.offloaded == [pending]
         worker.append()
         assert results(wire) == [(0, 0)] * 4
+
+
+class TestLargeBatches:
+    """While they wait for the coordinator, they stay in the buffer into which they were received."""
+
+    @pytest.mark.parametrize("behind", [0, 2])
+    def test_are_appended_from_their_receive_buffers(self, worker, behind):
+        slot = worker.create("t")
+        wire = worker.connect()
+        values = [bytes(range(250)) * 3000, *(b"%d" % number for number in range(behind))]
+        requests = [
+            produce_request([("t", [(0, written(sequence, value=value))])], 1, 10_000, "id")
+            for sequence, value in enumerate(values)
+        ]
+        push(worker, wire, b"".join(wire.frame(request, produce.API_KEY, ADDS) for request in requests))
+        assert worker.loop.pool.lent_bytes == 1 << 20
+        worker.answer()
+        assert [results(wire) for _ in values] == [[(0, offset)] for offset in range(len(values))]
+        assert worker.loop.pool.lent_bytes == 0
+        stored = list(read_batches(worker.broker.log_bytes(slot)))
+        assert [record.value for one in stored for record in one.records()] == values
+
+    def test_of_a_client_that_disconnects_give_their_buffers_back(self, worker):
+        worker.create("t")
+        wire = worker.connect()
+        request = produce_request([("t", [(0, written(value=bytes(700_000)))])], 1, 10_000, "id")
+        push(worker, wire, wire.frame(request, produce.API_KEY, ADDS))
+        assert worker.loop.pool.lent_bytes == 1 << 20
+        wire.socket.close()
+        worker.turn()
+        worker.questions.clear()
+        assert worker.loop.pool.lent_bytes == 0
+
+    def test_that_are_a_small_part_of_their_request_are_copied(self, worker):
+        """Otherwise a small batch that waits would keep a large buffer."""
+        worker.create("t")
+        worker.create("plain")
+        wire = worker.connect()
+        topics = [("plain", [(0, batch(bytes(800_000)))]), ("t", [(0, written())])]
+        push(worker, wire, wire.frame(produce_request(topics, 1, 10_000, "id"), produce.API_KEY, ADDS))
+        assert worker.questions
+        assert worker.loop.pool.lent_bytes == 0
+        worker.answer()
+        assert results(wire) == [(0, 0), (0, 0)]
 
 
 class TestEnds:
