@@ -17,8 +17,7 @@ class Request:
     kind, api_key, payload = 0, 0, b""
 
     def __init__(self) -> None:
-        self.context: Any = ForwardContext
-        self.context.client, self.context.log_fields = "127.0.0.1:9", {}
+        self.context = ForwardContext(1, 0, "127.0.0.1:9")
         self.statuses: list[int] = []
         self.gone: Callable[[], None] | None = None
 
