@@ -101,7 +101,7 @@ def test_a_step_that_fails_closes_the_connection_of_its_client(caplog):
 
     run(request, steps(), lambda: request.answered)
     assert request.statuses == [int(Status.FAILED)]
-    assert "a request of 127.0.0.1:9 failed; its connection is closed" in caplog.text
+    assert "a request of 127.0.0.1:9 (no client id) failed; its connection is closed" in caplog.text
 
 
 def test_the_first_step_raises_to_the_caller():
