@@ -8,6 +8,8 @@ from tests.groups.by_hand import HandLog, HandTimers
 
 NONE = ErrorCode.NONE
 ORDERS, BILLS = ("orders", 0), ("bills", 3)
+ID = 1000
+"""The first producer id."""
 
 
 class Reply:
@@ -45,7 +47,7 @@ class Process:
         self.timers, self.log = HandTimers(), HandLog()
         self.settings = Settings(**settings)
         self.sent, self.waiting, self.held, self.failing = [], [], False, {}
-        self.ids, self.refused_marks, self.allowed = list(range(1000, 1100)), {}, []
+        self.ids, self.refused_marks, self.allowed = list(range(ID, ID + 100)), {}, []
         self.deleted, self.diverged = set(), []
         self.coordinator = TransactionCoordinator(
             self.timers, self.settings, partitions, Environment(self, self, self, self, self.diverged.append)
