@@ -33,7 +33,7 @@ cdef class ProduceDelays:
 
 
 cdef class DelayedProduce(Pending):
-    """A delayed produce. It owns a copy of the parts of its frame that are still needed.
+    """A delayed produce. It owns a copy of the parts of its frame that are still needed, or the receive buffer of the frame.
 
     A Pending by inheritance: a connection links the places of its responses through the Pendings themselves, and `must_wait` recognizes
     delayed produces among them by their class. With a Pending as a member, each Produce with compressed records would need one object
@@ -49,8 +49,8 @@ cdef class DelayedProduce(Pending):
     cdef ProduceRequest request
     cdef ProduceItem* items
     cdef uint8_t* frame               # the bytes to which `request` and `items` point; NULL if `buffer` has them
-    cdef Buffer buffer                # the receive buffer of the request, of `pool`
-    cdef BufferPool pool
+    cdef Buffer buffer                # the receive buffer of the request, if it was taken over
+    cdef BufferPool pool              # receives `buffer` back
     cdef list kept                    # batches that replace those of the frame; `items` point into them
     cdef list record_errors           # RecordErrors of refused batches; None if there are none
     cdef int prepared_items             # items before this index need no further decompression or conversion on a thread

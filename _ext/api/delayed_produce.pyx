@@ -130,8 +130,8 @@ cdef class DelayedProduce(Pending):
 
     cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors,
                        Connection connection):
-        """Own a request that was executed as far as possible. Copies only its transactional id, its topic names, and the batches that
-        are not appended yet. If these are large, it takes over the receive buffer of the request instead."""
+        """Own a request that was executed as far as possible. Needs only its transactional id, its topic names, and the batches that
+        are not appended yet: takes over the receive buffer of the request if these are a large part of it, otherwise copies them."""
         cdef int64_t room = max(request.transactional_id_bytes, 0), at = 0
         cdef int i
         cdef ProduceItem* item
@@ -517,7 +517,7 @@ cdef class DelayedProduce(Pending):
         self.executed = True
         self.note_refused()
         self.delays.responses.count_in(&self.request, self.items)
-        # A decided request must not arm its slots: the next append of another process would wake this one for nothing.
+        # A decided request must not arm its slots: the next append of another process would wake this process without need.
         self.undecided = first_undecided(&self.request, self.items, self.undecided)
         if self.waiter is None and self.undecided < self.request.count and (self.request.acks == -1 or self.awaits_flush()):
             waiter = self.waiter = DelayedProduceWaiter.__new__(DelayedProduceWaiter)

@@ -14,7 +14,7 @@ cdef class BufferPool:
     cdef (uint8_t*)[33] free_lists
     cdef readonly int64_t retained_limit
     cdef readonly int64_t retained_bytes      # in free buffers that are kept
-    cdef readonly int64_t lent_bytes          # in buffers that connections hold
+    cdef readonly int64_t lent_bytes          # in buffers that connections and delayed produces hold
     # Sets `buffer` to an empty buffer of at least `size` bytes (at most 4 GiB).
     cdef int take(self, Buffer* buffer, int64_t size) except -1
     cdef void free_down_to(self, int64_t limit) noexcept

@@ -65,9 +65,9 @@ cdef class FrameReader(ResponseSender):
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1
     cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1
     cdef int after_part(self, Connection c, int64_t extra) except -1
-    # While the frame that fills the buffer `part` is offered: move the buffer to `to`, so that the frame outlives the offer without a
-    # copy; the caller gives the buffer back to `pool`. Returns False, and moves nothing, if `data` does not lie in `part`, or if its
-    # `size` bytes, which the caller needs, are too small a part of the buffer.
+    # Called while the frame that fills the buffer `part` is offered: moves the buffer to `to`, so that the frame outlives the offer
+    # without a copy. The caller must give the buffer back to `pool`. `data` is in the frame; `size` is the number of bytes that the
+    # caller needs. Returns False, and moves nothing, if `data` is not in `part`, or if `size` is less than a quarter of the buffer.
     cdef bint move_part(self, Connection c, const uint8_t* data, int64_t size, Buffer* to) noexcept
     cdef int offer_held(self, Connection c) except -1
     cdef void judge_unread(self, Connection c) noexcept

@@ -39,7 +39,7 @@ cdef enum:
     OUT_DELIVERED = 256 * 1024         # responses of one read are sent before its end if they exceed this many bytes
     MAX_OUT_NODES = 4096               # queued spans and slices of a connection from which back-pressure holds it
     SMALLEST_FRAME = 8                 # api key, version, correlation id
-    MOST_UNUSED_PARTS = 4              # a buffer is not moved to a request that needs less than this part of it
+    MOST_UNUSED_PARTS = 4              # a buffer is moved only to a request that needs at least one in so many parts of it
 
 
 cdef object other_protocol(const uint8_t* data):

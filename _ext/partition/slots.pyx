@@ -64,7 +64,7 @@ from odradek._ext.shm.layout cimport (
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 
 cdef enum:
-    MARK_TRIES = 3
+    MARK_TRIES = 3                    # attempts to set a mark while the leadership of its partition changes
 
 
 class SlotBusy(Exception):
@@ -400,8 +400,9 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
 
 def allow_transactions(indexes not None, str transactional_id not None, int64_t producer_id, int producer_epoch, int transaction_version,
                        uint32_t owner, int coordinator_epoch):
-    """Call `allow_transaction` for each of these slots that has a partition that this broker leads now. Returns a list: the error of each;
-    0 if this broker does not lead the partition, or the index is negative; None if another process holds the lock of the slot.
+    """Set the mark of a producer, like `allow_transaction`, in those of these slots whose partition this broker leads now. The coordinator
+    calls it. Returns a list with the error of each slot; 0 also if this broker does not lead the partition, or if the index is negative;
+    None if another process holds the lock of the slot.
     """
     cdef AppendResult result
     cdef int64_t index
@@ -433,10 +434,10 @@ def allow_transactions(indexes not None, str transactional_id not None, int64_t 
 
 def allow_transaction(uint32_t index, incarnation, int leader_epoch, str transactional_id not None, int64_t producer_id,
                       int producer_epoch, int transaction_version, uint32_t owner=0, int coordinator_epoch=0x7FFFFFFF):
-    """Set the mark of a producer in a partition that this broker leads. The coordinator calls it when it has durably added the partition
-    to the producer's transaction. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has a newer epoch),
-    TRANSACTION_COORDINATOR_FENCED (the partition has a marker of a newer coordinator for the producer), or NOT_ENOUGH_REPLICAS (no room for
-    the producer; retriable).
+    """Set the mark of a producer in a partition that this broker leads: its coordinator has durably added the partition to its
+    transaction. Used by tests; the coordinator calls `allow_transactions`. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has
+    a newer epoch), TRANSACTION_COORDINATOR_FENCED (the partition has a marker of a newer coordinator for the producer), or
+    NOT_ENOUGH_REPLICAS (no room for the producer; retriable).
 
     :param transactional_id: the mark is valid for requests with this transactional id.
     :param coordinator_epoch: the leader epoch of the coordinator's partition of `__transaction_state`; without it, no marker is newer.

@@ -174,7 +174,7 @@ def set_limit(int side, rate, int64_t sharers=1, now_ms=None):
         raise ValueError("the windows of the quotas are not set")
     if rate is not None:
         if not limit.limited or limit.rate != rate:
-            limit.since_ms = coarse_ms() if now_ms is None else now_ms     # not later than the time of any later reader
+            limit.since_ms = coarse_ms() if now_ms is None else now_ms     # the clock of fetches, whose time can be behind monotonic_ms
         limit.rate = rate
     limit.sharers = max(sharers, <int64_t>1)
     limit.limited = rate is not None

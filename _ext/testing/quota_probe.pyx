@@ -8,7 +8,7 @@ from odradek._ext.shm.replication_quota cimport quota_record, quota_room, quota_
 
 
 def record(int side, int64_t bytes_, now_ms=None):
-    """Count bytes at a monotonic time in ms; without it, now, by the clock that fetches use."""
+    """Count bytes. :param now_ms: monotonic time in ms; None: the present time, by the clock that fetches use."""
     quota_record(side, bytes_, coarse_ms() if now_ms is None else now_ms)
 
 

@@ -7,10 +7,7 @@ CUTOFF = 0.6
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str:
-    """The question for the known name that is closest to `name`: "did you mean 'orders'?"; empty if none is similar.
-
-    Upper and lower case are equal.
-    """
+    """A hint with the known name closest to `name`, ignoring case: "did you mean 'orders'?"; empty if none is similar."""
     from difflib import get_close_matches  # imported here because most commands need no hint
 
     by_lower_case = {word.lower(): word for word in known}

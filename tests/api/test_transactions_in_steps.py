@@ -1,4 +1,4 @@
-"""Requests about many transactions are executed in short steps, and their responses are those of one step."""
+"""Requests about many transactions are executed in short steps; their responses do not depend on the steps."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -68,7 +68,7 @@ class Counted:
 
 
 class Broker:
-    """Many transactional ids, the even ones with an open transaction."""
+    """Many transactional ids; those with an even number have an open transaction."""
 
     def __init__(self) -> None:
         self.process = Process()
@@ -142,7 +142,7 @@ def test_a_list(broker):
 
 
 def test_a_list_that_finds_nothing(broker):
-    """What is passed over is work, too."""
+    """Ids that the filters exclude count as work, too."""
     request = schemas.list_transactions.Request(
         state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern="nothing.*"
     )

@@ -1,5 +1,5 @@
-"""A broker of one process that answers the requests of `odradek transaction` from attributes, and leaves chosen ones without
-a response. For states that a real broker leaves at once, and for requests that time out."""
+"""A broker of one process that answers the requests of `odradek transaction` from attributes, and does not answer chosen APIs.
+For states in which a real broker stays only for a moment, and for requests that time out."""
 
 import socket
 import struct

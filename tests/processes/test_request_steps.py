@@ -1,4 +1,4 @@
-"""Steps of a request in the coordinator's loop: other work runs in between, and what nobody waits for is not done."""
+"""Steps of a request in the coordinator's loop: other work runs between them; without a waiting client they are dropped."""
 
 import asyncio
 from collections.abc import Callable

@@ -22,11 +22,11 @@ from odradek.transactions.environment import NO_OWNER
 
 Answer = Callable[[Any], None]
 A_STEP = 200
-"""The amount of work in a step: the number of partitions, transactional ids or markers, each of which takes up to 20 us."""
+"""The number of partitions, transactional ids or markers that one step handles. Each takes up to 20 us."""
 
 
 def at_once(steps: Steps) -> None:
-    """The default `in_steps`: execute all steps now."""
+    """The default of `TransactionCall.in_steps`: execute all steps now."""
     for _ in steps:
         pass
 
@@ -141,9 +141,9 @@ class TransactionCall:
 
     :param connection_id: of the client's connection; larger for a newer connection.
     :param close: closes the client's connection without a response; its argument is the reason for the log.
-    :param owner: the number of the client's address; see `Marks.allow`. :param client_id: in the request's header.
-    :param in_steps: executes the first step at once, and each further one in a later turn of the loop, other work in between.
-        If the client disconnects, the remaining steps are dropped.
+    :param owner: the number of the client's address; see `Mark`. :param client_id: in the request's header.
+    :param in_steps: executes the first step at once, and the others in later turns of the loop, which does other work between
+        them. If the client disconnects, the remaining steps are dropped.
     """
 
     version: int

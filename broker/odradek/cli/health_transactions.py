@@ -24,14 +24,14 @@ COMPLETION_LIMIT_MS = 60_000
 """A decided transaction that began longer ago is a finding. The alert OdradekTransactionsNotCompleting has the same limit, but
 for the time since the decision, which no request returns."""
 SECOND_LOOK_S = 5.0
-"""The time between two looks at decided transactions, because one that was open for long may have been decided just now."""
+"""The time in seconds between two looks at decided transactions: one that was open for long may have been decided just now."""
 
 
 def examine_transactions(cluster: Cluster, view: View, sleep: Callable[[float], object] = time.sleep) -> list[Finding]:
     """All findings. Raises UnsupportedError if the brokers cannot describe transactions, ClientError.
 
-    :param sleep: waits for `SECOND_LOOK_S` between two looks at decided transactions: no request returns the time of a
-        decision, and the absence of a completion is no state to wait for, so only an interval shows which do not complete.
+    :param sleep: waits for `SECOND_LOOK_S` between two looks at decided transactions. No request returns the time of a
+        decision: a transaction is reported only if it is decided at both looks.
     """
     try:
         limit_ms = transactions.late_after_ms(cluster)

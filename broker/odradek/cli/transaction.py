@@ -185,7 +185,7 @@ def _name(topic: str, number: int) -> str:
     "--producer-id",
     type=click.IntRange(0),
     help="Producer id of the transaction, with --producer-epoch and --coordinator-epoch; instead of --start-offset, for"
-    " brokers before Kafka 2.8. Newer brokers are asked for the producer first, and other epochs than its own are refused.",
+    " brokers before Kafka 2.8. On newer brokers, the command refuses epochs that differ from those of the producer.",
 )
 @click.option("--producer-epoch", type=click.IntRange(0, 32767), help="Producer epoch of the transaction.")
 @click.option(
@@ -280,8 +280,8 @@ def abort(
     "limit_ms",
     metavar="TIME",
     type=Duration(),
-    help="Look only at transactions whose producer last wrote longer ago than this, such as 20m."
-    "  [default: the brokers' transaction.max.timeout.ms plus 5 minutes]",
+    help="Look only at transactions whose producer last wrote longer ago than this, such as 20m; a plain number is in ms."
+    " 0: look at all open transactions.  [default: the brokers' transaction.max.timeout.ms plus 5 minutes]",
 )
 def hanging(
     cluster: "Cluster", as_json: bool, patterns: tuple[str, ...], broker_ids: tuple[int, ...], limit_ms: int | None
@@ -290,9 +290,9 @@ def hanging(
 
     The last stable offset of the partition cannot pass the first record of such a transaction: consumers with isolation
     level read_committed receive no records from it on, and the log is not compacted from it on. The command changes
-    nothing; it prints the command that aborts each hanging transaction. It also counts the younger transactions that no
-    transactional id has; --max-transaction-timeout 0 lists them. Exit code 1 if it finds a hanging transaction, or cannot
-    check a partition.
+    nothing; it prints the command that aborts each hanging transaction. It also reports the number of younger open
+    transactions that belong to no open transaction of a transactional id; --max-transaction-timeout 0 lists them. Exit code
+    1 if it finds a hanging transaction, or cannot check a partition.
     """
     from odradek.cli import transaction_search
 

@@ -89,8 +89,8 @@ def _unanswered(cluster: Cluster, advice: str) -> Iterator[None]:
 
 
 def _markers_of(cluster: Cluster, described: TransactionDescription) -> list[PlannedMarker]:
-    """The markers with which the coordinator of an id aborts its open transaction. It raises the producer epoch, and writes the
-    markers with the new one, in both transaction versions. Raises ClientError."""
+    """The markers with which the coordinator of an id aborts its open transaction. In both transaction versions, it raises the
+    producer epoch and writes the markers with the new epoch. Raises ClientError."""
     producer_epoch = min(described.producer_epoch + 1, MAX_EPOCH)
     view = cluster.metadata([marker_waits.LOG])
     coordinator_epoch = marker_waits.coordinator_epoch(view, described.transactional_id)

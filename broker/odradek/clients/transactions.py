@@ -381,7 +381,7 @@ def find_late(cluster: Cluster, partitions: Sequence[Partition], limit_ms: int, 
     found, unchecked = open_transactions(cluster, chosen)
     late: list[OpenTransaction] = []
     younger: list[OpenTransaction] = []
-    for transaction in found:  # a timestamp in the future is one of a client whose clock is wrong
+    for transaction in found:  # a timestamp is in the future if the clock of the client is wrong
         (late if max(0, now_ms - transaction.written_ms) >= limit_ms else younger).append(transaction)
     hanging, known = _judge(cluster, chosen, late)
     return Search(hanging, known, unled | unchecked, places, younger)
@@ -390,17 +390,22 @@ def find_late(cluster: Cluster, partitions: Sequence[Partition], limit_ms: int, 
 def without_owner(
     cluster: Cluster, partitions: Iterable[Partition], younger: Sequence[OpenTransaction]
 ) -> list[HangingTransaction]:
-    """Those of the open transactions of partitions that no transactional id has. Raises RefusedError, ClientError."""
+    """Those of the transactions that belong to no open transaction of a transactional id. Raises RefusedError, ClientError.
+
+    :param partitions: include all partitions of the transactions.
+    """
     return _judge(cluster, partitions, younger)[0]
 
 
 def _judge(
     cluster: Cluster, partitions: Iterable[Partition], found: Sequence[OpenTransaction]
 ) -> tuple[list[HangingTransaction], list[tuple[OpenTransaction, TransactionDescription]]]:
-    """Ask all coordinators for the owners of open transactions: those that no transactional id has, and those that one has.
+    """Ask all coordinators for the owners of open transactions. Returns the transactions without an owner, and those with one.
 
-    :param partitions: contain those of the transactions. Leaders of partitions with a transaction without an owner are asked
-        again, because it may have ended after the first request: its coordinator then no longer has it.
+    A transaction that ended after its leader was asked has no owner any more. So the leaders of transactions without an owner
+    are asked again, and only those that are still open are returned.
+
+    :param partitions: include all partitions of the transactions.
     """
     orphans: list[HangingTransaction] = []
     known: list[tuple[OpenTransaction, TransactionDescription]] = []

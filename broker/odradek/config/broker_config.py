@@ -68,11 +68,11 @@ def _unknown_key_warning(key: UnknownKey) -> str:
 
 
 def _similar_key(name: str) -> str:
-    """The question for the broker key that is closest to an unknown one; empty if none is similar."""
+    """A hint with the broker key that is closest to an unknown key; empty if none is similar."""
     listener = re.match(rf"{re.escape(LISTENER_PREFIX)}[^.]+\.([^.]+\.(?=sasl\.))?", name)
     if listener is None:
         return did_you_mean(name, BROKER_KEYS, KEY_CUTOFF)
-    # Only the key behind the prefix is compared: with the prefix, every two keys of one listener would be similar.
+    # Only the key after the prefix is compared: with the prefix, all keys of one listener would be similar.
     hint = did_you_mean(name[listener.end() :], BROKER_KEYS, KEY_CUTOFF)
     return hint.replace("'", f"'{listener.group()}", 1)
 

@@ -30,7 +30,7 @@ def gather_in_steps(
     ask: Callable[[Question, Callable[[Answer], None]], None],
     then: Callable[[list[Answer]], None],
 ) -> Iterator[None]:
-    """Like `gather`; yields after each question."""
+    """Like `gather`, but yields after each question. If the caller stops before the last one, `then` is never called."""
     answers: dict[int, Answer] = {}
 
     def answered(number: int, answer: Answer) -> None:

@@ -638,9 +638,9 @@ TRANSACTIONS = (
         {
             "odradek_transaction_completion_seconds": "Time in seconds from the durable outcome of a transaction to "
             "its completion, when all partitions have their markers. Only the sum and the count are measured, no quantiles.",
-            "kafka_server_addpartitionstotxnmanager_verificationtimems": "Time in milliseconds from a question of this "
-            "broker to a transaction coordinator, whether a partition belongs to a transaction, to the answer, for Produce "
-            "requests. Only the sum and the count are measured, no quantiles.",
+            "kafka_server_addpartitionstotxnmanager_verificationtimems": "Time in milliseconds for which Produce requests "
+            "to this broker waited until a transaction coordinator answered whether their partitions belong to a "
+            "transaction. Only the sum and the count are measured, no quantiles.",
         },
     ),
     *rows(

@@ -3,8 +3,8 @@
 The appends of one turn of the loop, or of one read of requests, are written as one batch. They have the leader epoch in
 which this broker began to lead the partition, so an append of a former leader is refused. The records of a transaction are
 a separate batch. End markers that follow one another in the queue are written together. The order in the log is the order
-of the queue. An append is acknowledged when the high watermark has passed it, unless this broker has ceased to be the
-leader; with flush.messages, this is when it is on the device. As with acks=all, appends are refused while fewer than
+of the queue. An append is acknowledged when the high watermark has passed it, unless this broker no longer leads the
+partition; with flush.messages, this is when it is on the device. As with acks=all, appends are refused while fewer than
 min.insync.replicas replicas are in sync. Used in the coordinator's loop; `log_replay.py` reads the log.
 """
 
@@ -213,7 +213,7 @@ class CoordinatorLog:
         self._turn = turn
         self._codec = codec
         self._max_bytes = max_bytes
-        # Largest size of the appends in one batch, which leaves room for the batch's overhead.
+        # The largest size of the appends in one batch; it leaves room for the batch's overhead.
         self._joined_bytes = min(MAX_BYTES, max_bytes // 2)
         self._timeout_s = timeout_ms / 1000
         self._queue: list[Queued] = []

@@ -1,8 +1,8 @@
 """Writes the end markers of transactions to the partitions that this broker leads, except those of `__consumer_offsets`.
 
 The markers of one turn of the loop for one partition are written together, and are acknowledged like records with acks=all.
-Most are acknowledged at once, because no other replica is in sync. If not, or if the slot's lock is not free, the
-partition gets a `CoordinatorLog`, which waits; later markers queue behind it, so that they are written in order.
+If no other replica is in sync and no sync is needed, they are acknowledged at once. Otherwise, or if the slot's lock is not
+free, the partition gets a `CoordinatorLog`, which waits; later markers are queued in it, so that they are written in order.
 
 Used only in the coordinator's event loop: for the transactions of this broker's coordinator, and for the markers that other
 brokers send (WriteTxnMarkers).
@@ -115,7 +115,7 @@ class MarkerLogs:
             self._wait(slot, leadership, queued, codes, end)
 
     def _write_behind(self, slot: int, leadership: Leadership, queued: Sequence[Queued]) -> None:
-        """Let the partition's log write markers, as soon as the lock is free, behind those that wait already."""
+        """Queue markers in the partition's log, which writes them after those that wait already, when the lock is free."""
         partition_log = self._log_of(slot, leadership)
         for marker, then in queued:
             self._waiting[slot] = self._waiting.get(slot, 0) + 1
@@ -127,7 +127,7 @@ class MarkerLogs:
             partition_log.append_marker(marker, appended)
 
     def _wait(self, slot: int, leadership: Leadership, queued: list[Queued], codes: list[ErrorCode], end: int) -> None:
-        """Answer markers that are written when the high watermark has reached `end`."""
+        """Answer written markers when the high watermark has reached `end`."""
         self._waiting[slot] = len(queued)
 
         def committed(error: ErrorCode) -> None:
@@ -159,7 +159,7 @@ class MarkerLogs:
             self._logs[slot].look()
 
     def look_at_all(self) -> None:
-        """Acknowledge all markers that can be acknowledged, and forget the logs of partitions without markers under way."""
+        """Acknowledge all markers that can be acknowledged, and forget the logs without unacknowledged markers."""
         for slot in list(self._waiting):
             self._logs[slot].look()
         for slot in [slot for slot in self._logs if slot not in self._waiting]:

@@ -8,7 +8,7 @@ Used only in the coordinator's event loop.
 
 If the answer is positive, the mark of the producer is set in the slot. If this broker is the coordinator, no marker can be
 written between the check and the mark, because the same loop writes markers. While another broker is asked, a marker may be
-written; then the answer is not valid any more. If another process uses the slot at the moment, the question is asked again,
+written; then the answer is not valid any more. If another process holds the lock of the slot, the question is asked again,
 because the transaction may have ended in the meantime.
 """
 
@@ -28,14 +28,15 @@ NONE = ErrorCode.NONE
 NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
 ADDED_BY_BROKERS = 2
 BUSY_RETRY_MS = 1
-"""The time in ms after which a question is asked again because a slot was in use. Appends take microseconds."""
+"""The time in ms after which a question is asked again because another process held the lock of a slot. Appends take
+microseconds."""
 Codes = Mapping[Place, ErrorCode]
 
 
 class Question(NamedTuple):
     """Do these partitions belong to this transaction?
 
-    :param verify_only: do not add them. :param owner: see `Marks.allow`.
+    :param verify_only: do not add them. :param owner: see `Mark`.
     """
 
     transactional_id: str
@@ -78,7 +79,7 @@ class PartitionVerification:
         coordinates a transactional id; None: it is not known. :param others: sends questions to other brokers; None for a
         single broker.
     :param backoff_ms: returns the time between two questions to another broker while the producer's previous transaction is not
-        complete. :param patience_ms: returns how long a question waits in total for that.
+        complete. :param patience_ms: returns how long a question waits in total for that, or for the lock of a slot.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Executes requests in steps in the event loop of the coordinator process, other work between the steps."""
+"""Executes long requests in steps in the event loop of the coordinator process, which does other work between the steps
+(docs/decisions/0022-what-one-request-may-cost.md). Used only in that loop; `LoopSlices` limits the time of the steps in a turn.
+"""
 
 import asyncio
 import logging
@@ -21,7 +23,9 @@ class RequestSteps:
         """Execute the first step now, and the others in later turns of the loop.
 
         The remaining steps are dropped if the request is answered before they end, or if its client disconnects. If a later
-        step fails, the client's connection is closed. An exception of the first step reaches the caller.
+        step raises an exception, the client's connection is closed. An exception of the first step reaches the caller.
+
+        :param steps: answers the request itself; the return value of the generator is ignored.
         """
         work = Stepwise(steps, lambda: request.answered)
         if not work.step():

@@ -64,10 +64,10 @@ ERROR_OF_MARK: dict[int | None, ErrorCode | None] = {
     int(ErrorCode.NOT_ENOUGH_REPLICAS): ErrorCode.NOT_ENOUGH_REPLICAS,
     int(ErrorCode.TRANSACTION_COORDINATOR_FENCED): ErrorCode.NOT_COORDINATOR,
 }
-"""The error of a mark, by the result of the slot."""
+"""The error of a mark, by the result of `slots.allow_transactions`; None: another process holds the lock of the slot."""
 NO_LEADER = -1
 OWNERS_KEPT = 4096
-"""The number of client addresses whose owner is remembered: the computation takes some microseconds."""
+"""The number of client addresses for which the result of `owners.number_of` is kept; to compute it takes some microseconds."""
 
 
 VERIFICATION_KEY = "transaction.partition.verification.enable"
@@ -240,8 +240,8 @@ class SlotMarks:
         return [ERROR_OF_MARK[code] for code in codes]
 
     def _slot_of(self, topic: str, partition: int) -> int:
-        """The slot of a partition that needs a mark, or -1. On a single broker `__consumer_offsets` needs none, because only
-        this process appends to it; in a cluster the epochs must be compared."""
+        """The slot of a partition that needs a mark, or -1. On a single broker, `__consumer_offsets` needs none, because only
+        this process appends to it. In a cluster it needs one, because the epochs are compared when a mark is set."""
         if topic == CONSUMER_OFFSETS and not self._clustered:
             return -1
         return self._logs.slot_of(topic, partition)
@@ -272,7 +272,7 @@ class KnownPartitions:
 
     def exists(self, topic: str, partition: int) -> bool:
         """See `Topics`."""
-        self._groups.refresh()  # a new leader may look before it has taken over the topics that came before its leadership
+        self._groups.refresh()  # a new leader may look before its mirror has all topics that existed before its leadership
         known = self._groups.topics.get(topic)
         return known is not None and 0 <= partition < known.count
 

@@ -240,7 +240,7 @@ class TransactionCoordinator:
             0 for AddPartitionsToTxn 0 to 3 and AddOffsetsToTxn.
         :param patience_ms: if the previous transaction is not complete, the verb waits at most this time for it and is executed
             again, before the result is CONCURRENT_TRANSACTIONS.
-        :param owner: see `Marks.allow`.
+        :param owner: see `Mark`.
         """
         code, shard, transaction = self._find(transactional_id)
         if transaction is None or shard is None:
@@ -293,7 +293,7 @@ class TransactionCoordinator:
         owner: int = NO_OWNER,
     ) -> None:
         """Return for each partition whether it belongs to the ongoing transaction of this producer, and set the marks of those
-        that do (KIP-890 part 1). :param owner: see `Marks.allow`."""
+        that do (KIP-890 part 1). :param owner: see `Mark`."""
         code, shard, transaction = self._find(transactional_id)
         if transaction is not None:
             code = verbs.verify(transaction.facts, transaction.pending, producer_id, epoch).code
@@ -346,14 +346,14 @@ class TransactionCoordinator:
             self.shards.write(shard, transaction, outcome.facts, Reply(outcome.answer, then))
 
     def _answer(self, shard: Shard, answer: Answer, then: ProducerCallback) -> None:
-        """Give an answer that memory has. A final one is confirmed, because this broker may have been deposed."""
+        """Give an answer from memory. A final answer is confirmed first, because this broker may have been deposed."""
         if answer.code in REPEATED:
             then(*answer)
         else:
             self.shards.confirm(shard, Reply(answer, then))
 
     def _refuse(self, shard: Shard | None, code: ErrorCode, then: Callable[[ErrorCode], None]) -> None:
-        """Give an error that memory has, like `_answer`."""
+        """Give an error from memory, like `_answer`."""
         if shard is None or code in REPEATED:
             then(code)
         else:
@@ -437,10 +437,10 @@ class TransactionCoordinator:
         )
 
     def list(self, which: ListFilter = EVERYTHING) -> tuple[ErrorCode, Sequence[str], Iterator[Listed | None]]:
-        """Return an error, the unknown states in the filter, and an iterator over all ids: each id that passes all filters, and
-        None for each other one. The error is COORDINATOR_LOAD_IN_PROGRESS while any partition is loading.
+        """Return an error, the unknown states in the filter, and an iterator over all ids: it yields each id that passes all
+        filters, and None for each other id. The error is COORDINATOR_LOAD_IN_PROGRESS while any partition is loading.
 
-        The caller may do other work during the iteration. Ids that are changed meanwhile have their former or their new state.
+        The caller may do other work during the iteration. An id that changes meanwhile has its former or its new state.
         """
         if self.shards.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], iter(())

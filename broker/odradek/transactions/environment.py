@@ -33,7 +33,7 @@ Place = tuple[str, int]
 """A topic and a partition."""
 
 NO_OWNER = 0
-"""The owner of a mark that no client asked for; see `Marks.allow`."""
+"""The owner of a mark that no client asked for; see `Mark`."""
 
 
 class Marker(NamedTuple):

@@ -45,12 +45,14 @@ KEYS = (
         "for 15 minutes. After the death of a process in the middle of an append, the partition is locked while its "
         "list of producers is rebuilt: about 0.1 s for 32,768 producers, over 1 s for 131,072. Odradek's own key."),
     ConfigKey("transaction.max.timeout.ms", INT, 900_000, Range(1), HIGH, READ_ONLY, NOW,
-        "The maximum transaction timeout in ms that a producer may request."),
+        "The maximum transaction timeout in ms that a producer may request. The broker refuses a longer one with "
+        "INVALID_TRANSACTION_TIMEOUT."),
     ConfigKey("transactional.id.expiration.ms", INT, 604_800_000, Range(1), HIGH, READ_ONLY, NOW,
-        "The time in ms without a transaction after which a transactional id is removed."),
+        "The time in ms without a transaction after which a transactional id is removed. A producer that uses the id later "
+        "fails with INVALID_PRODUCER_ID_MAPPING."),
     ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000,
         Range(1), LOW, READ_ONLY, NOW,
-        "The time in ms between two checks for transactions that have exceeded their timeout."),
+        "The time in ms between two checks for transactions that have exceeded their timeout, which the coordinator aborts."),
     ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000,
         Range(1), LOW, READ_ONLY, NOW,
         "The time in ms between two checks for expired transactional ids."),
@@ -76,17 +78,21 @@ KEYS = (
     ConfigKey("transaction.state.log.load.buffer.size", INT, 5_242_880, Range(1), HIGH, READ_ONLY, NONE,
         "The number of bytes that Kafka reads at a time while it loads transactions. This broker reads 1 MiB at a time."),
     ConfigKey("transaction.state.log.min.isr", INT, 2, Range(1), HIGH, READ_ONLY, NOW,
-        "The number of in-sync replicas that a write to __transaction_state requires."),
+        "The number of in-sync replicas that a write to __transaction_state requires, at most the number of its replicas. The "
+        "broker uses the value when it creates the topic; later, change min.insync.replicas of the topic."),
     ConfigKey("transaction.state.log.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NOW,
         "The number of partitions of __transaction_state. Do not change it after the topic has been created."),
     ConfigKey("transaction.state.log.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NOW,
-        "The number of replicas of __transaction_state."),
+        "The number of replicas of __transaction_state when the broker creates the topic. A cluster with fewer brokers gives "
+        "the topic one replica per broker."),
     ConfigKey("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
-        "The maximum size in bytes of a segment of __transaction_state."),
+        "The maximum size in bytes of a segment of __transaction_state. The broker uses the value when it creates the topic; "
+        "later, change segment.bytes of the topic."),
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1), HIGH, READ_ONLY, NOW,
         "The time in ms between two attempts to add a partition to a transaction that a coordinator on another broker refuses "
         "because the producer's previous transaction is not complete."),
     ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0), HIGH, READ_ONLY, NOW,
-        "The maximum time in ms for which a Produce or TxnOffsetCommit request waits until the producer's previous "
-        "transaction is complete. After this time it fails with CONCURRENT_TRANSACTIONS."),
+        "The maximum time in ms for which a Produce request (version 12 or newer) or a TxnOffsetCommit request (version 5 or "
+        "newer) waits until the producer's previous transaction is complete. After this time it fails with "
+        "CONCURRENT_TRANSACTIONS."),
 )
