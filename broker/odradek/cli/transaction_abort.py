@@ -227,8 +227,8 @@ def _fail_known(cluster: Cluster, name: str, known: TransactionDescription) -> N
     if known.outcome is None:
         fail(
             f"the transaction in {name} is not hanging: it belongs to transactional id '{transactional_id}'"
-            f" ({known.state}); use `odradek transaction abort {transactional_id}` to abort it in all its partitions, or"
-            " add --force to abort it only in this one"
+            f" ({known.state}); use `odradek transaction abort {shlex.quote(transactional_id)}` to abort it in all its"
+            " partitions, or add --force to abort it only in this one"
         )
     fail(
         f"the transaction in {name} is not hanging: it belongs to transactional id '{transactional_id}' ({known.state}), whose"

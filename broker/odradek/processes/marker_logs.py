@@ -19,6 +19,7 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek.coordination.environment import EndMarker
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog, error_of_refusal, write_markers
 from odradek.protocol.errors import ErrorCode
+from odradek.shm.partition_names import partition_name
 
 log = logging.getLogger("odradek.transactions")
 
@@ -104,7 +105,7 @@ class MarkerLogs:
                 _answer(queued, ERROR_OF_APPEND.get(error, error))
             return
         except Exception:
-            log.exception("cannot write transaction markers to slot %d: internal error", slot)
+            log.exception("cannot write transaction markers to %s: internal error", partition_name(slot))
             _answer(queued, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         codes = [error for error, _ in outcomes]

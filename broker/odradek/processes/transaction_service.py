@@ -29,7 +29,7 @@ from odradek.api.transaction_call import NewestConnections, NewestMarkers, Trans
 from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.coordination.environment import LogBatch
 from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
@@ -38,6 +38,7 @@ from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
 from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
+from odradek.processes.marker_delivery import LocalMarkers, MarkerDelivery
 from odradek.processes.marker_logs import MarkerLogs
 from odradek.processes.metering import count_errors_at_once
 from odradek.processes.orphaned_transactions import OrphanedTransactions
@@ -45,10 +46,11 @@ from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTr
 from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.request_steps import RequestSteps
+from odradek.processes.slot_marks import SlotMarks
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import Environment, Mark, Marker, Owner, Settings
+from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
 
 log = logging.getLogger("odradek.transactions")
@@ -57,14 +59,6 @@ NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
 LARGEST_BATCH = 2**31 - 1
-ERROR_OF_MARK: dict[int | None, ErrorCode | None] = {
-    None: None,
-    int(NONE): NONE,
-    int(ErrorCode.INVALID_PRODUCER_EPOCH): ErrorCode.INVALID_PRODUCER_EPOCH,
-    int(ErrorCode.NOT_ENOUGH_REPLICAS): ErrorCode.NOT_ENOUGH_REPLICAS,
-    int(ErrorCode.TRANSACTION_COORDINATOR_FENCED): ErrorCode.NOT_COORDINATOR,
-}
-"""The error of a mark, by the result of `slots.allow_transactions`; None: another process holds the lock of the slot."""
 NO_LEADER = -1
 OWNERS_KEPT = 4096
 """The number of client addresses for which the result of `owners.number_of` is kept; to compute it takes some microseconds."""
@@ -111,140 +105,6 @@ class LoadedTransactions:
     def resign(self, partition: int) -> None:
         """See `Shards`."""
         self._coordinator.resign(partition)
-
-
-class LocalMarkers:
-    """Writes end markers to partitions that this broker leads. Markers of `__consumer_offsets` go through the groups, which
-    apply them to their pending offsets.
-
-    :param note: called with topic, partition and marker before a marker is written.
-    """
-
-    def __init__(self, groups: GroupService, logs: MarkerLogs, note: Callable[[str, int, EndMarker], None]) -> None:
-        self._groups = groups
-        self._logs = logs
-        self._note = note
-
-    def put(self, topic: str, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]) -> None:
-        """See `Markers`."""
-        self._note(topic, partition, marker)
-        if topic == CONSUMER_OFFSETS:
-            known = self._groups.topics.get(topic)
-            if (
-                known is None or partition >= known.count
-            ):  # the groups cannot tell it from a partition of another broker
-                then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                return
-            self._groups.end_transaction(partition, marker, then)
-        else:
-            self._logs.put(topic, partition, marker, then)
-
-
-class MarkerDelivery:
-    """Delivers the markers of the coordinator's transactions; see `MarkerSender`.
-
-    :param leader_of: returns the broker that leads a partition; None: it is not known.
-    :param others: sends markers to other brokers; None for a single broker.
-    :param epoch_of_open: (marker, callback): calls the callback with the coordinator epoch that the partition of the marker has
-        for the producer's open transaction; None if it has no open transaction. For a single broker.
-    """
-
-    def __init__(
-        self,
-        broker_id: int,
-        leader_of: Callable[[str, int], int | None],
-        markers: LocalMarkers,
-        others: RemoteMarkers | None,
-        epoch_of_open: Callable[[Marker, Callable[[int | None], None]], None],
-    ) -> None:
-        self._epoch_of_open = epoch_of_open
-        self._broker_id = broker_id
-        self._leader_of = leader_of
-        self._markers = markers
-        self._others = others
-
-    def send(self, batch: list[Marker], then: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """See `MarkerSender`."""
-        gather(batch, self._send_alone if self._others is None else self._send_one, then)
-
-    def _send_one(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
-        leader_id = self._leader_of(marker.topic, marker.partition)
-        if leader_id is None:
-            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif leader_id == self._broker_id:
-            self._markers.put(marker.topic, marker.partition, end_of(marker), then)
-        elif self._others is not None:
-            self._others.put(leader_id, marker, then)
-
-    def _send_alone(self, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
-        """Write a marker on a single broker."""
-        self._markers.put(marker.topic, marker.partition, end_of(marker), partial(self._written_alone, marker, then))
-
-    def _written_alone(self, marker: Marker, then: Callable[[ErrorCode], None], code: ErrorCode) -> None:
-        """There is no newer coordinator: if the partition has a newer coordinator epoch, a client has sent a marker with that
-        epoch (WriteTxnMarkers). The transaction is then ended with that epoch, because no other coordinator would end it."""
-        if code is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            then(code)
-            return
-
-        def found(epoch: int | None) -> None:
-            if epoch is None:
-                then(ErrorCode.INVALID_PRODUCER_EPOCH)  # nothing of the transaction is open
-                return
-            log.warning(
-                "%s-%d: the transaction of %r is ended with the coordinator epoch %d in place of %d: a client has sent a marker"
-                " with that epoch",
-                marker.topic, marker.partition, marker.transactional_id, epoch, marker.coordinator_epoch,
-            )  # fmt: skip
-            end = end_of(marker)._replace(coordinator_epoch=epoch)
-            self._markers.put(marker.topic, marker.partition, end, then)
-
-        self._epoch_of_open(marker, found)
-
-
-def end_of(marker: Marker) -> EndMarker:
-    """A marker as it is written to its partition."""
-    return EndMarker(
-        marker.producer_id,
-        marker.producer_epoch,
-        marker.coordinator_epoch,
-        marker.commits,
-        marker.transaction_version,
-    )
-
-
-class SlotMarks:
-    """Sets marks in the slots of partitions that this broker leads; see `Marks`. :param clustered: whether a coordinator may be
-    deposed."""
-
-    def __init__(self, logs: MarkerLogs, clustered: bool) -> None:
-        self._logs = logs
-        self._clustered = clustered
-
-    def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """See `Marks`."""
-        slot = self._logs.slot_of(topic, partition)
-        return None if slot < 0 else slots.leadership(slot)
-
-    def allow(self, places: Sequence[TopicPartition], mark: Mark) -> Sequence[ErrorCode | None]:
-        """See `Marks`."""
-        codes = slots.allow_transactions(
-            [self._slot_of(*place) for place in places],
-            mark.transactional_id,
-            mark.producer_id,
-            mark.epoch,
-            mark.transaction_version,
-            mark.owner,
-            mark.coordinator_epoch,
-        )
-        return [ERROR_OF_MARK[code] for code in codes]
-
-    def _slot_of(self, topic: str, partition: int) -> int:
-        """The slot of a partition that needs a mark, or -1. On a single broker, `__consumer_offsets` needs none, because only
-        this process appends to it. In a cluster it needs one, because the epochs are compared when a mark is set."""
-        if topic == CONSUMER_OFFSETS and not self._clustered:
-            return -1
-        return self._logs.slot_of(topic, partition)
 
 
 class FlushAtEnd:

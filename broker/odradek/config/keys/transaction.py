@@ -12,6 +12,7 @@ from odradek.config.key import (
     LOW,
     MEDIUM,
     NONE,
+    NONE_YET,
     NOW,
     READ_ONLY,
     SHORT,
@@ -61,7 +62,7 @@ KEYS = (
         "added the partition to the transaction (KIP-890). Without the check, a batch that arrives after the end of its "
         "transaction can open a transaction that no coordinator ends. The key applies to Produce requests of version 11 and "
         "older; for newer requests the broker adds the partition itself."),
-    ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
+    ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
         "Whether producers can prepare a transaction and commit it under an external transaction coordinator "
         "(KIP-939). Such producers need InitProducerId version 6, which this broker does not serve yet."),
     ConfigKey("odradek.transaction.version", INT, -1, Range(-1, 2), LOW, CLUSTER_WIDE, NOW,
