@@ -12,14 +12,17 @@ from odradek.protocol.errors import ErrorCode
 
 FIRST, SECOND, THIRD = 1, 2, 3
 """Connections."""
+OWNER = 77
+"""Of the client's address."""
 PRODUCER = Producer("payments", 7, 0)
 
 
 class Coordinator:
-    """Accepts everything. :ivar executed: the names of the verbs."""
+    """Accepts everything. :ivar executed: the names of the verbs. :ivar owners: the owners of the marks."""
 
     def __init__(self) -> None:
         self.executed: list[str] = []
+        self.owners: list[int] = []
 
     def end(self, *arguments: Any) -> None:
         self.executed.append("end")
@@ -27,6 +30,7 @@ class Coordinator:
 
     def add_partitions(self, *arguments: Any, owner: int = 0) -> None:
         self.executed.append("add")
+        self.owners.append(owner)
         arguments[-1](ErrorCode.NONE, ())
 
 
@@ -43,9 +47,8 @@ class Broker:
 
     def _send(self, api: Any, connection: int, request: Any, version: int) -> bool:
         before = len(self.coordinator.executed)
-        api.handle(
-            request, TransactionCall(version, "c", connection, "User:ANONYMOUS", self.view, self.closed.append), id
-        )
+        call = TransactionCall(version, "c", connection, "User:ANONYMOUS", self.view, self.closed.append, OWNER)
+        api.handle(request, call, id)
         return len(self.coordinator.executed) > before
 
     def add(self, connection: int) -> bool:
@@ -76,6 +79,13 @@ def test_no_request_is_executed_on_an_older_connection(verb: Any) -> None:
     assert "arrived late" in broker.closed[0]
     assert verb(broker, SECOND)
     assert verb(broker, THIRD)
+
+
+@pytest.mark.parametrize("verb", [Broker.add, Broker.add_offsets])
+def test_marks_count_for_the_address_of_the_client(verb: Any) -> None:
+    broker = Broker()
+    assert verb(broker, FIRST)
+    assert broker.coordinator.owners == [OWNER]
 
 
 def test_a_late_request_does_not_make_an_older_connection_the_newest_one() -> None:

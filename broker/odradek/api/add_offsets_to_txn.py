@@ -35,4 +35,5 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         [(CONSUMER_OFFSETS, partition_for(request.group_id, partitions))],
         0,
         added,
+        owner=call.owner,
     )
