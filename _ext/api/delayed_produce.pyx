@@ -109,7 +109,9 @@ cdef class DelayedProduce(Pending):
     def __dealloc__(self):
         free(self.items)
         free(self.frame)
-        if self.buffer.data != NULL:
+        if self.pool is None:
+            free(self.buffer.data)                  # no buffer; or the garbage collector has cleared `pool`
+        else:
             self.pool.give(&self.buffer)
 
     cdef adopt_frame(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,

@@ -1,5 +1,7 @@
 """Transactional batches in a worker: the rules of their requests, and the questions to the coordinator, which tests answer."""
 
+import gc
+
 import pytest
 
 from odradek._ext.partition import slot_facts, slots
@@ -616,6 +618,25 @@ class TestLargeBatches:
         worker.turn()
         worker.questions.clear()
         assert worker.loop.pool.lent_bytes == 0
+
+    def test_may_be_collected_as_garbage(self, tmp_path):
+        """The collector clears the references of an object, also that to the pool, before the object frees its memory."""
+        worker = HandWorker(tmp_path)
+        worker.create("t")
+        wire = worker.connect()
+        request = produce_request([("t", [(0, written(value=bytes(700_000)))])], 1, 10_000, "id")
+        push(worker, wire, wire.frame(request, produce.API_KEY, ADDS))
+        assert worker.questions
+        gc.collect()
+        gc.disable()
+        try:
+            worker.questions.clear()
+            broker = worker.broker
+            vars(worker).clear()
+            assert gc.collect() > 0
+        finally:
+            gc.enable()
+            broker.close()
 
     def test_that_are_a_small_part_of_their_request_are_copied(self, worker):
         """Otherwise a small batch that waits would keep a large buffer."""

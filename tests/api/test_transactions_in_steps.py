@@ -8,7 +8,7 @@ import pytest
 
 from odradek.api import add_partitions_to_txn, describe_transactions, list_transactions, write_txn_markers
 from odradek.api.stepwise import Steps
-from odradek.api.transaction_call import A_STEP, NewestConnections, TransactionCall, TransactionView
+from odradek.api.transaction_call import A_STEP, NewestConnections, TransactionCall, TransactionView, at_once
 from odradek.coordination.environment import EndMarker
 from odradek.protocol import schemas
 from odradek.protocol.errors import ErrorCode
@@ -187,6 +187,41 @@ def test_verifications(broker):
     ]
     assert codes[::2] == [ErrorCode.NONE] * (MANY // 2)
     assert codes[1::2] == [ErrorCode.TRANSACTION_ABORTABLE] * (MANY // 2)
+
+
+def test_a_marker_that_was_sent_again_between_the_steps_is_not_written_twice(broker):
+    """Its transaction has ended, and it would end the next one."""
+    broker.markers.clear()
+    make = schemas.write_txn_markers.Request
+    topic = make.WritableTxnMarkerTopic(name=ORDERS[0], partition_indexes=[1])
+    markers = [
+        make.WritableTxnMarker(
+            producer_id=producer_id, producer_epoch=0, transaction_result=True, topics=[topic], coordinator_epoch=3,
+            transaction_version=0,
+        )
+        for producer_id in range(MANY, 2 * MANY)
+    ]  # fmt: skip
+    last = markers[-1].producer_id
+    answers: list[Any] = []
+
+    def call(connection_id: int, in_steps: Any) -> TransactionCall:
+        return TransactionCall(
+            2, "client", connection_id, "User:ANONYMOUS", broker.view, pytest.fail, in_steps=in_steps
+        )
+
+    write_txn_markers.handle(make(markers=markers), call(5, broker.work.in_steps), answers.append)
+
+    def send_again() -> None:
+        broker.work.between = lambda: None
+        again = [marker for marker in markers if marker.producer_id == last]
+        write_txn_markers.handle(make(markers=again), call(9, at_once), answers.append)
+
+    broker.work.between = send_again
+    broker.work.finish()
+    assert [marker.producer_id for marker in broker.markers].count(last) == 1
+    codes = {result.producer_id: result.topics[0].partitions[0].error_code for result in answers[1].markers}
+    assert codes.pop(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert set(codes.values()) == {ErrorCode.NONE}
 
 
 def test_markers(broker):

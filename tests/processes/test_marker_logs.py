@@ -206,6 +206,27 @@ def test_an_internal_error_concerns_one_partition(bench, monkeypatch, caplog):
     assert "internal error" in caplog.text
 
 
+def test_a_log_that_cannot_be_made_concerns_one_partition(bench, monkeypatch):
+    bench.begin("orders", 7)
+    bench.begin("shared", 8)
+
+    def fails(place):
+        raise MemoryError("as if memory were short")
+
+    make_log = bench.logs._make_log
+    bench.logs._make_log = fails
+    bench.put("shared", 8)
+    bench.put("orders", 7)
+    bench.turn.run()
+    assert bench.told == [(8, ErrorCode.UNKNOWN_SERVER_ERROR), (7, NONE)]
+    bench.logs.look_at_all()
+    bench.logs._make_log = make_log
+    bench.put("shared", 8)
+    bench.turn.run()
+    bench.replicate("shared", slot_facts.describe(bench.slots["shared"]).log_end_offset)
+    assert bench.told[2:] == [(8, NONE)], "nothing is left of the first attempt"
+
+
 def test_a_callback_that_raises_does_not_prevent_the_others(bench, caplog):
     bench.begin("orders", *PRODUCERS)
 
@@ -223,5 +244,8 @@ def test_the_markers_that_wait_fail_at_the_close(bench):
     bench.begin("shared", 7)
     bench.put("shared", 7)
     bench.turn.run()
+    bench.put("orders", 8)
     bench.logs.close()
-    assert bench.told == [(7, NOT_LEADER)]
+    assert sorted(bench.told) == [(7, NOT_LEADER), (8, NOT_LEADER)]
+    bench.turn.run()
+    assert len(bench.told) == 2

@@ -16,8 +16,8 @@ class Request:
 
     kind, api_key, payload = 0, 0, b""
 
-    def __init__(self) -> None:
-        self.context = ForwardContext(1, 0, "127.0.0.1:9")
+    def __init__(self, peer: str = "127.0.0.1:9") -> None:
+        self.context = ForwardContext(1, 0, peer)
         self.statuses: list[int] = []
         self.gone: Callable[[], None] | None = None
 
@@ -102,6 +102,49 @@ def test_a_step_that_fails_closes_the_connection_of_its_client(caplog):
     run(request, steps(), lambda: request.answered)
     assert request.statuses == [int(Status.FAILED)]
     assert "a request of 127.0.0.1:9 (no client id) failed; its connection is closed" in caplog.text
+
+
+def several(requests: dict[str, Request], then: Callable[[list[str]], None], steps: int = 3) -> list[str]:
+    """Begin several requests together. Returns the names of the requests whose steps were executed, in order."""
+    order: list[str] = []
+
+    def work(name: str):
+        for _ in range(steps):
+            order.append(name)
+            yield
+        requests[name].answer(b"")
+
+    async def turns() -> None:
+        executed = RequestSteps(asyncio.get_running_loop())
+        for name, request in requests.items():
+            executed.begin(request, work(name))
+        then(order)
+        while not all(request.answered for request in requests.values()):
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not executed._queues
+
+    asyncio.run(asyncio.wait_for(turns(), 30))
+    return order
+
+
+def test_one_request_of_an_address_is_executed_at_a_time():
+    requests = {
+        "a": Request("127.0.0.1:9"), "b": Request("127.0.0.1:10"), "c": Request("127.0.0.2:9"), "d": Request("127.0.0.1:11"),
+    }  # fmt: skip
+    begun: list[str] = []
+    order = several(requests, begun.extend)
+    assert begun == ["a", "b", "c", "d"], "short requests end in their first step"
+    assert order[4:] == ["a", "c", "a", "c", "b", "b", "d", "d"]
+    assert all(request.statuses == [0] for request in requests.values())
+
+
+def test_a_request_that_waits_is_dropped_when_its_client_disconnects():
+    requests = {"a": Request("127.0.0.1:9"), "b": Request("127.0.0.1:10")}
+    order = several(requests, lambda order: requests["b"].gone and requests["b"].gone())
+    assert order == ["a", "b", "a", "a"]
+    assert (requests["a"].statuses, requests["b"].statuses) == ([0], [int(Status.FAILED)])
 
 
 def test_the_first_step_raises_to_the_caller():

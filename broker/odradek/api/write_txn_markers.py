@@ -59,6 +59,10 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
             then(ErrorCode.INVALID_PRODUCER_EPOCH)
         elif not call.has_partition(topic, partition):
             then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif version < EPOCH_PER_TRANSACTION and call.view.newest_markers.is_older(
+            marker.producer_id, marker.coordinator_epoch, call.connection_id
+        ):  # the coordinator has sent it again on a newer connection since the first step
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             call.view.markers.put(topic, partition, end, then)
 

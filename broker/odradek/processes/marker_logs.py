@@ -81,7 +81,12 @@ class MarkerLogs:
         queued, self._queued = self._queued, {}
         for slot, markers in queued.items():
             for first in range(0, len(markers), MAX_MARKERS):
-                self._write(slot, markers[first : first + MAX_MARKERS])
+                some = markers[first : first + MAX_MARKERS]
+                try:
+                    self._write(slot, some)
+                except Exception:  # none of them was handed to the partition's log: the log's methods only queue
+                    log.exception("cannot write transaction markers to %s: internal error", partition_name(slot))
+                    _answer(some, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _write(self, slot: int, queued: list[Queued]) -> None:
         """Write markers of one partition together."""
@@ -104,10 +109,6 @@ class MarkerLogs:
                 error = error_of_refusal(refusal, slot)
                 _answer(queued, ERROR_OF_APPEND.get(error, error))
             return
-        except Exception:
-            log.exception("cannot write transaction markers to %s: internal error", partition_name(slot))
-            _answer(queued, ErrorCode.UNKNOWN_SERVER_ERROR)
-            return
         codes = [error for error, _ in outcomes]
         committed = slots.high_watermark(slot) >= end and slots.has_min_in_sync(slot, maximal=True)
         if committed and slots.leads(slot, *leadership):
@@ -129,6 +130,7 @@ class MarkerLogs:
 
     def _wait(self, slot: int, leadership: Leadership, queued: list[Queued], codes: list[ErrorCode], end: int) -> None:
         """Answer written markers when the high watermark has reached `end`."""
+        partition_log = self._log_of(slot, leadership)
         self._waiting[slot] = len(queued)
 
         def committed(error: ErrorCode) -> None:
@@ -138,7 +140,10 @@ class MarkerLogs:
             else:
                 _answer(queued, ERROR_OF_APPEND.get(error, error))
 
-        self._log_of(slot, leadership).when_committed(end, committed)
+        try:
+            partition_log.when_committed(end, committed)
+        except Exception:  # the markers are in the log's queue, and `look_at_all` looks again
+            log.exception("cannot look at the markers of %s: internal error", partition_name(slot))
 
     def _log_of(self, slot: int, leadership: Leadership) -> CoordinatorLog:
         place = (slot, *leadership)
@@ -168,6 +173,9 @@ class MarkerLogs:
 
     def close(self) -> None:
         """Fail the markers that are not acknowledged."""
+        queued, self._queued = self._queued, {}
+        for markers in queued.values():
+            _answer(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for partition_log in list(self._logs.values()):
             partition_log.look()
             partition_log.close()

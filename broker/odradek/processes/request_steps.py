@@ -2,9 +2,13 @@
 (docs/decisions/0022-what-one-request-may-cost.md). Used only in that loop; `LoopSlices` limits the time of the steps in a turn.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
+from collections import deque
 
+from odradek.api.group_call import host_of
 from odradek.api.stepwise import Steps, Stepwise
 from odradek.net.forward_frames import Status
 from odradek.processes.forwarded import ServedRequest
@@ -14,34 +18,63 @@ log = logging.getLogger("odradek.requests")
 
 
 class RequestSteps:
-    """See the module."""
+    """See the module. Of the requests from one address, one is executed at a time, so that a client with many connections needs
+    no more memory and no more time than one with one connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._slices = LoopSlices(loop)
+        self._queues: dict[str, deque[_Work]] = {}  # by address: the first request is executed, the others wait
 
     def begin(self, request: ServedRequest, steps: Steps) -> None:
         """Execute the first step now, and the others in later turns of the loop.
 
-        The remaining steps are dropped if the request is answered before they end, or if its client disconnects. If a later
-        step raises an exception, the client's connection is closed. An exception of the first step reaches the caller.
-
-        :param steps: answers the request itself; the return value of the generator is ignored.
+        The remaining steps are dropped if the request is answered before they end, or if its client closes the connection or
+        its own direction of it. If a later step fails, the client's connection is closed. An exception of the first step
+        reaches the caller.
         """
-        work = Stepwise(steps, lambda: request.answered)
-        if not work.step():
+        work = _Work(request, steps)
+        if not work.steps.step():
             return
+        address = host_of(request.context.peer)
+        queue = self._queues.setdefault(address, deque())
+        queue.append(work)
 
-        def fail() -> None:
-            request.answer(b"", 0, int(Status.FAILED))
+        def gone() -> None:
+            work.fail()
+            if queue[0] is not work and work in queue:  # the first one ends with its next step
+                queue.remove(work)
 
-        def step() -> bool:
-            try:
-                return work.step()
-            except Exception:
-                client, fields = request.context.client, request.context.log_fields
-                log.exception("a request of %s failed; its connection is closed", client, extra=fields)
-                fail()
-                return False
+        request.when_gone(gone)
+        if len(queue) == 1:
+            self._slices(lambda: self._continue(address, queue))
 
-        request.when_gone(fail)
-        self._slices(step)
+    def _continue(self, address: str, queue: deque[_Work]) -> bool:
+        """Execute a step of the first request of an address; returns whether there are more."""
+        if not queue[0].step():
+            queue.popleft()
+        if queue:
+            return True
+        del self._queues[address]
+        return False
+
+
+class _Work:
+    """The remaining steps of a request."""
+
+    def __init__(self, request: ServedRequest, steps: Steps) -> None:
+        self._request = request
+        self.steps = Stepwise(steps, lambda: request.answered)
+
+    def step(self) -> bool:
+        """Execute a step; returns whether there is another one."""
+        try:
+            return self.steps.step()
+        except Exception:
+            context = self._request.context
+            log.exception("a request of %s failed; its connection is closed", context.client, extra=context.log_fields)
+            self.fail()
+            return False
+
+    def fail(self) -> None:
+        """Answer with an error, unless the request was answered before."""
+        self._request.answer(b"", 0, int(Status.FAILED))
