@@ -2,6 +2,7 @@
 however the log is cut into segments and responses, and a turn of the loop does a bounded amount of work."""
 
 import itertools
+import os
 import random
 import tempfile
 import time
@@ -642,15 +643,24 @@ def test_lists_are_complete_while_another_process_appends_and_rolls(tmp_path):
         batches.append((reading.log.take([step]), reading.log.end))
     batches.append((reading.log.take([("commit", 0), ("commit", 1), ("commit", 2)]), reading.log.end))
 
+    permits, permit = os.pipe()  # the other process must not be done before the reader has begun
+
     def append():
-        for data, end in batches:
+        os.close(permit)
+        for number, (data, end) in enumerate(batches):
+            if number % 20 == 0:
+                os.read(permits, 1)  # also returns at the end of the reader
             slots.follow(reading.slot, data, end)
 
     child = reading.worker.broker.fork(1, append)
-    stable = responses = 0
+    os.close(permits)
+    stable = responses = asked = 0
     until = time.monotonic() + TIMEOUT_S
     while stable < reading.log.end:
         assert time.monotonic() < until, "the other process does not go on"
+        if asked * 20 < len(batches):
+            os.write(permit, b"x")
+        asked += 1
         start = chance.randrange(max(0, stable - 60), stable + 1)
         told = reading.ask(start, partition_max_bytes=chance.choice([1, 200, 1000]))
         assert told.error_code == 0
@@ -662,6 +672,7 @@ def test_lists_are_complete_while_another_process_appends_and_rolls(tmp_path):
             )
             responses += 1
     assert reading.worker.broker.reap(child, 1) == 0
+    os.close(permit)
     assert responses > 10
     reading.check_all(1)
     reading.close()

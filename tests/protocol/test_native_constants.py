@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+import odradek
 from odradek.api.table import APIS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import ALL_KEYS, by_key
 
-PROTOCOL = Path(__file__).parents[2] / "_ext/protocol"
+PROTOCOL = Path(odradek.__file__).parent / "_ext/protocol"
 
 
 def constants(name: str) -> dict[str, int]:
