@@ -12,7 +12,7 @@ from bench.rows import WORKED_BYTES, Figures, Row, Target, measured, scratch
 PRODUCERS, WIDE_PARTITIONS = 8, 10
 WARM_UP_PRODUCERS, WARM_UP_TRANSACTIONS = 64, 30_000
 BULK_BATCH, BULK_PRODUCERS, BATCHES_A_TRANSACTION = 1 << 20, 4, 25
-BULK_PAIRS = 3
+BULK_PAIRS = 8
 LOAD = ("--conns", str(PRODUCERS), "--seconds", "3", "--warmup", "1")
 TAG = "transactions"
 
