@@ -235,7 +235,12 @@ cdef class FetchPlan:
             if checked:
                 return 0 if checked == REFUSED else checked
         if p.request.fetch_offset > commit.log_end_offset:
-            return refuse_partition(p, OFFSET_OUT_OF_RANGE)
+            if slot.role != ROLE_FOLLOWER:
+                return refuse_partition(p, OFFSET_OUT_OF_RANGE)
+            # This follower may have lost its tail: only the leader knows whether the offset exists. A consumer that received
+            # OFFSET_OUT_OF_RANGE would set its position back, or skip records.
+            refuse_partition(p, NOT_LEADER_OR_FOLLOWER)
+            return self.replica_reads.name_leader(p, context, slot)
         p.planned.limit = commit.high_watermark
         if reads_to_log_end(context.replica_id):
             p.planned.limit = commit.log_end_offset

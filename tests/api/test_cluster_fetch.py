@@ -112,11 +112,19 @@ def test_a_follower_answers_nothing_between_its_high_watermark_and_its_end(worke
     for offset in (2, 3):
         part = Reader(worker, version).ask(slot, offset)
         assert (part.error_code, offsets(part.records)) == (0, [])
-    for offset in (4, 100):
-        assert Reader(worker, version).ask(slot, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     log_start.advance(slot, 1, incarnation=slot_probe.incarnation_of(slot))
     assert Reader(worker, version).ask(slot, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert offsets(Reader(worker, version).ask(slot, 1).records) == [1]
+
+
+@WITH_RACK
+def test_a_follower_sends_consumers_beyond_its_end_to_the_leader(worker, version):
+    """It may have lost its tail. After OFFSET_OUT_OF_RANGE a consumer would reset its position."""
+    slot = followed(worker)
+    for offset in (4, 100):
+        reader = Reader(worker, version)
+        part = reader.ask(slot, offset)
+        assert (part.error_code, offsets(part.records)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
 
 
 @WITH_RACK
