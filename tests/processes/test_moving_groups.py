@@ -332,6 +332,27 @@ def test_stable_offsets_are_served_only_by_a_coordinator_that_is_not_deposed(bro
     asyncio.run(run())
 
 
+def test_stable_offsets_are_served_by_a_coordinator_that_leads_on_in_another_epoch(broker, slots):
+    """After NOT_COORDINATOR, librdkafka does not send the request again, and its consumer receives nothing."""
+    lead(broker, slots[0], 1, alone=False)
+
+    async def run():
+        async with service(broker) as groups:
+            await loaded(groups)
+            confirming = asyncio.ensure_future(groups._view.confirm(group_of(0)))
+            await written(slots[0], 1)
+            lead(broker, slots[0], 2, alone=False)
+            groups.follow()
+            await written(slots[0], 2)
+            assert not confirming.done()
+            assert replica_probe.note_fetch(slots[0], FOLLOWER, 2) == 0
+            groups.look(slots)
+            assert await confirming is ErrorCode.NONE
+            assert committed(groups, group_of(0)) is None
+
+    asyncio.run(run())
+
+
 def test_stable_offsets_are_served_while_too_few_replicas_are_in_sync(broker, slots):
     set_min_in_sync(broker, slots[0], 2)
 

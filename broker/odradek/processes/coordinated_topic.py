@@ -112,6 +112,11 @@ class CoordinatedTopic:
         entry = self._led.get(partition)
         return None if entry is None else entry[0]
 
+    def load_of(self, partition: int) -> asyncio.Task[None] | None:
+        """The load of a led partition, possibly done; None if this broker does not lead the partition."""
+        entry = self._led.get(partition)
+        return None if entry is None else entry[1]
+
     def led(self, topics: TopicDirectory) -> dict[int, Place]:
         """The partitions that this broker leads now."""
         topic = topics.get(self.name)

@@ -175,6 +175,8 @@ class LoadedGroups:
         self._groups.shards.resign(partition)
 
 
+MOST_EPOCHS = 3
+"""The number of leader epochs in which a leadership is confirmed for one request."""
 NOBODY, _ = offset_record("", "", -1, None)
 """The key of an offset that no client can commit."""
 
@@ -276,7 +278,20 @@ class GroupService:
             self._offsets.serve(LoadedGroups(self.groups))
 
     async def _confirm(self, group_id: str) -> ErrorCode:
-        """See `GroupView`. Offsets are also served while too few replicas are in sync to confirm it."""
+        """See `GroupView`. Offsets are also served while too few replicas are in sync to confirm it.
+
+        A new leader epoch of the partition, in which this broker leads on, also fails the confirmation. Then the new leadership
+        is confirmed: librdkafka does not send an OffsetFetch request again after NOT_COORDINATOR, and its consumer would wait
+        for ever.
+        """
+        code = ErrorCode.NOT_COORDINATOR
+        for _ in range(MOST_EPOCHS):
+            code = await self._confirm_once(group_id)
+            if code is not ErrorCode.NOT_COORDINATOR or not await self._leads_on(group_id):
+                break
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
+
+    async def _confirm_once(self, group_id: str) -> ErrorCode:
         assert self.groups is not None
         shards = self.groups.shards
         partition_log = self._offsets.log_of(shards.partition_of(group_id))
@@ -286,8 +301,19 @@ class GroupService:
             return ErrorCode.NONE
         confirmed: asyncio.Future[ErrorCode] = self._loop.create_future()
         partition_log.confirm(NOBODY, lambda code: None if confirmed.done() else confirmed.set_result(code))
-        code = await confirmed
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
+        return await confirmed
+
+    async def _leads_on(self, group_id: str) -> bool:
+        """Whether this broker leads the group's partition, after a confirmation has failed; waits until it is loaded again, but
+        at most the timeout of commits."""
+        assert self.groups is not None
+        await asyncio.sleep(0)  # a failed append loads the partition again in the next turn
+        self.follow()
+        load = self._offsets.load_of(self.groups.shards.partition_of(group_id))
+        if load is None:
+            return False
+        await asyncio.wait({load}, timeout=self._config.integer("offsets.commit.timeout.ms") / 1000)
+        return True
 
     def refresh(self) -> None:
         """Take over changes of topics: the offsets of a deleted topic must not be used for a new topic of that name."""
