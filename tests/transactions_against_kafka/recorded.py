@@ -161,6 +161,11 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "pending-offsets-while-a-transaction-ends-commit", (6, 7, 8, 9), "committed_offset=6", "committed_offset=5"
         ),
     ),
+    "an id that is in a request several times is described once": (
+        Difference(
+            "transactions-are-described", (2,), r"\[({NONE transactional_id=~Empty .*?topics=\[\]}) \1\]", r"[\1]"
+        ),
+    ),
     "a batch with the transactional id of another producer is refused while the transaction is open, too": (
         Difference("requests-without-the-right-id-(.|10|11)", (8,), "NONE base_offset=1", _ANOTHER),
         Difference("requests-without-the-right-id-(12|13)", (7,), "NONE base_offset=1", _ANOTHER),
