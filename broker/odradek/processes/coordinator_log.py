@@ -42,6 +42,7 @@ ACKS_ALL = -1
 MAX_RECORDS = 5000
 MAX_BYTES = 1 << 19
 MAX_MARKERS = 1000
+"""The largest number of end markers in one write."""
 LOCK_RETRY_S = 0.0005
 ROUNDS = 8
 """The number of rounds of a turn. Each round writes what the callbacks of the round before have appended; the rest waits

@@ -38,9 +38,8 @@ class LocalMarkers:
         self._note(topic, partition, marker)
         if topic == CONSUMER_OFFSETS:
             known = self._groups.topics.get(topic)
-            if (
-                known is None or partition >= known.count
-            ):  # the groups cannot tell it from a partition of another broker
+            if known is None or partition >= known.count:
+                # The groups cannot tell a partition that does not exist from one of another broker.
                 then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
             self._groups.end_transaction(partition, marker, then)

@@ -17,7 +17,7 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.coordination.environment import EndMarker
-from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog, error_of_refusal, write_markers
+from odradek.processes.coordinator_log import MAX_MARKERS, AppendTurn, CoordinatorLog, error_of_refusal, write_markers
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.partition_names import partition_name
 
@@ -30,8 +30,6 @@ ERROR_OF_APPEND = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """The error of a marker, by the error of the append. After each of these errors, the coordinator sends the marker again."""
-MAX_MARKERS = 1000
-"""The largest number of markers in one write."""
 
 Then = Callable[[ErrorCode], None]
 MakeLog = Callable[[tuple[int, int, int]], CoordinatorLog]
