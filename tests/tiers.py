@@ -52,6 +52,7 @@ NIGHTLY: dict[str, str] = {
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
     "tests/clients/test_producers_of_a_cluster.py": "transactions in clusters of both kinds of brokers, which are killed",
+    "tests/adopt/test_security_of_kafka.py": "quotas, SCRAM credentials and ACLs of Kafka in both modes",
     "tests/adopt/test_unfinished_transactions.py::test_this_broker_ends_what_kafka_left": "prepared transactions of Kafka",
     "tests/adopt/test_unfinished_transactions.py::test_kafka_ends_what_this_broker_left_when_it_stopped": "and ours, stopped",
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",

@@ -15,8 +15,10 @@ from odradek.cli.output import count, echo_json, print_table, size
 from odradek.config import BrokerConfig, ConfigError, load
 from odradek.config.readable import with_reading
 from odradek.metadata.adoption import Adoption, AdoptionError, carry_out, describe, judge, survey
+from odradek.metadata.kafka_tree import KafkaTree, NoKafkaTree, read_kafka_tree
 from odradek.metadata.kraft_log import ClusterMetadataError
 from odradek.metadata.store import StoreError
+from odradek.metadata.zookeeper import ZookeeperStore, zookeeper_options
 from odradek.storage.compression import CODEC_NAMES
 from odradek.storage.log_directory import CorruptMetadataError, DirectoryInUseError, encode_uuid, lock_directory
 from odradek.storage.verify import DirectoryReport, NotALogDirectoryError, list_directory
@@ -43,18 +45,48 @@ def run_adopt(
     again: bool,
     as_json: bool,
     processes: int,
+    zookeeper: str | None,
 ) -> int:
     """Run the command; return its exit code. Raises AdoptError, ConfigError."""
     config = _config(config_file, overrides, directories)
     try:
-        return _adopt(config, check=check, yes=yes, force=force, again=again, as_json=as_json, processes=processes)
+        tree = None if zookeeper is None else _read_zookeeper(config, zookeeper)
+        return _adopt(
+            config, tree, check=check, yes=yes, force=force, again=again, as_json=as_json, processes=processes
+        )
     except AdoptError as error:
         error.warnings = config.unknown_key_warnings
         raise
 
 
+def _read_zookeeper(config: BrokerConfig, servers: str) -> KafkaTree:
+    """Read the cluster's nodes from ZooKeeper. Raises AdoptError.
+
+    Without a chroot in the connection, because a store creates its chroot, and this command changes nothing there.
+    """
+    options = zookeeper_options(config)._replace(servers=servers)
+    store = ZookeeperStore(options._replace(servers=options.hosts))
+    try:
+        store.start_session()
+        tree = read_kafka_tree(store, options.chroot)
+        store.end_session()
+    except (StoreError, NoKafkaTree) as error:
+        raise AdoptError(f"ZooKeeper at {servers}: {error}") from error
+    finally:
+        store.close()
+    return tree
+
+
 def _adopt(
-    config: BrokerConfig, *, check: bool, yes: bool, force: bool, again: bool, as_json: bool, processes: int
+    config: BrokerConfig,
+    tree: KafkaTree | None,
+    *,
+    check: bool,
+    yes: bool,
+    force: bool,
+    again: bool,
+    as_json: bool,
+    processes: int,
 ) -> int:
     """Report, confirm and adopt; return the exit code of the command. Raises AdoptError."""
     locks: list[int] = []
@@ -64,7 +96,7 @@ def _adopt(
                 for path in config.log_dirs:
                     list_directory(path)  # raises before a lock file is created in a directory that is no log directory
                 locks += [lock_directory(path) for path in _with_meta(config.log_dirs)]
-            adoption, reports = _survey(config, processes, as_json, own_lock=not check)
+            adoption, reports = _survey(config, tree, processes, as_json, own_lock=not check)
             if as_json:
                 echo_json(describe(adoption) | {"logs": _log_lines(reports)})
             else:
@@ -137,14 +169,14 @@ def _with_meta(paths: Sequence[str]) -> list[str]:
 
 
 def _survey(
-    config: BrokerConfig, processes: int, quiet: bool, own_lock: bool
+    config: BrokerConfig, tree: KafkaTree | None, processes: int, quiet: bool, own_lock: bool
 ) -> tuple[Adoption, list[DirectoryReport]]:
     """Read the metadata and verify the logs of the directories. :param own_lock: whether this process locked them."""
     directories = [list_directory(path) for path in config.log_dirs]
     if own_lock:
         for directory in directories:
             directory.restate_lock(held_by_us=True)
-    adoption = survey(directories, config)
+    adoption = survey(directories, config, tree)
     reports = verify_directories(directories, processes=processes, deep=False, quiet=quiet, gaps=adoption.compacted)
     judge(adoption, reports)
     return adoption, reports
@@ -207,6 +239,7 @@ def print_adoption(adoption: Adoption, reports: Sequence[DirectoryReport]) -> No
         for topic in shown
     ]
     _print_lines("Topic ids and configurations", settings)
+    _print_lines("Also taken over", adoption.security.taken)
     _print_lines("Not taken over", adoption.left)
     _print_lines("Warnings", adoption.warnings)
     _print_lines("Obstacles", adoption.obstacles)

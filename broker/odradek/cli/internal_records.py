@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from odradek.config.table import broker_key
 from odradek.protocol import Message, ProtocolError, decode
 from odradek.protocol.schema import structure_of
 from odradek.protocol.schemas import cluster_metadata, consumer_protocol, group_records
@@ -13,6 +14,7 @@ from odradek.storage.dump import Entry, record_text
 from odradek.storage.log_directory import encode_uuid
 
 NEWEST_CONSUMER_PROTOCOL = 3
+HIDDEN = "(hidden)"
 _MEMBER_FIELDS = (("subscription", consumer_protocol.Subscription), ("assignment", consumer_protocol.Assignment))
 
 
@@ -76,9 +78,22 @@ def transaction_state(record: Record) -> Entry:
 
 @_tolerant
 def metadata(record: Record) -> Entry:
-    """Decode a record of `__cluster_metadata`."""
+    """Decode a record of `__cluster_metadata`. Keys of SCRAM credentials and values of password settings are hidden."""
     kind, version, value = cluster_metadata.read_record(record.value or b"")
-    return {"kind": kind.name, "version": version, "value": None if value is None else plain(value)}
+    entry: Entry = {"kind": kind.name, "version": version, "value": None if value is None else plain(value)}
+    for name in _secrets_of(kind, value):
+        entry["value"][name] = HIDDEN
+    return entry
+
+
+def _secrets_of(kind: cluster_metadata.Kind, value: Any) -> tuple[str, ...]:
+    """The names of the fields of a record that are secret."""
+    if kind is cluster_metadata.USER_SCRAM_CREDENTIAL:
+        return "salt", "stored_key", "server_key"
+    if kind is cluster_metadata.CONFIG and value.resource_type == cluster_metadata.BROKER_RESOURCE:
+        row = broker_key(value.name)
+        return ("value",) if value.value is not None and (row is None or row.sensitive) else ()  # unknown: of a plugin
+    return ()
 
 
 DECODERS = {

@@ -321,6 +321,12 @@ def log_dump(
     is_flag=True,
     help="Replace the metadata of an earlier adoption, after Kafka has written to the directories again.",
 )
+@click.option(
+    "--zookeeper",
+    metavar="HOST:PORT[/CHROOT]",
+    help="Kafka in ZooKeeper mode: also take over settings of topics, quotas, SCRAM credentials, ACLs and delegation"
+    " tokens from this ZooKeeper. TLS and SASL: with the zookeeper.* keys of --config or --set.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON.")
 @click.option(
     "--processes",

@@ -18,7 +18,9 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.features import LEVEL_KEY, NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION
 from odradek.metadata import znodes
+from odradek.metadata.adopted_security import AdoptedSecurity, security_of
 from odradek.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot, new_uuid
+from odradek.metadata.kafka_tree import KafkaTree
 from odradek.metadata.kraft_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.metadata.kraft_log import KraftCluster, KraftPartition, KraftTopic, read_cluster
 from odradek.metadata.sqlite import FILE_NAME, SqliteStore
@@ -78,7 +80,7 @@ class Adoption:
 
     `obstacles` prevent the adoption unless it is forced, `warnings` are consequences, `left` is not adopted. `again`: one of
     them already has a store of an earlier adoption. `gap_limits`: by partition directory, for logs in which offsets may be
-    missing.
+    missing. `security`: quotas, ACLs, SCRAM credentials and delegation tokens.
     """
 
     directories: list[DirectoryFiles]
@@ -94,6 +96,7 @@ class Adoption:
     transaction_version: int | None = None
     again: bool = False
     gap_limits: dict[Path, int] = field(default_factory=dict)
+    security: AdoptedSecurity = field(default_factory=AdoptedSecurity)
 
     @property
     def compacted(self) -> set[str]:
@@ -101,10 +104,13 @@ class Adoption:
         return {name for name, topic in self.topics.items() if "compact" in topic.configs.get("cleanup.policy", "")}
 
 
-def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adoption:
+def survey(
+    directories: Sequence[DirectoryFiles], config: BrokerConfig, kafka_tree: KafkaTree | None = None
+) -> Adoption:
     """Determine the content of the directories from file names, `meta.properties` and the KRaft metadata log.
 
     :param config: the configuration of the broker that will serve them; if `node.id` is set, it must match the directories.
+    :param kafka_tree: the content of the cluster's ZooKeeper; None if it was not read.
     :raises AdoptionError: the directories do not belong to one Kafka broker.
     :raises ClusterMetadataError: the KRaft metadata log is damaged.
     """
@@ -122,6 +128,7 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
             "specify the directory that contains it as well, or set metadata.log.dir"
         )
     kraft = meta.version == 1
+    _check_tree(directories, meta, kafka_tree)
     adoption = Adoption(list(directories), "KRaft" if kraft else "ZooKeeper", meta.cluster_id, meta.node_id)
     adoption.again = any(Path(files.path, FILE_NAME).exists() for files in directories)
     where = _directories_of_partitions(adoption)
@@ -129,7 +136,8 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
         assert metadata_dir is not None
         _from_kraft(adoption, read_cluster(metadata_dir), where)
     else:
-        _from_names(adoption, where)
+        _from_names(adoption, where, kafka_tree)
+    _warn_of_security(adoption, config)
     _check_configs(adoption, config)
     _warn_of_replicas(adoption)
     for files in directories:
@@ -168,6 +176,20 @@ def _identity(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Me
             f"set node.id={first.node_id}, or leave it unset"
         )
     return first
+
+
+def _check_tree(directories: Sequence[DirectoryFiles], meta: MetaProperties, tree: KafkaTree | None) -> None:
+    """Check that the directories and ZooKeeper are of one cluster. Raises AdoptionError."""
+    path = directories[0].path
+    if tree is None:
+        return
+    if meta.version == 1:
+        raise AdoptionError(f"{path} belongs to a KRaft broker, which keeps nothing in ZooKeeper: omit --zookeeper")
+    if tree.cluster_id != meta.cluster_id:
+        raise AdoptionError(
+            f"{path} belongs to cluster {meta.cluster_id}, but ZooKeeper contains cluster {tree.cluster_id}: check the address "
+            "and the chroot of --zookeeper"
+        )
 
 
 def _metadata_directory(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Path | None:
@@ -215,7 +237,8 @@ def _from_kraft(adoption: Adoption, cluster: KraftCluster, where: Mapping[Partit
         f"{adoption.directories[where[key]].path}/{partition_directory_name(*key)} (belongs to no topic in the metadata)"
         for key in sorted(strays)
     ]
-    adoption.left += [f"{count} {name}" for name, count in sorted(cluster.other.items()) if count > 0]
+    adoption.security = security_of(cluster)
+    adoption.left += adoption.security.left
     for (kind, name), settings in sorted(cluster.configs.items()):
         if kind != 2 and settings:
             adoption.left.append(
@@ -260,8 +283,8 @@ def _kraft_partition(
 # -- ZooKeeper -------------------------------------------------------------------------------------------------------
 
 
-def _from_names(adoption: Adoption, where: Mapping[Partition, int]) -> None:
-    """Take the topics from the names of directories. In ZooKeeper mode, their settings are in ZooKeeper, which is not read."""
+def _from_names(adoption: Adoption, where: Mapping[Partition, int], tree: KafkaTree | None) -> None:
+    """Take the topics from the names of directories. In ZooKeeper mode, their settings are in ZooKeeper."""
     for key in sorted(where):
         directory = Path(adoption.directories[where[key]].path, partition_directory_name(*key))
         topic = adoption.topics.get(key[0])
@@ -270,7 +293,7 @@ def _from_names(adoption: Adoption, where: Mapping[Partition, int]) -> None:
             adoption.topics[key[0]] = topic
         topic.partitions[key[1]] = _fresh_partition(adoption, where[key])
     cleaned = {topic for files in adoption.directories for topic, _ in files.checkpoints.get(CLEANER_CHECKPOINT, {})}
-    kept = []
+    kept, compacted = [], []
     for topic in adoption.topics.values():
         missing = sorted(set(range(max(topic.partitions))) - set(topic.partitions))
         if missing:
@@ -279,22 +302,45 @@ def _from_names(adoption: Adoption, where: Mapping[Partition, int]) -> None:
             )
             topic.partitions |= {index: _fresh_partition(adoption, None) for index in missing}
             topic.partitions = dict(sorted(topic.partitions.items()))
-        if topic.name in INTERNAL_SETTINGS:
+        if tree is not None and topic.name in tree.topic_configs:
+            topic.configs = dict(tree.topic_configs[topic.name])
+        elif topic.name in INTERNAL_SETTINGS:
             topic.configs = dict(INTERNAL_SETTINGS[topic.name])
         elif topic.name in cleaned or topic.name in ALWAYS_COMPACTED:
             topic.configs = dict(COMPACT)
+            compacted.append(topic.name)
         else:
             topic.configs = dict(KEEP)
             kept.append(topic.name)
+    _describe_settings(adoption, kept, compacted, tree)
+
+
+def _describe_settings(
+    adoption: Adoption, kept: Sequence[str], compacted: Sequence[str], tree: KafkaTree | None
+) -> None:
+    """Tell which topics got other settings than their own, and what was taken from ZooKeeper.
+
+    :param kept: topics without known settings. :param compacted: those of them that Kafka's cleaner compacted.
+    """
+    where = "are not in ZooKeeper (the topics were deleted, or ZooKeeper is not theirs)" if tree else "are in ZooKeeper"
     if kept:
         adoption.warnings.append(
-            f"the settings of {len(kept)} topic(s) are in ZooKeeper and unknown: these topics get retention.ms=-1 and "
-            "retention.bytes=-1 (no deletion) until you set other values"
+            f"the settings of {len(kept)} topic(s) {where}, and unknown: these topics get retention.ms=-1 and "
+            "retention.bytes=-1 (no deletion) until you set other values" + ("" if tree else "; --zookeeper reads them")
         )
-    if cleaned:
+    if compacted:
         adoption.warnings.append(
-            f"topics that get cleanup.policy=compact, because Kafka's cleaner compacted them: {', '.join(sorted(cleaned))}"
+            f"topics that get cleanup.policy=compact, because Kafka's cleaner compacted them: {', '.join(sorted(compacted))}"
         )
+    if tree is None:
+        adoption.left.append(
+            "quotas, ACLs, SCRAM credentials and delegation tokens, if there are any: --zookeeper takes them over"
+        )
+        return
+    adoption.security = tree.security
+    for broker, keys in sorted(tree.broker_settings.items()):
+        name = "(default)" if broker == znodes.DEFAULT_ENTITY else broker
+        adoption.left.append(f"settings of broker {name}: {', '.join(keys)}")
 
 
 def _fresh_partition(adoption: Adoption, directory: int | None) -> AdoptedPartition:
@@ -317,6 +363,17 @@ def _check_configs(adoption: Adoption, config: BrokerConfig) -> None:
                 del topic.configs[name]
         if topic.configs.get("remote.storage.enable") == "true":
             adoption.obstacles.append(f"{topic.name} has segments in remote storage, which cannot be adopted")
+
+
+def _warn_of_security(adoption: Adoption, config: BrokerConfig) -> None:
+    """Warn of what adopted ACLs and tokens need in the configuration before they have an effect."""
+    words = " ".join(adoption.security.taken)
+    if "ACL" in words and not config.text("authorizer.class.name"):
+        adoption.warnings.append(
+            "ACLs have an effect only if authorizer.class.name is set; set super.users too, or nobody may change the ACLs"
+        )
+    if "token" in words and config.get("delegation.token.secret.key") is None:
+        adoption.warnings.append("delegation tokens are valid only with Kafka's delegation.token.secret.key")
 
 
 def _warn_of_replicas(adoption: Adoption) -> None:
@@ -418,6 +475,7 @@ def _nodes(adoption: Adoption) -> list[tuple[str, bytes, int]]:
     if adoption.transaction_version is not None:
         level = min(adoption.transaction_version, NEWEST_TRANSACTION_VERSION)
         nodes.append((znodes.broker_config_path(None), znodes.encode_config({LEVEL_KEY: str(level)}), 0))
+    nodes += [(path, data, 0) for path, data in sorted(adoption.security.nodes)]  # parents before their children
     for topic in adoption.topics.values():
         assignment = TopicAssignment(
             topic.topic_id, {index: partition.replicas for index, partition in topic.partitions.items()}
@@ -459,6 +517,7 @@ def describe(adoption: Adoption) -> dict[str, object]:
             }
             for topic in adoption.topics.values()
         ],
+        "security": adoption.security.taken,
         "obstacles": adoption.obstacles,
         "warnings": adoption.warnings,
         "left": adoption.left,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +23,6 @@ from odradek.storage.file_names import LOG, parse_segment_file_name
 
 DIRECTORY = "__cluster_metadata-0"
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
-_COUNTED = {
-    cluster_metadata.ACCESS_CONTROL_ENTRY.number: ("ACLs", 1),
-    cluster_metadata.REMOVE_ACCESS_CONTROL_ENTRY.number: ("ACLs", -1),
-    cluster_metadata.USER_SCRAM_CREDENTIAL.number: ("SCRAM credentials", 1),
-    cluster_metadata.REMOVE_USER_SCRAM_CREDENTIAL.number: ("SCRAM credentials", -1),
-    cluster_metadata.DELEGATION_TOKEN.number: ("delegation tokens", 1),
-    cluster_metadata.REMOVE_DELEGATION_TOKEN.number: ("delegation tokens", -1),
-    cluster_metadata.CLIENT_QUOTA.number: ("changes of client quotas", 1),
-}
 
 
 class ClusterMetadataError(ValueError):
@@ -65,16 +55,28 @@ class KraftTopic:
     partitions: dict[int, KraftPartition] = field(default_factory=dict)
 
 
+Entity = tuple[tuple[str, str | None], ...]
+"""The entity of a client quota: pairs of type ("user", "client-id", "ip") and name, sorted; None is the default entity."""
+
+
 @dataclass
 class KraftCluster:
-    """The content of the log. `other`: the number of objects of other kinds, by a readable name."""
+    """The content of the log.
+
+    :param quotas: the quotas of an entity, by key. :param acls: records by their ids.
+    :param scram_credentials: records by user and mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512).
+    :param delegation_tokens: records by the ids of the tokens.
+    """
 
     topics: dict[uuid.UUID, KraftTopic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     brokers: set[int] = field(default_factory=set)
     next_producer_id: int = 0
-    other: Counter[str] = field(default_factory=Counter)
+    quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)
+    scram_credentials: dict[tuple[str, int], Any] = field(default_factory=dict)
+    acls: dict[uuid.UUID, Any] = field(default_factory=dict)
+    delegation_tokens: dict[str, Any] = field(default_factory=dict)
     end_offset: int = 0
     torn: bool = False
 
@@ -84,10 +86,6 @@ class KraftCluster:
 
     def apply(self, kind: cluster_metadata.Kind, record: Any) -> None:
         """Apply one record."""
-        if kind.number in _COUNTED:
-            name, step = _COUNTED[kind.number]
-            self.other[name] += step
-            return
         handler = _HANDLERS.get(kind.number)
         if handler is not None:
             handler(self, record)
@@ -146,6 +144,34 @@ class KraftCluster:
     def _unregister(self, record: Any) -> None:
         self.brokers.discard(record.broker_id)
 
+    def _quota(self, record: Any) -> None:
+        entity = tuple(sorted(((part.entity_type, part.entity_name) for part in record.entity), key=str))
+        values = self.quotas.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+            if not values:
+                del self.quotas[entity]
+        else:
+            values[record.key] = record.value
+
+    def _scram_credential(self, record: Any) -> None:
+        self.scram_credentials[record.name, record.mechanism] = record
+
+    def _remove_scram_credential(self, record: Any) -> None:
+        self.scram_credentials.pop((record.name, record.mechanism), None)
+
+    def _acl(self, record: Any) -> None:
+        self.acls[uuid.UUID(bytes=bytes(record.id))] = record
+
+    def _remove_acl(self, record: Any) -> None:
+        self.acls.pop(uuid.UUID(bytes=bytes(record.id)), None)
+
+    def _token(self, record: Any) -> None:
+        self.delegation_tokens[record.token_id] = record
+
+    def _remove_token(self, record: Any) -> None:
+        self.delegation_tokens.pop(record.token_id, None)
+
 
 _HANDLERS = {
     cluster_metadata.REGISTER_BROKER.number: KraftCluster._register,
@@ -157,6 +183,13 @@ _HANDLERS = {
     cluster_metadata.CONFIG.number: KraftCluster._config,
     cluster_metadata.FEATURE_LEVEL.number: KraftCluster._feature,
     cluster_metadata.PRODUCER_IDS.number: KraftCluster._producer_ids,
+    cluster_metadata.CLIENT_QUOTA.number: KraftCluster._quota,
+    cluster_metadata.USER_SCRAM_CREDENTIAL.number: KraftCluster._scram_credential,
+    cluster_metadata.REMOVE_USER_SCRAM_CREDENTIAL.number: KraftCluster._remove_scram_credential,
+    cluster_metadata.ACCESS_CONTROL_ENTRY.number: KraftCluster._acl,
+    cluster_metadata.REMOVE_ACCESS_CONTROL_ENTRY.number: KraftCluster._remove_acl,
+    cluster_metadata.DELEGATION_TOKEN.number: KraftCluster._token,
+    cluster_metadata.REMOVE_DELEGATION_TOKEN.number: KraftCluster._remove_token,
 }
 
 

@@ -556,7 +556,7 @@ def zookeeper_options(config: BrokerConfig) -> ZookeeperOptions:
     session_ms = config.integer("zookeeper.session.timeout.ms")
     connection_ms = config["zookeeper.connection.timeout.ms"]
     return ZookeeperOptions(
-        config.text("zookeeper.connect"),
+        str(config["zookeeper.connect"] or ""),
         session_ms / 1000,
         (connection_ms if isinstance(connection_ms, int) else session_ms) / 1000,
         config.integer("zookeeper.max.in.flight.requests"),

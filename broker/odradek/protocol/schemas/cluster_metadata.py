@@ -1,8 +1,8 @@
 """Records of `__cluster_metadata`, the log in which Kafka's KRaft controllers keep the metadata of a cluster.
 
 A record has no key. Its value consists of three unsigned varints (frame version 1, number of the kind, version of the record)
-and the record. This module has schemas for topics, partitions, configurations, brokers, features and producer ids. For other
-kinds it has only the name, so that a tool can report what it skips.
+and the record. This module has schemas for topics, partitions, configurations, brokers, features, producer ids, quotas, ACLs,
+SCRAM credentials and delegation tokens. For other kinds it has only the name, so that a tool can report what it skips.
 """
 
 from __future__ import annotations
@@ -161,13 +161,73 @@ BEGIN_TRANSACTION = _kind(23, "BeginTransactionRecord")
 END_TRANSACTION = _kind(24, "EndTransactionRecord")
 ABORT_TRANSACTION = _kind(25, "AbortTransactionRecord")
 
-CLIENT_QUOTA = _kind(14, "ClientQuotaRecord")
-USER_SCRAM_CREDENTIAL = _kind(11, "UserScramCredentialRecord")
-ACCESS_CONTROL_ENTRY = _kind(18, "AccessControlEntryRecord")
-REMOVE_ACCESS_CONTROL_ENTRY = _kind(19, "RemoveAccessControlEntryRecord")
-REMOVE_USER_SCRAM_CREDENTIAL = _kind(22, "RemoveUserScramCredentialRecord")
-DELEGATION_TOKEN = _kind(10, "DelegationTokenRecord")
-REMOVE_DELEGATION_TOKEN = _kind(26, "RemoveDelegationTokenRecord")
+CLIENT_QUOTA = _kind(
+    14,
+    "ClientQuotaRecord",
+    """
+    Entity        []EntityData  0+
+      EntityType  string        0+
+      EntityName  string        0+  null
+    Key           string        0+
+    Value         float64       0+
+    Remove        bool          0+
+    """,
+)
+
+USER_SCRAM_CREDENTIAL = _kind(
+    11,
+    "UserScramCredentialRecord",
+    """
+    Name        string  0+
+    Mechanism   int8    0+
+    Salt        bytes   0+
+    StoredKey   bytes   0+
+    ServerKey   bytes   0+
+    Iterations  int32   0+
+    """,
+)
+
+REMOVE_USER_SCRAM_CREDENTIAL = _kind(
+    22,
+    "RemoveUserScramCredentialRecord",
+    """
+    Name       string  0+
+    Mechanism  int8    0+
+    """,
+)
+
+ACCESS_CONTROL_ENTRY = _kind(
+    18,
+    "AccessControlEntryRecord",
+    """
+    Id              uuid    0+
+    ResourceType    int8    0+
+    ResourceName    string  0+
+    PatternType     int8    0+
+    Principal       string  0+
+    Host            string  0+
+    Operation       int8    0+
+    PermissionType  int8    0+
+    """,
+)
+
+REMOVE_ACCESS_CONTROL_ENTRY = _kind(19, "RemoveAccessControlEntryRecord", "Id  uuid  0+")
+
+DELEGATION_TOKEN = _kind(
+    10,
+    "DelegationTokenRecord",
+    """
+    Owner                string    0+
+    Requester            string    0+
+    Renewers             []string  0+
+    IssueTimestamp       int64     0+
+    MaxTimestamp         int64     0+
+    ExpirationTimestamp  int64     0+
+    TokenId              string    0+
+    """,
+)
+
+REMOVE_DELEGATION_TOKEN = _kind(26, "RemoveDelegationTokenRecord", "TokenId  string  0+")
 for _number, _name in (
     (7, "FenceBrokerRecord"),
     (8, "UnfenceBrokerRecord"),
