@@ -164,7 +164,8 @@ test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer an
 # The load generator: what `python -m bench` drives, and by itself for profiling (`.build/gen --help`).
 .build/gen: $(wildcard bench/generator/*.[ch])
 	@mkdir -p .build
-	@$(CC) -O2 -g -Wall -Wextra -o $@ $(filter %.c,$^)
+	@test -e /usr/include/openssl/ssl.h || { echo "the generator needs OpenSSL's headers (Debian: libssl-dev)" >&2; exit 1; }
+	@$(CC) -O2 -g -Wall -Wextra -o $@ $(filter %.c,$^) -lssl -lcrypto -pthread
 
 bench: build-dev .build/gen ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench

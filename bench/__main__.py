@@ -15,11 +15,14 @@ from bench.cluster import CLUSTER, CLUSTER_ROWS
 from bench.life import KINDS, LIFE, LIFE_ROWS
 from bench.report import table, write
 from bench.rows import ROWS, WORKED_BYTES, Row
+from bench.security import SECURITY_ROWS, secure
+from bench.security import TAG as SECURITY
+from bench.security import warm_up as warm_up_security
 from bench.transactions import TAG, TRANSACTION_ROWS
 from bench.transactions import warm_up as warm_up_transactions
 
 FLOOR_ROUNDS = 3
-ALL = {row.name: row for row in (*ROWS, *TRANSACTION_ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
+ALL = {row.name: row for row in (*ROWS, *TRANSACTION_ROWS, *SECURITY_ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
 SEPARATE = LIFE | CLUSTER
 """The rows that start their own brokers."""
 ONCE = ("many-partitions", "failover")
@@ -59,8 +62,13 @@ def floors() -> dict[str, float]:
     return figures
 
 
-def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """Return the figures by row, broker and round. The brokers run during all rows; each round uses new topics."""
+def run_rows(
+    rows: list[Row], kinds: list[str], rounds: int, secured: bool = False
+) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Return the figures by row, broker and round. The brokers run during all rows; each round uses new topics.
+
+    :param secured: whether the brokers have TLS and SASL listeners.
+    """
     figures: dict[str, dict[str, list[dict[str, float]]]] = {row.name: {kind: [] for kind in kinds} for row in rows}
     servers: dict[str, Server] = {}
     with contextlib.ExitStack() as ends:
@@ -68,6 +76,8 @@ def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[s
             server = KINDS[kind](Path(tempfile.mkdtemp(prefix="odradek-bench-")))
             servers[kind] = server
             ends.callback(server.end)
+            if secured:
+                secure(server)
             server.start()
             server.wait()
             server.check()
@@ -76,6 +86,9 @@ def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[s
             if any(TAG in row.tags for row in rows):
                 say(f"warming up {server.name} with transactions")
                 warm_up_transactions(server)
+            if secured:
+                say(f"warming up {server.name} with TLS and logins")
+                warm_up_security(server)
         for row in rows:
             for number in range(rounds):
                 for kind, server in servers.items():
@@ -205,8 +218,10 @@ def main() -> int:
     try:
         bare = floors()
         loads = [ALL[name] for name in names if name not in SEPARATE]
-        if loads:
-            figures |= run_rows(loads, kinds, rounds)
+        for secured in (False, True):
+            chosen = [row for row in loads if (SECURITY in row.tags) is secured]
+            if chosen:
+                figures |= run_rows(chosen, kinds, rounds, secured)
         for name in names:
             if name in SEPARATE:
                 figures[name] = run_life(ALL[name], kinds, 1 if name in ONCE else min(rounds, 3))

@@ -65,6 +65,7 @@ class Server:
         self.directory = directory
         self.settings = settings or {}
         self.port = free_port()
+        self.ports: dict[str, int] = {}  # of further listeners, by their names
         self.pid = 0
 
     def start(self) -> None:

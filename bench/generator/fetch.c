@@ -90,7 +90,7 @@ static bool receive(struct fetch *run, struct reader *reader) {
     for (;;) {
         ssize_t got;
         if (reader->head_read && !reader->sampled) {
-            got = recv(reader->fd, NULL, reader->total - reader->got, MSG_TRUNC | MSG_DONTWAIT);
+            got = discard(run->options, reader->fd, reader->total - reader->got);
         } else {
             size_t room = reader->head_read ? reader->total - reader->got : HEAD_BYTES - reader->got;
             if (reader->frame.room < reader->got + room) {

@@ -1,4 +1,4 @@
-/* A load generator at the level of the wire: one process, one thread, epoll, no libraries. It knows just enough of
+/* A load generator at the level of the wire: one process, one thread, epoll. With --tls, a second thread encrypts. It knows just enough of
  * Kafka's protocol to send prepared bytes and to be sure of what comes back. Results are one line of JSON. */
 #include "session.h"
 
@@ -23,6 +23,7 @@ static const struct {
     {"ids", run_ids, true, "a producer id for each of many transactional ids, named TOPIC-0 and so on"},
     {"loaded", run_loaded, true, "until a broker answers, and until its coordinator knows these transactional ids"},
     {"rebalance", run_rebalance, true, "a group of many members, joining anew"},
+    {"logins", run_logins, false, "connect, TLS handshake (--tls), login (--user), close, again"},
     {"idle", run_idle, false, "connections that do nothing"},
     {"wait", run_wait, false, "until a broker listens, answers, serves all partitions"},
     {"fill", run_fill, true, "one batch into each partition"},
@@ -92,6 +93,9 @@ static const struct {
     {"out", TEXT, &options.out, "batch: the file to write"},
     {"path", TEXT, &options.path, "floor: the file to write, removed afterwards"},
     {"kind", TEXT, &options.kind, "floor: pwrite or sendfile"},
+    {"tls", FLAG, &options.tls, "TLS 1.3 with AES-256-GCM; certificates are not checked"},
+    {"user", TEXT, &options.user, "USER:PASSWORD for a login with SCRAM-SHA-512"},
+    {"login-rate", SECONDS, &options.login_rate, "logins: how many a second in all; 0: as many as possible"},
     {"sync", FLAG, &options.sync, "print ready and done, and wait for a line after each"},
 };
 

@@ -1,5 +1,6 @@
 /* See session.h. */
 #include "session.h"
+#include "secure.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,11 +44,27 @@ int try_connect(const struct options *options, int source) {
     return -1;
 }
 
-int connect_to(const struct options *options, int source) {
+int connect_to_plainly(const struct options *options, int source) {
     int fd = try_connect(options, source);
     if (fd < 0)
         die("cannot connect to %s:%d: %s", options->host, options->port, strerror(errno));
     return fd;
+}
+
+int connect_to(const struct options *options, int source) {
+    int fd = connect_to_plainly(options, source);
+    if (options->tls)
+        fd = tls_tunnel(fd);
+    if (options->user)
+        log_in(&(struct exchange){.fd = fd}, options->user);
+    return fd;
+}
+
+ssize_t discard(const struct options *options, int fd, size_t size) {
+    static uint8_t block[1 << 16];
+    if (!options->tls)
+        return recv(fd, NULL, size, MSG_TRUNC | MSG_DONTWAIT);
+    return recv(fd, block, size < sizeof block ? size : sizeof block, MSG_DONTWAIT);
 }
 
 void set_nonblocking(int fd) {

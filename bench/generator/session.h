@@ -3,6 +3,8 @@
 #ifndef SESSION_H
 #define SESSION_H
 
+#include <sys/types.h>
+
 #include "wire.h"
 
 struct options {
@@ -11,7 +13,9 @@ struct options {
     int protocol, spread, batches, ids;
     long batch_bytes, requests, bytes;
     double seconds, warmup, rate, pause, timeout;
-    bool sync, transform;
+    bool sync, transform, tls;
+    const char *user;
+    double login_rate;
 };
 
 /* How long is tried again what a broker is not yet ready for. */
@@ -30,8 +34,13 @@ struct window {
 uint64_t now_ns(void);
 uint64_t own_cpu_ns(void);
 
-/* A connected socket with TCP_NODELAY. source 0 lets the kernel choose; n > 0 binds to 127.0.0.(1+n). */
+/* A connected socket with TCP_NODELAY. source 0 lets the kernel choose; n > 0 binds to 127.0.0.(1+n). With --user it has logged in; with
+ * --tls it is the local end of a tunnel. */
 int connect_to(const struct options *options, int source);
+/* The same without either. */
+int connect_to_plainly(const struct options *options, int source);
+/* Throws away up to `size` received bytes; as recv with MSG_DONTWAIT. */
+ssize_t discard(const struct options *options, int fd, size_t size);
 /* The same, -1 if nobody listens. */
 int try_connect(const struct options *options, int source);
 void set_nonblocking(int fd);
@@ -68,6 +77,7 @@ void run_produce(const struct options *options);
 void run_fetch(const struct options *options);
 void run_deliver(const struct options *options);
 void run_longpoll(const struct options *options);
+void run_logins(const struct options *options);
 void run_idle(const struct options *options);
 void run_wait(const struct options *options);
 void run_commit(const struct options *options);
