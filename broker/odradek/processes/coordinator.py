@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -157,11 +158,20 @@ class Coordinator:
     async def _in_store_thread(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
-    async def _in_steps(self, steps: Steps) -> Any:
+    async def _in_steps(self, steps: Steps, request: Arrival | None = None) -> Any:
         """Execute the steps of a generator in the store thread, other work between them. Returns what the generator
-        returns."""
+        returns. :param request: receives the time of the steps."""
         job = Stepwise(steps)
-        while await self._loop.run_in_executor(self._thread, job.step):
+
+        def step() -> bool:
+            began = time.perf_counter_ns()
+            try:
+                return job.step()
+            finally:
+                if request is not None:
+                    request.work_us += (time.perf_counter_ns() - began) // 1000
+
+        while await self._loop.run_in_executor(self._thread, step):
             pass
         return job.result
 
@@ -201,10 +211,12 @@ class Coordinator:
         if self._cluster is not None and self._cluster.replicas.serves(request):
             return await self._cluster.execute(request)
         errors: list[UncountedErrors | None] = []
-        executed: ForwardReply | Unfinished = await self._in_steps(self._store_service.execute(request, errors.append))
+        executed: ForwardReply | Unfinished = await self._in_steps(
+            self._store_service.execute(request, errors.append), request
+        )
         if isinstance(executed, Unfinished):
             await self._deletions.wait(executed.deleted, request.deadline)
-            reply: ForwardReply = await self._in_steps(executed.finish())
+            reply: ForwardReply = await self._in_steps(executed.finish(), request)
         else:
             reply = executed
         for uncounted in errors:
