@@ -85,6 +85,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int64_t length
         cdef int result
         cdef Route route
+        cdef Charges charges = self.charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
         cursor_init(&body, data, size)
         key = read_int16(&body)
@@ -107,8 +108,8 @@ cdef class RequestHandler(FrameHandler):
         connection.data_loop.api = api_index(key)
         self.note_request(connection, key, version, correlation_id, client, length)
         if key == PRODUCE:
-            if self.charges is not None:
-                self.charges.note(connection, key, version, False, client, length)
+            if charges is not None:
+                charges.note(connection, key, version, False, client, length)
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
             result = self.produce_handler.offer(connection, version, correlation_id, &body, data, size)
@@ -127,8 +128,8 @@ cdef class RequestHandler(FrameHandler):
             self.fetch_handler.hurry(connection)
             if connection.pending_tail is not None:
                 return FRAME_DEFER
-        if self.charges is not None:
-            self.charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
+        if charges is not None:
+            charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:
                 skip_tagged_fields(&body)

@@ -64,7 +64,8 @@ cdef inline uint64_t double_bits(double value) noexcept nogil:
 # -- places ---------------------------------------------------------------------------------------------------------------
 
 cdef inline uint32_t place_of(uint64_t key, uint32_t probe) noexcept nogil:
-    return <uint32_t>((key >> 8) + probe) % QUOTA_BUCKETS
+    """Double hashing: keys that share a place share no others, so runs of used places do not grow together."""
+    return <uint32_t>((key >> 8) + probe * (key >> 40 | 1)) % QUOTA_BUCKETS
 
 
 cdef inline bint is_idle(QuotaTable* table, QuotaBucket* bucket, int64_t now_ms) noexcept nogil:
