@@ -365,12 +365,19 @@ def counters():
         for index in range(QUOTA_BUCKETS):
             used += load_relaxed_64(&bucket_at(table, index).key) > FREED
     return {"used": used, "room": QUOTA_BUCKETS, "overflows": table.overflows, "evicted": table.evicted, "expired": table.expired,
-            "throttles": tuple(table.throttles[i] for i in range(QUOTA_KINDS))}
+            "throttles": tuple([table.throttles[i] for i in range(QUOTA_KINDS)]), "connections": table.throttles[QUOTA_KINDS]}
 
 
-def overflows():
-    """Return how often a bucket `other` was used because the table was full."""
-    return quota_table().overflows
+def first_overflow():
+    """Return whether the table was full for the first time. Only one process, once, receives True."""
+    cdef QuotaTable* table = quota_table()
+    return table.overflows > 0 and compare_swap_64(&table.overflow_logged, 0, 1)
+
+
+def count_throttled_connection():
+    """Count a new connection that is not served because its address creates too many. Without shared memory nothing is counted."""
+    if region().header != NULL:
+        fetch_add_64(&quota_table().throttles[QUOTA_KINDS], 1)
 
 
 def buckets(now_ms=None):

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from odradek._ext.shm.client_quotas import count_throttled_connection
 from odradek._ext.shm.metering import count, gauge
 from odradek.net.handover import NO_LISTENER, Receiver, Sender
 from odradek.net.limits import ConnectionLimits, canonical_address
@@ -123,7 +124,7 @@ class Acceptor:
 
     def _hold(self, sock: socket.socket, wait_ms: int) -> None:
         """Close a connection of an address that creates too many, after a time in which it is not served (KIP-612)."""
-        count("connections_throttled")
+        count_throttled_connection()
         if len(self._held) >= MAX_HELD:
             sock.close()
             return

@@ -29,6 +29,7 @@ import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.shm import client_quotas
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
@@ -59,6 +60,8 @@ from odradek.shm.removed_files import RemovedFiles
 log = logging.getLogger("odradek.controller")
 
 TICK_S = 0.5
+QUOTAS_EVERY_S = 60.0
+QUOTAS_KEPT_MS = 3_600_000
 STOP_LIMIT_S = 10.0
 
 
@@ -90,7 +93,7 @@ class Coordinator:
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
         self._busy = BusyTime()
-        self._tick_due = 0.0
+        self._tick_due = self._quotas_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
@@ -285,6 +288,7 @@ class Coordinator:
 
     def _upkeep(self) -> None:
         self._removed_files.look()
+        self._free_quotas()
         self._follow()
         self._transactions.count()
         logs.report_failures()
@@ -300,6 +304,13 @@ class Coordinator:
             self._opening = self._loop.run_in_executor(self._thread, self._store_service.open_waiting_logs)
             self._opening.add_done_callback(_report_opening)
         self._begin_sweeping()
+
+    def _free_quotas(self) -> None:
+        """Free the buckets of clients that have sent nothing for `QUOTAS_KEPT_MS`, as Kafka does."""
+        now = self._loop.time()
+        if now >= self._quotas_due:
+            self._quotas_due = now + QUOTAS_EVERY_S
+            client_quotas.free_unused(QUOTAS_KEPT_MS)
 
     def _begin_sweeping(self) -> None:
         if self._sweeping is None or self._sweeping.done():
