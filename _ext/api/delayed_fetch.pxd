@@ -42,6 +42,7 @@ cdef class DelayedFetch(Waiter):
     cdef FetchResponses responses
     cdef FetchConversion conversion
     cdef object slices                # callable(step): call step() in later turns of the loop while it returns True
+    cdef object end_session           # callable(self): the session was refused, end it
     cdef list watched                 # slots at which the purgatory has an entry of this fetch; None: no slots
     cdef bint warming                 # a reader reads pages into the page cache for it
     cdef int stage
@@ -59,6 +60,7 @@ cdef class DelayedFetch(Waiter):
     cdef int drop_forgotten(self) except -1
     cdef int note_later(self) except -1
     cdef int step(self) except -1
+    cdef int next_step(self) except -1
     cdef int wait_for(self, int step) except -1
     cdef int64_t parked_until(self) except -1
     cdef int64_t measure(self) noexcept

@@ -15,6 +15,7 @@ from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.atomics cimport fence
 from odradek._ext.api.cold_look_ups import look_up_cold
 from odradek._ext.shm.layout cimport monotonic_ms, region, slot_at
+from odradek._ext.shm.metering cimport clock_us
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_wait_ms
 
 
@@ -45,6 +46,16 @@ cdef class DelayedFetch(Waiter):
 
     cdef int step(self) except -1:
         """Plan the next slice of the partitions and, after the last one, decide what follows. Return a Step."""
+        cdef int64_t began_us
+        cdef int step
+        if not self.context.limited or self.pending is None:
+            return self.next_step()
+        began_us = clock_us()
+        step = self.next_step()
+        self.pending.spent_us += clock_us() - began_us
+        return step
+
+    cdef int next_step(self) except -1:
         cdef FetchContext context = self.context
         while self.plan_some():
             self.planning = False
@@ -353,7 +364,10 @@ cdef class DelayedFetch(Waiter):
         try:
             if self.context.version < FIRST_WITH_BATCHES and self.context.planned_bytes:
                 return self.conversion.start(self.context, pending, self.plan_again)
+            pending.time_quota.key = 0          # `answer` charges its time
             self.responses.answer(self.context, pending)
+            if self.context.refused:
+                self.end_session(self)
         except BaseException:
             self.pending = pending              # `failed` closes its connection
             raise

@@ -74,6 +74,7 @@ cdef class DelayedProduce(Pending):
     cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors,
                        Connection connection)
     cdef own_items(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
+    cdef bint next_step(self) except -1
     cdef bint prepare_some(self) except -1
     cdef bint prepare_item(self, ProduceItem* item, int64_t limit) except -1
     cdef prepared(self, ProduceItem* item, details, bytes batch)

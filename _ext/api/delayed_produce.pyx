@@ -33,6 +33,7 @@ from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.api.transactional_items cimport PRODUCE_ADDS_PARTITIONS, refuse_by_coordinator, refuse_unanswered
+from odradek._ext.net.charging cimport charge_produce
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from odradek._ext.net.frame_reading cimport FrameReader
 from odradek._ext.partition.log_writing cimport UNVERIFIED
@@ -191,6 +192,16 @@ cdef class DelayedProduce(Pending):
         """On the append thread: decompress some batches or, after the last one, append some items. Return whether another step on this
         thread follows; none follows if the client has closed its connection.
         """
+        cdef int64_t began_us
+        if not self.request.limited:
+            return self.next_step()
+        began_us = clock_us()
+        try:
+            return self.next_step()
+        finally:
+            self.spent_us += clock_us() - began_us
+
+    cdef bint next_step(self) except -1:
         cdef int end
         set_lane(LANE_SECOND)
         if self.cancelled:
@@ -596,6 +607,7 @@ cdef class DelayedProduce(Pending):
 
     cdef int answer_now(self) except -1:
         cdef int i
+        cdef int64_t wait_ms = 0
         cdef Connection connection = self.connection
         cdef DelayedProduceWaiter waiter = self.waiter
         cdef Purgatory purgatory = self.delays.purgatory
@@ -609,6 +621,10 @@ cdef class DelayedProduce(Pending):
         if self.cancelled or self.done:
             return 0
         self.note_refused()
+        if self.request.limited:
+            wait_ms = charge_produce(connection, &self.request.produce_quota, &self.request.time_quota, self.request.body_bytes,
+                                     self.spent_us if self.request.acks else -1)
+        self.time_quota.key = 0                 # its time is charged
         if self.request.acks == 0:
             self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):
@@ -617,7 +633,7 @@ cdef class DelayedProduce(Pending):
             return 0
         self.begin()
         try:
-            self.delays.responses.write_response(connection.data_loop, &self.request, self.items, self.record_errors)
+            self.delays.responses.write_response(connection.data_loop, &self.request, self.items, self.record_errors, wait_ms)
         except BaseException:
             self.abandon()
             raise

@@ -48,9 +48,11 @@ cdef class FetchHandler:
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1
+    cdef int limit_request(self, Connection connection, FetchContext context) except -1
     cdef int execute(self, Connection connection, DelayedFetch fetch) except -1
     cdef DelayedFetch begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error)
     cdef DelayedFetch new_fetch(self)
+    cdef int refuse(self, Connection connection, int16_t version, int32_t correlation_id, int16_t error) except -1
     cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
                            FetchHead* head) except -1
     cdef int supersede(self, DelayedFetch fetch) except -1

@@ -22,6 +22,7 @@ from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
 from odradek._ext.api.purgatory cimport Purgatory
+from odradek._ext.net.charging cimport charge_time, spend
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
 from odradek._ext.partition.high_watermark cimport is_alive
 from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE, FETCH_NEWEST
@@ -45,6 +46,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     INVALID_FETCH_SESSION_EPOCH,
     NO_ERROR,
 )
+from odradek._ext.shm.client_quotas cimport quota_burst
 from odradek._ext.shm.layout cimport monotonic_ms, region
 from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
@@ -140,7 +142,7 @@ cdef class FetchHandler:
             return FRAME_CLOSE
         fetch = self.begin(connection, &head, version >= FIRST_BY_ID, &error)
         if error:
-            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id, error)
+            self.refuse(connection, version, correlation_id, error)
             return FRAME_DONE
         if fetch.pending is not None:
             self.supersede(fetch)
@@ -164,13 +166,11 @@ cdef class FetchHandler:
             return FRAME_CLOSE
         if context.selective and head.replica_id != context.session_of:
             self.sessions.end(fetch)
-            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
-                                       FETCH_SESSION_ID_NOT_FOUND)
+            self.refuse(connection, version, correlation_id, FETCH_SESSION_ID_NOT_FOUND)
             return FRAME_DONE
         self.begin_request(connection, context, version, correlation_id, &head)
         if not self.settle_session(fetch, &head):
-            self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id,
-                                       FETCH_SESSION_ID_NOT_FOUND)
+            self.refuse(connection, version, correlation_id, FETCH_SESSION_ID_NOT_FOUND)
             return FRAME_DONE
         if context.selective and context.incremental:
             fetch.drop_forgotten()
@@ -178,6 +178,13 @@ cdef class FetchHandler:
             context.begin_list()
         self.follow(connection, fetch)
         return self.execute(connection, fetch)
+
+    cdef int refuse(self, Connection connection, int16_t version, int32_t correlation_id, int16_t error) except -1:
+        """Answer a request whose session does not exist."""
+        cdef int64_t wait_ms = 0
+        if connection.quotas.limited and connection.quotas.request.key:
+            wait_ms = charge_time(connection, &connection.quotas.request, spend(connection))
+        return self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id, error, wait_ms)
 
     cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
                            FetchHead* head) except -1:
@@ -192,6 +199,10 @@ cdef class FetchHandler:
         context.replica_epoch = head.replica_epoch
         context.replica_alive = head.replica_id >= 0 and (not region().header.clustered or is_alive(head.replica_id))
         context.replicates = context.replica_alive and region().header.clustered
+        context.refused = False
+        context.limited = connection.quotas.limited and not context.replicates
+        if context.limited:
+            self.limit_request(connection, context)
         context.rack = self.rack
         context.unnoted = []
         context.read_committed = head.read_committed
@@ -201,13 +212,27 @@ cdef class FetchHandler:
         context.warm_rounds = 0
         return 0
 
+    cdef int limit_request(self, Connection connection, FetchContext context) except -1:
+        """Note the quotas of a request, and reduce its size to what they allow a client that fetched nothing before."""
+        cdef double most
+        context.byte_quota = connection.quotas.fetch
+        context.time_quota = connection.quotas.request
+        if context.byte_quota.key:
+            most = quota_burst(&context.byte_quota)
+            if most < context.max_bytes:
+                context.max_bytes = <int32_t>most
+            context.min_bytes = min(context.min_bytes, context.max_bytes)
+        return 0
+
     cdef int execute(self, Connection connection, DelayedFetch fetch) except -1:
         """Plan the request, and answer or park it. Return a FrameResult."""
         cdef int step
         fetch.begin_plan(STAGE_FIRST_PLAN)
         step = fetch.step()
         if step == STEP_ANSWER and (fetch.context.version >= FIRST_WITH_BATCHES or not fetch.context.planned_bytes):
-            self.responses.write(connection.data_loop, fetch.context)
+            self.responses.write(connection.data_loop, fetch.context, connection, spend(connection) if fetch.context.limited else 0)
+            if fetch.context.refused:
+                self.sessions.end(fetch)
             return FRAME_DONE
         fetch.pending = connection.reserve()
         fetch.wait_for(step)
@@ -250,6 +275,7 @@ cdef class FetchHandler:
         fetch.responses = self.responses
         fetch.conversion = self.conversion
         fetch.slices = self.slices
+        fetch.end_session = self.sessions.end_refused
         fetch.gauge = PARKED_FETCHES
         return fetch
 
@@ -257,13 +283,15 @@ cdef class FetchHandler:
         """A request of the session arrived while an earlier one is delayed: answer the earlier one with an error (as in Kafka)."""
         cdef FetchContext context = fetch.context
         cdef Pending pending = fetch.pending
+        cdef int64_t wait_ms
         fetch.stop_waiting()
         if pending.cancelled:
             return 0
+        wait_ms = pending.charge_time()
         pending.begin()
         try:
             self.responses.write_error(pending.connection.data_loop, &context.client, context.version, context.correlation_id,
-                                       INVALID_FETCH_SESSION_EPOCH)
+                                       INVALID_FETCH_SESSION_EPOCH, wait_ms)
         except BaseException:
             pending.abandon()
             raise

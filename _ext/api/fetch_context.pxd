@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.protocol.api_versions cimport FETCH_FLEXIBLE
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER
+from odradek._ext.shm.client_quotas cimport QuotaUse
 from odradek._ext.shm.metering cimport Client, ReaderPlace
 from odradek._ext.shm.topics cimport Topic
 from odradek._ext.storage.segment_list cimport OpenSegment
@@ -208,6 +209,11 @@ cdef class FetchContext:
     cdef bint throttled               # the throttle of replication left out records of a partition
     cdef int64_t throttle_room        # remaining bytes for throttled partitions; -1: not determined yet
     cdef Client client                # metering entry of the request's client
+    # quotas of the client (charging.pxd)
+    cdef bint limited                 # a quota applies to the current request
+    cdef bint refused                 # its response was replaced by an empty one, which names no session: end the session that it began
+    cdef QuotaUse byte_quota
+    cdef QuotaUse time_quota
 
     cdef FetchPartition next_partition(self, bytes topic, bint by_id, int32_t partition)
     cdef FetchPartition next_partition_out_of_order(self, bytes topic, bint by_id, int32_t partition)

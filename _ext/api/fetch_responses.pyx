@@ -14,7 +14,8 @@ from odradek._ext.api.fetch_context cimport (
     bytes_of_aborted,
     wants_aborted,
 )
-from odradek._ext.net.connection cimport Pending, ResponseOutput
+from odradek._ext.net.charging cimport charge_fetch
+from odradek._ext.net.connection cimport Connection, Pending, ResponseOutput
 from odradek._ext.protocol.api_versions cimport FETCH, FETCH_FLEXIBLE
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.cursor cimport (
@@ -60,18 +61,18 @@ cdef enum:                            # tagged fields
     CURRENT_LEADER_BYTES = 9          # broker id, epoch, no tagged fields
 
 
-cdef inline void write_head(WriteBuffer* b, FetchContext context) noexcept:
-    """Begin the response: the fields before the topics. Its length is stored later."""
+cdef inline void write_head(WriteBuffer* b, FetchContext context, int32_t session_id, int64_t wait_ms) noexcept:
+    """Begin the response: the fields before the topics. Its length is stored later. :param wait_ms: the throttle time."""
     b.size = 0
     write_int32(b, 0)
     write_int32(b, context.correlation_id)
     if context.version >= FETCH_FLEXIBLE:
         write_uvarint(b, 0)
     if context.version >= 1:
-        write_int32(b, 0)                                 # throttle time
+        write_int32(b, <int32_t>wait_ms)
     if context.version >= 7:
         write_int16(b, NO_ERROR)
-        write_int32(b, context.session_id)
+        write_int32(b, session_id)
 
 
 cdef inline int32_t count_topics(list included) except -1:
@@ -115,14 +116,21 @@ cdef inline int64_t write_topics(WriteBuffer* b, FetchContext context, list incl
                 total += p.planned.length
             if flexible:
                 write_partition_tags(b, p)
-            p.sent.valid = not p.found.error
-            if p.sent.valid:
-                p.sent.high_watermark = p.found.high_watermark
-                p.sent.log_start_offset = p.found.log_start_offset
         if flexible:
             write_uvarint(b, 0)
         i += run
     return total
+
+
+cdef inline int note_sent(list included) except -1:
+    """Note what the client of a session knows after the response."""
+    cdef FetchPartition p
+    for p in included:
+        p.sent.valid = not p.found.error
+        if p.sent.valid:
+            p.sent.high_watermark = p.found.high_watermark
+            p.sent.log_start_offset = p.found.log_start_offset
+    return 0
 
 
 cdef inline void write_partition_tags(WriteBuffer* b, FetchPartition p) noexcept:
@@ -232,28 +240,36 @@ cdef class FetchResponses:
         """Answer a delayed request from the context's plan."""
         pending.begin()
         try:
-            self.write(pending.connection.data_loop, context)
+            self.write(pending.connection.data_loop, context, pending.connection, pending.spent_us)
         except BaseException:
             pending.abandon()
             raise
         pending.finish()
         return 0
 
-    cdef int write(self, ResponseOutput out, FetchContext context) except -1:
+    cdef int write(self, ResponseOutput out, FetchContext context, Connection connection, int64_t spent_us) except -1:
         """Write the response to the context's request from its plan. Everything except the records is encoded first, because the
         response begins with its length.
+
+        :param spent_us: the time that was spent on the request, for the client's quota.
         """
         cdef WriteBuffer* b = &self.response
         cdef list included = [q for q in context.planned_partitions() if (<FetchPartition>q).found.included]
         cdef list cuts = []
         cdef list served = []
-        cdef int64_t records_bytes
-        write_head(b, context)
+        cdef int64_t records_bytes, wait_ms
+        write_head(b, context, context.session_id, 0)
         records_bytes = write_topics(b, context, included, cuts)
         write_response_tags(b, context, included, self.replicas)
         if b.error:
             buffer_free(b)
             raise MemoryError("no memory for a fetch response")
+        if context.limited:
+            wait_ms = charge_fetch(connection, &context.byte_quota, &context.time_quota,
+                                   b.size - (5 if context.version >= FETCH_FLEXIBLE else 4) + records_bytes, spent_us)
+            if wait_ms:
+                return self.write_throttled(out, context, cuts, wait_ms)
+        note_sent(included)
         store32(b.data, <uint32_t>(b.size - 4 + records_bytes))
         self.count_served(context, included, cuts)
         write_out(out, b, context, cuts, served)
@@ -267,6 +283,31 @@ cdef class FetchResponses:
             # Partitions that contributed records move to the end: the next response begins with the others.
             moved = set(served)
             context.partitions = [q for q in context.partitions if q not in moved] + served
+        return 0
+
+    cdef int write_throttled(self, ResponseOutput out, FetchContext context, list cuts, int64_t wait_ms) except -1:
+        """Write an empty response instead of the planned one. As in Kafka, a session that the request began does not exist then."""
+        cdef WriteBuffer* b = &self.response
+        cdef FetchPartition p
+        cdef bint begins = context.by_key is not None and not context.incremental
+        for _, p in cuts:
+            p.segment = None
+            p.converted = None
+        context.refused = begins
+        write_head(b, context, 0 if begins else context.session_id, wait_ms)
+        write_length(b, 0, context.version >= FETCH_FLEXIBLE)
+        if context.version >= FETCH_FLEXIBLE:
+            write_uvarint(b, 0)
+        if b.error:
+            buffer_free(b)
+            raise MemoryError("no memory for a fetch response")
+        store32(b.data, <uint32_t>(b.size - 4))
+        still_client(&context.client)
+        usage_of(context.client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
+        out.out_bytes(b.data, b.size)
+        if b.capacity > KEPT_BYTES:
+            buffer_free(b)
+        self.responses += 1
         return 0
 
     cdef int count_served(self, FetchContext context, list included, list cuts) except -1:
@@ -321,7 +362,8 @@ cdef class FetchResponses:
         values[USAGE_ERRORS] += refused
         return 0
 
-    cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1:
+    cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error,
+                         int64_t wait_ms) except -1:
         """Write a response that contains only the error code of the session."""
         cdef WriteBuffer* b = &self.response
         cdef bint flexible = version >= FETCH_FLEXIBLE
@@ -330,7 +372,7 @@ cdef class FetchResponses:
         write_int32(b, correlation_id)
         if flexible:
             write_uvarint(b, 0)
-        write_int32(b, 0)
+        write_int32(b, <int32_t>wait_ms)
         write_int16(b, error)
         write_int32(b, 0)
         write_length(b, 0, flexible)

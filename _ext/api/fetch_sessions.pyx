@@ -153,6 +153,10 @@ cdef class FetchSessions:
             self.sessions[fetch.context.session_id] = fetch
         return True
 
+    def end_refused(self, DelayedFetch fetch not None):
+        """End a session whose first response was replaced because of a quota."""
+        self.end(fetch)
+
     cdef int end(self, DelayedFetch fetch) except -1:
         """End the session. A delayed request of it is still answered."""
         cdef int32_t session_id = fetch.context.session_id

@@ -35,6 +35,7 @@ from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.api.transactional_items cimport check_transactional, is_transactional
+from odradek._ext.net.charging cimport charge_produce, spend
 from odradek._ext.net.connection cimport (
     CLOSE_HANDLER,
     FRAME_CLOSE,
@@ -132,7 +133,7 @@ cdef class ProduceHandler:
         cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST, deposed
-        cdef int64_t wall_ms
+        cdef int64_t wall_ms, body_bytes = frame + size - body.ptr
         cdef int i
         if version > PRODUCE_NEWEST or version < 0:
             connection.close_reason = f"Produce version {version} is not supported, supported are 0 to {PRODUCE_NEWEST}"
@@ -154,6 +155,11 @@ cdef class ProduceHandler:
         request.owner = connection.owner
         request.listener = connection.listener_index
         request.connection_id = connection.connection_id
+        request.limited = connection.quotas.limited
+        if request.limited:
+            request.body_bytes = body_bytes
+            request.produce_quota = connection.quotas.produce
+            request.time_quota = connection.quotas.request
         wall_ms = now_ms()
         deposed = may_be_deposed(request.acks)
         for i in range(request.first, request.first + request.count):
@@ -367,6 +373,7 @@ cdef class ProduceHandler:
     cdef int execute(self, Connection connection) except -1:
         """Append and answer all joined requests of the connection, in order."""
         cdef int r
+        cdef int64_t wait_ms
         cdef ProduceRequest* request
         cdef DelayedProduce pending, first = None, last = None
         cdef list delayed = None
@@ -401,13 +408,17 @@ cdef class ProduceHandler:
                     last = pending
                 continue
             self.responses.count_in(request, self.items)
+            wait_ms = 0
+            if request.limited:
+                wait_ms = charge_produce(connection, &request.produce_quota, &request.time_quota, request.body_bytes,
+                                         spend(connection) if request.acks and request.time_quota.key else -1)
             if request.acks == 0:
                 self.responses.request_flush(request, self.items)
                 self.responses.count_answer(request, self.items, 0)
                 if any_refused(request, self.items):
                     out.begin_close(connection, CLOSE_HANDLER, "a record batch sent with acks=0 was refused")
             else:
-                self.responses.write_response(out, request, self.items, self.record_errors)
+                self.responses.write_response(out, request, self.items, self.record_errors, wait_ms)
         self.request_count = self.item_count = 0
         self.joined_by = self.record_errors = None
         if delayed is not None:

@@ -6,6 +6,7 @@ Plain memory and functions on it, for the event loop and the append threads of a
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendItem
+from odradek._ext.shm.client_quotas cimport QuotaUse
 from odradek._ext.shm.layout cimport Slot
 from odradek._ext.shm.metering cimport Client
 
@@ -57,6 +58,10 @@ cdef struct ProduceRequest:
     const uint8_t* transactional_id
     int16_t transactional_id_bytes    # -1: none
     uint8_t transactional         # it contains a transactional batch
+    uint8_t limited               # a quota applies to it (charging.pxd)
+    int64_t body_bytes            # of the request without its header
+    QuotaUse produce_quota
+    QuotaUse time_quota
 
 
 cdef enum:

@@ -20,7 +20,8 @@ cdef class ProduceResponses:
 
     cdef int name_leader(self, ProduceItem* item, set leaders) except -1
     cdef int write_response_tags(self, ProduceRequest* request, set leaders) except -1
-    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors,
+                            int64_t wait_ms) except -1
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
     cdef int request_flush(self, ProduceRequest* request, ProduceItem* items) except -1

@@ -90,8 +90,9 @@ cdef class ProduceResponses:
     def __dealloc__(self):
         buffer_free(&self.response)
 
-    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1:
-        """Write the response to a request all of whose items are decided."""
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors,
+                            int64_t wait_ms) except -1:
+        """Write the response to a request all of whose items are decided. :param wait_ms: its throttle time."""
         cdef WriteBuffer* b = &self.response
         cdef int16_t version = request.version
         cdef bint flexible = version >= PRODUCE_FLEXIBLE
@@ -138,7 +139,7 @@ cdef class ProduceResponses:
         if request.count and flexible:
             write_uvarint(b, 0)
         if version >= 1:
-            write_int32(b, 0)                                 # throttle time
+            write_int32(b, <int32_t>wait_ms)
         if flexible:
             self.write_response_tags(request, leaders)
         if b.error:

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from odradek._ext.api.fetch cimport FetchHandler
 from odradek._ext.api.produce cimport ProduceHandler
 from odradek._ext.api.purgatory cimport Purgatory
+from odradek._ext.net.charging cimport Charges
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.frame_reading cimport FrameHandler
@@ -15,6 +16,7 @@ cdef class RequestHandler(FrameHandler):
     cdef readonly FetchHandler fetch_handler
     cdef readonly Purgatory purgatory
     cdef object dispatch
+    cdef public Charges charges         # None: no client has a limit
     cdef readonly ForwardTable forward_table
     cdef int brokers_listener           # index of the only listener for requests of brokers; -1: any listener
     cdef int64_t max_bytes              # size limit of a request other than Produce

@@ -10,10 +10,11 @@ from libc.string cimport memcpy
 from odradek._ext.api.fetch cimport FetchHandler
 from odradek._ext.api.produce cimport ProduceHandler
 from odradek._ext.api.purgatory cimport Purgatory
+from odradek._ext.net.charging cimport Charges, charge_time, spend
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.late_requests cimport is_unawaited
-from odradek._ext.protocol.api_versions cimport CONTROLLED_SHUTDOWN, FETCH, FETCH_FLEXIBLE, PRODUCE, PRODUCE_FLEXIBLE
+from odradek._ext.protocol.api_versions cimport CONTROLLED_SHUTDOWN, FETCH, FETCH_FLEXIBLE, PRODUCE, PRODUCE_FLEXIBLE, WRITE_TXN_MARKERS
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.cursor cimport (
     Cursor,
@@ -27,6 +28,8 @@ from odradek._ext.protocol.cursor cimport (
 from odradek._ext.shm.layout cimport Process, region
 from odradek._ext.shm.metering cimport METER_KEY_UNKNOWN, TOPIC_NONE, USAGE_BYTES_OUT, api_index, still_client, usage_of
 from odradek._ext.shm.waking cimport wake_own_loop
+
+from odradek._ext.net.connection import with_throttle_time
 
 
 cdef inline int32_t route_number(int16_t key, int16_t version) noexcept:
@@ -82,6 +85,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int64_t length
         cdef int result
         cdef Route route
+        cdef Charges charges = self.charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
         cursor_init(&body, data, size)
         key = read_int16(&body)
@@ -104,6 +108,8 @@ cdef class RequestHandler(FrameHandler):
         connection.data_loop.api = api_index(key)
         self.note_request(connection, key, version, correlation_id, client, length)
         if key == PRODUCE:
+            if charges is not None:
+                charges.note(connection, key, version, False, client, length)
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
             result = self.produce_handler.offer(connection, version, correlation_id, &body, data, size)
@@ -122,6 +128,8 @@ cdef class RequestHandler(FrameHandler):
             self.fetch_handler.hurry(connection)
             if connection.pending_tail is not None:
                 return FRAME_DEFER
+        if charges is not None:
+            charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:
                 skip_tagged_fields(&body)
@@ -141,11 +149,16 @@ cdef class RequestHandler(FrameHandler):
 
     cdef int run_other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1:
         cdef uint8_t[4] head
+        cdef int64_t wait_ms
         response = self.dispatch(connection, key, version, correlation_id, client_id, frame)
         if response is None:
             return FRAME_PENDING
         if response is False:
             return FRAME_CLOSE
+        if connection.quotas.limited and connection.quotas.request.key:
+            wait_ms = charge_time(connection, &connection.quotas.request, spend(connection))
+            if wait_ms:
+                response = with_throttle_time(response, key, version, wait_ms)
         store32(head, <uint32_t>len(response))
         usage_of(connection.metering.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(response) + 4)
         connection.data_loop.out_bytes(head, 4)

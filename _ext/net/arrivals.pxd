@@ -22,6 +22,9 @@ cdef class Arrival:
     cdef readonly bint unawaited                # clients send it without waiting for the response
     cdef ArrivalStream stream                   # None: answered or dropped
     cdef bint watched                           # `when_gone` was called: the stream holds a callback
+    cdef public int64_t work_us                 # time that this process spent on the request
+    cdef public int64_t throttle_ms             # throttle time that the response contains
+    cdef int64_t began_us                       # while `at_once` serves it; 0: it does not
     cdef int reply(self, int status, uint64_t metadata_version, const uint8_t* payload, int64_t size) except -1
 
 

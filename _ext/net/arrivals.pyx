@@ -69,7 +69,9 @@ cdef class Arrival:
             add(FORWARDED_BYTES_OUT, size)
         if not stream.reading and stream.out.size == 0:
             stream.flush_soon()
-        put_reply(&stream.out, self.correlation, <uint8_t>status, metadata_version, payload, size)
+        if self.began_us:
+            self.work_us += clock_us() - self.began_us
+        put_reply(&stream.out, self.correlation, <uint8_t>status, metadata_version, payload, size, self.work_us, self.throttle_ms)
         return 0
 
     def park(self):
@@ -257,7 +259,7 @@ cdef class ArrivalStream:
         self.unchecked = []
         if not self.reading and self.out.size == 0:
             self.flush_soon()
-        return put_reply(&self.out, 0, STATUS_LOOK, 0, NULL, 0)
+        return put_reply(&self.out, 0, STATUS_LOOK, 0, NULL, 0, 0, 0)
 
     cdef int drop_unchecked(self, int64_t connection_id) except -1:
         """Drop the held requests of a client that disconnected: they waited too long to be executed. Requests for which clients
@@ -310,8 +312,13 @@ cdef class ArrivalStream:
             add(FORWARDED_REQUESTS, 1)
             add(FORWARDED_BYTES_IN, len(arrival.payload))
         try:                                    # while a task serves an earlier request of the connection, a task serves this one
-            if not (self.tasks_of and arrival.connection_id in self.tasks_of) and self.at_once(arrival):
-                return 0
+            if not (self.tasks_of and arrival.connection_id in self.tasks_of):
+                arrival.began_us = clock_us()
+                if self.at_once(arrival):
+                    arrival.work_us += clock_us() - arrival.began_us
+                    arrival.began_us = 0
+                    return 0
+                arrival.began_us = 0
             self.begin_task(arrival)
         except Exception:
             LOG.exception("a forwarded request of %s failed", arrival.context.client)

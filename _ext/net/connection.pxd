@@ -3,10 +3,11 @@
 All times are CLOCK_MONOTONIC milliseconds, unless the name ends in `_us`.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.net.buffers cimport Buffer
 from odradek._ext.net.output cimport OutQueue
+from odradek._ext.shm.client_quotas cimport QuotaUse
 from odradek._ext.shm.metering cimport Client
 
 
@@ -65,6 +66,13 @@ cdef class Pending:
     cdef int64_t began_us
     cdef int64_t attached_us
     cdef int64_t answered_us
+    # the quota for request time; its key 0: none applies, or a handler charges the request itself (charging.pxd)
+    cdef QuotaUse time_quota
+    cdef int64_t least_wait_ms                 # throttle time that the response already contains
+    cdef int64_t spent_us                      # time of this process that was spent on the request so far
+    cdef int16_t api_key
+    cdef int16_t api_version
+    cdef int64_t charge_time(self) except -1
     cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # answer with `data`, after its length field
     # Between `begin` and `finish` `data_loop.out_*` write this answer, also during the turn of another connection. One Pending
     # at a time.
@@ -123,6 +131,20 @@ cdef struct ConnectionMetering:
     int software                               # index in the page's table of client software, -1: none
 
 
+cdef struct ConnectionQuotas:
+    # The quotas of the last request's client (charging.pxd). `Charges` writes it, and `spend` writes `mark_us`.
+    bint limited                               # a quota applies to the request that is being executed
+    uint64_t version                           # of the limits for which the uses were looked up; 0: never
+    uint64_t client                            # keyed hash of the client id for which they were looked up
+    int64_t mark_us                            # until then the time of this process is charged
+    int16_t api_key
+    int16_t api_version
+    QuotaUse produce
+    QuotaUse fetch
+    QuotaUse request                           # key 0: also if the request is exempt
+    QuotaUse request_of_client                 # of the client, whether or not the request is exempt
+
+
 cdef class Connection:
     # identity: set by DataLoop.begin
     cdef readonly ResponseOutput data_loop     # the DataLoop
@@ -138,6 +160,7 @@ cdef class Connection:
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes
     cdef object cached_context                 # CachedContext: the client as it was last described to the coordinator; None: never
     cdef object counted_principal              # the principal for which `metering.client` was looked up
+    cdef object quota_principal                # the principal for which `quotas` was looked up
     # state of the handler
     cdef public object session                 # the handler's state of this connection
     cdef public object close_reason            # set before FRAME_CLOSE
@@ -154,6 +177,8 @@ cdef class Connection:
     cdef ConnectionOutput output
     cdef LoopState state
     cdef ConnectionMetering metering
+    cdef ConnectionQuotas quotas
+    cdef int throttle_for(self, int64_t wait_ms) except -1
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1
     cdef int keep_client_id(self, const uint8_t* client_id, int64_t length) except -1
     cdef int count_frame(self, int api, int version, int64_t size) except -1
@@ -182,7 +207,9 @@ cdef class ResponseOutput:
     cdef Connection current                    # the connection whose frames are being executed; None: none
     cdef Pending target                        # the Pending between `begin` and `finish`; None: none
     cdef list dirty                            # connections whose turn must be ended (`end_turn`)
-    cdef list throttled                        # connections with HOLD_THROTTLE
+    cdef dict throttled                        # by id: connections with HOLD_THROTTLE
+    cdef list throttle_ends                    # heap of (end of a throttle time, connection id); may contain obsolete entries
+    cdef public object on_throttle             # called with the end of a throttle time in ms; None: the loop's user calls release_throttled
     cdef uint8_t[2048] slice                   # the small file slice that was last read for a Pending, until the turn ends:
     cdef object slice_owner                    # most delayed fetches of one partition wait for the same records
     cdef int64_t slice_position

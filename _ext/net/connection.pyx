@@ -8,6 +8,8 @@ requests) and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` n
 `begin_close` and `close_now`, which `DataLoop` supplies.
 """
 
+from heapq import heapify, heappush
+
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t, uint8_t
@@ -15,8 +17,11 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy
 
 from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
+from odradek._ext.protocol.api_versions cimport API_VERSIONS
+from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
-from odradek._ext.shm.layout cimport coarse_ms
+from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_throttled, quota_wait_ms
+from odradek._ext.shm.layout cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.metering cimport (
     METER_KEY_NONE,
     METER_KEY_UNKNOWN,
@@ -46,6 +51,9 @@ from odradek._ext.storage.page_cache cimport read_resident
 
 cdef enum:
     SHARED_SLICE = 2048
+    SPARE_THROTTLE_ENDS = 64
+    APIS_WITH_POSITION = 128
+    VERSIONS_WITH_POSITION = 32
 
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
@@ -59,6 +67,46 @@ def client_name(str peer not None, client_id: str | None) -> str:
         return f"{peer} (no client id)"
     shown = "".join([c if c.isprintable() else f"\\x{ord(c):02x}" for c in client_id])
     return f"{peer} (client id {shown})"
+
+
+# Position of the throttle time in a response, from the beginning of its header, by API and version; 0: it has none at a fixed place.
+cdef uint8_t[APIS_WITH_POSITION][VERSIONS_WITH_POSITION] positions
+
+
+def set_throttle_positions(table):
+    """Set where responses contain their throttle time: {(API key, version): bytes from the beginning of the response's header}."""
+    for (key, version), position in table.items():
+        positions[key][version] = position
+
+
+cdef int64_t throttle_at(int api_key, int version, const uint8_t* data, int64_t length) noexcept:
+    cdef int64_t at
+    if api_key == API_VERSIONS:             # behind a list, in which no element has tagged fields
+        if version < 1 or length < 10:
+            return -1
+        if version < 3:
+            return length - 4
+        at = 6
+        while at < length and data[at] & 0x80:
+            at += 1
+        if at > 8:
+            return -1
+        at = 7 + 7 * (<int64_t>data[6] - 1) if at == 6 else 8 + 7 * ((data[6] & 0x7F | <int64_t>data[7] << 7) - 1) if at == 7 else -1
+    elif 0 <= api_key < APIS_WITH_POSITION and 0 <= version < VERSIONS_WITH_POSITION and positions[api_key][version]:
+        at = positions[api_key][version]
+    else:
+        return -1
+    return at if 0 <= at <= length - 4 else -1
+
+
+def with_throttle_time(bytes response not None, int api_key, int version, int64_t wait_ms):
+    """Return a response, with its header and without its length, with this throttle time; unchanged if it has no place for it."""
+    cdef int64_t at = throttle_at(api_key, version, <const uint8_t*><const char*>response, len(response))
+    cdef uint8_t[4] raw
+    if at < 0:
+        return response
+    store32(raw, <uint32_t>wait_ms)
+    return response[:at] + (<const char*>raw)[:4] + response[at + 4:]
 
 
 @cython.freelist(256)
@@ -88,11 +136,49 @@ cdef class Pending:
         count_error(self.api, code)
         usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
 
+    def spent(self, int64_t us):
+        """Add time that another thread or process, or a later turn of the loop, spent on the request, for its client's quota."""
+        self.spent_us += us
+
+    @property
+    def timed(self):
+        """Whether the client has a quota for request time."""
+        return self.time_quota.key != 0
+
+    @property
+    def version(self):
+        """The version of the request; known if the client has a quota."""
+        return self.api_version
+
+    def charge(self):
+        """Charge the time that was spent on the request to its client's quota, once. Return the throttle time in ms: the connection is
+        muted so long, and the response must contain it."""
+        return self.charge_time()
+
+    cdef int64_t charge_time(self) except -1:
+        cdef int64_t now, wait_ms
+        if self.time_quota.key == 0 or self.cancelled:
+            return 0
+        now = monotonic_ms()
+        quota_add(&self.time_quota, self.spent_us, now)
+        wait_ms = quota_wait_ms(&self.time_quota, now, True)
+        if wait_ms:
+            quota_throttled(&self.time_quota, QUOTA_REQUEST, wait_ms, now)
+            self.connection.throttle_for(wait_ms)
+        self.time_quota.key = 0
+        return wait_ms
+
     cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1:
+        cdef int64_t wait_ms, at
         if self.done:
             raise RuntimeError("a response was completed twice")
         if not self.cancelled:
             add_framed(&self.answer, data, length)
+            wait_ms = self.charge_time()
+            if wait_ms > self.least_wait_ms:
+                at = throttle_at(self.api_key, self.api_version, data, length)
+                if at >= 0:
+                    store32(self.answer.tail.data + 4 + at, <uint32_t>wait_ms)
             self.count_answer()
             self.answered()
         return 0
@@ -167,6 +253,13 @@ cdef class Connection:
         pending.began_us = loop.began_us
         pending.attached_us = clock_us()
         pending.unwanted = self.frames.skipped > 0
+        if self.quotas.limited and loop.current is self:
+            pending.time_quota = self.quotas.request
+            pending.api_key = self.quotas.api_key
+            pending.api_version = self.quotas.api_version
+            if pending.time_quota.key:
+                pending.spent_us = max(pending.attached_us - max(self.quotas.mark_us, loop.began_us), <int64_t>0)
+                self.quotas.mark_us = pending.attached_us
         if self.fd < 0:
             pending.cancelled = True
             return 0
@@ -196,15 +289,28 @@ cdef class Connection:
     def throttle(self, int64_t until_ms):
         """Offer no further frame until DataLoop.release_throttled is called at or after `until_ms`."""
         cdef int64_t before = self.throttled_until_ms
+        cdef ResponseOutput loop = self.data_loop
         if self.fd < 0 or until_ms <= before:
             return
         self.throttled_until_ms = until_ms
         if not self.frames.hold & HOLD_THROTTLE:
             self.frames.hold |= HOLD_THROTTLE
-            self.data_loop.throttled.append(self)
+            loop.throttled[self.connection_id] = self
+            heappush(loop.throttle_ends, (until_ms, self.connection_id))
+            if len(loop.throttle_ends) > 2 * len(loop.throttled) + SPARE_THROTTLE_ENDS:     # most connections were closed meanwhile
+                loop.throttle_ends = [((<Connection>c).throttled_until_ms, number) for number, c in loop.throttled.items()]
+                heapify(loop.throttle_ends)
+            if loop.on_throttle is not None:
+                loop.on_throttle(until_ms)
         still_client(&self.metering.client)
         usage_of(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
             until_ms - max(before, coarse_ms()), <int64_t>0)
+
+    cdef int throttle_for(self, int64_t wait_ms) except -1:
+        """Throttle the connection for this time; 0 has no effect."""
+        if wait_ms:
+            self.throttle(monotonic_ms() + wait_ms)
+        return 0
 
     def runs(self, str name, str version):
         """Keep and count the client's software name and version, which its ApiVersions request states."""
@@ -422,6 +528,9 @@ cdef class ResponseOutput:
         if self.turn_kinds == 0:
             return
         self.clock = clock_us()
+        if c.quotas.limited and c.quotas.request_of_client.key:     # the time of sending, unchecked, as in Kafka
+            quota_add(&c.quotas.request_of_client, max(self.clock - max(c.quotas.mark_us, self.began_us), <int64_t>0), monotonic_ms())
+            c.quotas.mark_us = self.clock
         for i in range(self.turn_kinds):
             api = self.turn_apis[i]
             count_times(api, self.turn_counts[api], self.began_us - c.input.received_us, self.executed_us - self.began_us, 0,

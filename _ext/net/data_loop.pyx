@@ -12,6 +12,7 @@ responses. Bad input closes its connection only; an exception of a handler close
 """
 
 import logging
+from heapq import heappop, heappush
 
 from cpython.object cimport PyObject
 from libc.errno cimport errno
@@ -72,7 +73,14 @@ cdef extern from "<sys/epoll.h>" nogil:
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);   /* fails on a Unix socket, which does not need it */
         return 0;
     }
+
+    /* Whether the stream has ended, and all of its bytes were received. */
+    static int nothing_unread(int fd) {
+        char byte;
+        return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    }
     """
+    bint nothing_unread(int fd)
     ctypedef union epoll_data_t:
         void* ptr
     struct epoll_event:
@@ -129,7 +137,8 @@ cdef class DataLoop(FrameReader):
         self.connections = {}
         self.dirty = []
         self.graveyard = []
-        self.throttled = []
+        self.throttled = {}
+        self.throttle_ends = []
         self.shared_bytes = receive_buffer_bytes
         self.shared = <uint8_t*>malloc(receive_buffer_bytes)
         self.out_room = OUT_ROOM
@@ -254,35 +263,53 @@ cdef class DataLoop(FrameReader):
                 self.fail(c)
 
     def sweep_idle(self, int64_t now_ms):
-        """Close the connections that sent and received nothing for `idle_ms` and have no pending response. Return their number."""
+        """Close the connections that sent and received nothing for `idle_ms`, have no pending response and are not throttled. Return their
+        number."""
         cdef Connection c
         cdef int count = 0
         if self.idle_ms < 0:
             return 0
         for c in list(self.connections.values()):
-            if now_ms - c.last_activity_ms > self.idle_ms and c.pending_count == 0:
+            if now_ms - c.last_activity_ms > self.idle_ms and c.pending_count == 0 and not c.frames.hold & HOLD_THROTTLE:
                 self.close_now(c, CLOSE_IDLE, f"idle for {now_ms - c.last_activity_ms} ms")
                 count += 1
         return count
 
+    def close_least_used(self, int protected_listener):
+        """Close the connection that was idle for the longest time, but none of this listener. Return whether there was one."""
+        cdef Connection c, oldest = None
+        for c in self.connections.values():
+            if c.listener_index != protected_listener and (oldest is None or c.last_activity_ms < oldest.last_activity_ms):
+                oldest = c
+        if oldest is None:
+            return False
+        self.close_now(oldest, CLOSE_ASKED, "max.connections is exceeded by a connection of a broker, and this one was idle for the longest time")
+        return True
+
     def release_throttled(self, int64_t now_ms):
         """Resume the connections whose throttle time is over. Return when the next throttle time ends, or -1."""
         cdef Connection c
-        cdef int64_t following = -1
-        cdef list waiting = []
-        for c in self.throttled:
-            if c.fd < 0:
+        while self.throttle_ends and (<int64_t>self.throttle_ends[0][0] <= now_ms or self.throttle_ends[0][1] not in self.throttled):
+            _, connection_id = heappop(self.throttle_ends)
+            c = self.throttled.get(connection_id)
+            if c is None:
                 continue
-            if c.throttled_until_ms <= now_ms:
-                c.frames.hold &= ~HOLD_THROTTLE
-                self.mark_dirty(c)
-            else:
-                waiting.append(c)
-                if following < 0 or c.throttled_until_ms < following:
-                    following = c.throttled_until_ms
-        self.throttled = waiting
+            if c.throttled_until_ms > now_ms:       # it was throttled for longer meanwhile
+                heappush(self.throttle_ends, (c.throttled_until_ms, connection_id))
+                continue
+            del self.throttled[connection_id]
+            c.frames.hold &= ~HOLD_THROTTLE
+            c.last_activity_ms = max(c.last_activity_ms, now_ms)
+            self.mark_dirty(c)
         self.flush_dirty()
-        return following
+        return self.throttle_ends[0][0] if self.throttle_ends else -1
+
+    def forget_quotas(self):
+        """No quota exists any more: requests are not charged until `Charges` looks them up again."""
+        cdef Connection c
+        for c in self.connections.values():
+            c.quotas.limited = False
+            c.quotas.version = 0
 
     # --- turns ---
 
@@ -369,6 +396,9 @@ cdef class DataLoop(FrameReader):
         if events & EPOLLRDHUP and not c.state.peer_finished:
             c.state.peer_finished = True
             self.handler.half_closed(c)
+            if c.fd >= 0 and c.frames.hold & HOLD_THROTTLE and c.pending_count == 0 and c.input.held.data == NULL \
+                    and c.output.queue.head == NULL and nothing_unread(c.fd):
+                return self.close_now(c, CLOSE_EOF, "the client closed it while it was throttled")
         if c.fd >= 0:
             self.update_interest(c, True)
         return 0
@@ -447,6 +477,7 @@ cdef class DataLoop(FrameReader):
         add(UNSENT_BYTES, c.output.queue.span_bytes + c.output.queue.file_bytes)
         self.graveyard.append(c)               # events of this turn may point to it, and callers may hold no reference to it
         del self.connections[c.connection_id]
+        self.throttled.pop(c.connection_id, None)
         drop_queue(&c.output.queue)
         while c.pending_head is not None:
             pending = c.pending_head

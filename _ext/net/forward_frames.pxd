@@ -3,7 +3,7 @@
 The pointers that `read_*` and `next` return point into the given bytes, and are valid no longer than those.
 """
 
-from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.protocol.cursor cimport WriteBuffer
 
@@ -42,6 +42,8 @@ cdef struct ReplyHead:
     const uint8_t* payload
     int64_t payload_bytes
     uint8_t status
+    uint32_t work_us              # time that the coordinator spent on the request
+    uint32_t throttle_ms          # the connection is throttled for this time; the payload contains it
 
 
 cdef class FrameCutter:
@@ -61,5 +63,5 @@ cdef int read_reply(const uint8_t* frame, int64_t size, ReplyHead* head) except 
 cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, int64_t forwarded_ms,
                      const uint8_t* context, int64_t context_bytes, const uint8_t* payload, int64_t payload_bytes) except -1
 cdef int put_reply(WriteBuffer* out, uint64_t correlation, uint8_t status, uint64_t metadata_version,
-                   const uint8_t* payload, int64_t payload_bytes) except -1
+                   const uint8_t* payload, int64_t payload_bytes, int64_t work_us, int64_t throttle_ms) except -1
 cdef bytes taken(WriteBuffer* out)      # returns all bytes of the buffer, empties it, and frees its memory if that is large

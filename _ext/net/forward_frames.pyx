@@ -15,7 +15,7 @@ MAX_FRAME_BYTES = 128 << 20
 
 cdef enum:
     REQUEST_BYTES = 29                  # correlation, kind, deadline, time of forwarding, size of the context
-    REPLY_BYTES = 17                    # correlation, status, metadata version
+    REPLY_BYTES = 25                    # correlation, status, metadata version, time of the coordinator, throttle time
     SPARE_BYTES = 1 << 20               # a larger buffer is freed when it becomes empty
 
 
@@ -127,6 +127,8 @@ cdef int read_reply(const uint8_t* frame, int64_t size, ReplyHead* head) except 
     head.correlation = load64(frame)
     head.status = frame[8]
     head.metadata_version = load64(frame + 9)
+    head.work_us = load32(frame + 17)
+    head.throttle_ms = load32(frame + 21)
     if head.status >= STATUSES:
         raise MalformedFrame(f"response frame of unknown status {head.status}")
     head.payload = frame + REPLY_BYTES
@@ -157,11 +159,13 @@ cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, doubl
 
 
 cdef int put_reply(WriteBuffer* out, uint64_t correlation, uint8_t status, uint64_t metadata_version,
-                   const uint8_t* payload, int64_t payload_bytes) except -1:
+                   const uint8_t* payload, int64_t payload_bytes, int64_t work_us, int64_t throttle_ms) except -1:
     cdef uint8_t* to = room_for(out, REPLY_BYTES + payload_bytes)
     store64(to, correlation)
     to[8] = status
     store64(to + 9, metadata_version)
+    store32(to + 17, <uint32_t>min(max(work_us, <int64_t>0), <int64_t>0xFFFFFFFF))
+    store32(to + 21, <uint32_t>min(max(throttle_ms, <int64_t>0), <int64_t>0x7FFFFFFF))
     if payload_bytes:
         memcpy(to + REPLY_BYTES, payload, payload_bytes)
     return 0
@@ -198,12 +202,13 @@ def decode_request(bytes frame not None):
             <bytes>head.payload[:head.payload_bytes])
 
 
-def encode_reply(uint64_t correlation, uint8_t status, uint64_t metadata_version, bytes payload not None):
+def encode_reply(uint64_t correlation, uint8_t status, uint64_t metadata_version, bytes payload not None, int64_t work_us=0,
+                 int64_t throttle_ms=0):
     """Return a response's frame, length included."""
     cdef WriteBuffer out
     buffer_init(&out)
     try:
-        put_reply(&out, correlation, status, metadata_version, <const uint8_t*><const char*>payload, len(payload))
+        put_reply(&out, correlation, status, metadata_version, <const uint8_t*><const char*>payload, len(payload), work_us, throttle_ms)
         return taken(&out)
     finally:
         buffer_free(&out)

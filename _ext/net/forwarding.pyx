@@ -437,6 +437,9 @@ cdef class ForwardTable:
                 code = <int16_t>load16(head.payload + at)
                 if code:
                     pending.failed(code)
+            pending.spent_us += head.work_us
+            pending.least_wait_ms = head.throttle_ms
+            pending.connection.throttle_for(head.throttle_ms)
             pending.complete_framed(head.payload, head.payload_bytes)
         except Exception:
             LOG.exception("cannot deliver a response of the coordinator; the request fails")

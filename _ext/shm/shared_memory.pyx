@@ -22,6 +22,7 @@ from odradek._ext.shm.atomics cimport (
     store_release_32,
     store_release_64,
 )
+from odradek._ext.shm.client_quotas cimport quota_table_bytes
 from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.layout cimport (
     ARENA_ORDERS,
@@ -109,7 +110,7 @@ cdef void lay_out(uint64_t max_slots, uint64_t arena_bytes, Parts* parts) noexce
     parts.owners_at = align(parts.arena_blocks_at + parts.arena_units * 8, 4096)
     parts.arena_at = align(parts.owners_at + <uint64_t>PRODUCER_OWNERS * 4, 4096)
     parts.meters_at = align(parts.arena_at + parts.arena_units * ARENA_UNIT_BYTES, 4096)
-    parts.total_bytes = parts.meters_at + meter_page_bytes() * MAX_PROCESSES
+    parts.total_bytes = align(parts.meters_at + meter_page_bytes() * MAX_PROCESSES, 4096) + quota_table_bytes()
 
 
 class ProcessInfo:

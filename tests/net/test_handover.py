@@ -10,7 +10,7 @@ import pytest
 from odradek.config.listeners import Listener
 from odradek.net import listeners
 from odradek.net.handover import Receiver, Sender, make_channel
-from odradek.net.limits import ConnectionLimits, canonical_address, parse_overrides
+from odradek.net.limits import ConnectionLimits, Limits, canonical_address, parse_overrides
 from odradek.net.notify import Notifier
 
 
@@ -118,7 +118,7 @@ def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(ch
 
 
 def test_no_connection_is_counted_or_uncounted_twice():
-    limits = ConnectionLimits(3, 2, {"::1": 1})
+    limits = ConnectionLimits(Limits(3, 2, {"::1": 1}))
     limits.add(1, "10.0.0.1")
     limits.add(2, "10.0.0.1")
     assert limits.refusal("10.0.0.1") == "10.0.0.1 has reached max.connections.per.ip=2"

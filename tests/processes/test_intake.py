@@ -7,7 +7,7 @@ import pytest
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.net.handover import Receiver, make_channel
-from odradek.net.limits import ConnectionLimits
+from odradek.net.limits import ConnectionLimits, Limits
 from odradek.processes.event_loop import EventLoop
 from odradek.processes.intake import Intake
 
@@ -23,7 +23,7 @@ class IntakeUnderTest:
         self.listening.setblocking(False)
         self.channel = make_channel()
         self.worker = Receiver(self.channel[1].fileno())
-        self.intake = Intake(self.loop, [self.listening], [self.channel], ConnectionLimits(1, 10), lambda ordinal: True)
+        self.intake = Intake(self.loop, [self.listening], [self.channel], ConnectionLimits(Limits(1, 10)), lambda ordinal: True)
         self.clients = []
 
     def connect(self):

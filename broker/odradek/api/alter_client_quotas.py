@@ -1,9 +1,11 @@
 """AlterClientQuotas (49): sets and removes quotas of users, client ids and addresses. Executed in the controller thread.
 
-The quotas are stored; the broker does not throttle by them yet.
+When the response is sent, all processes of this broker apply the changed quotas.
 """
 
+import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
@@ -16,6 +18,8 @@ from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_client_quotas
 
+log = logging.getLogger("odradek.quotas")
+
 Response = alter_client_quotas.Response
 STEP = 20
 
@@ -23,6 +27,8 @@ STEP = 20
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Change each entity independently, a few per step."""
     quotas = Quotas(call.view.store, call.view.controller)
+    enforced = call.view.quotas
+    altered: list[dict[str, str | None]] = []
     names = [
         tuple(sorted((part.entity_type, part.entity_name or "") for part in entry.entity)) for entry in request.entries
     ]
@@ -32,11 +38,27 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for entry, name in zip(request.entries, names, strict=True):
         if pace.over():
             yield
-        response.entries.append(_entry(entry, quotas, bool(request.validate_only), counts[name] > 1))
+        if enforced is not None and any(not op.remove for op in entry.ops):
+            room = enforced.check_room
+        else:
+            room = _always_room
+        result = _entry(entry, quotas, bool(request.validate_only), counts[name] > 1, room)
+        response.entries.append(result)
+        if result.error_code == ErrorCode.NONE:
+            altered.append({part.entity_type: part.entity_name for part in entry.entity})
+    if enforced is not None and altered and not request.validate_only:
+        try:
+            enforced.refresh(altered)
+        except StoreError as error:
+            log.error("cannot read the changed quotas: %s; they are enforced after the next change", error)
     return response
 
 
-def _entry(entry: Any, quotas: Quotas, validate_only: bool, repeated: bool) -> Any:
+def _always_room() -> None:
+    return None
+
+
+def _entry(entry: Any, quotas: Quotas, validate_only: bool, repeated: bool, check_room: Callable[[], None]) -> Any:
     result = Response.EntryData(
         error_message=None,
         entity=[
@@ -48,6 +70,7 @@ def _entry(entry: Any, quotas: Quotas, validate_only: bool, repeated: bool) -> A
         if duplicates or repeated:
             what = f"the quota {duplicates[0]}" if duplicates else "the entity"
             raise Refusal(ErrorCode.INVALID_REQUEST, f"{what} is named more than once in the request".capitalize())
+        check_room()
         quotas.alter(
             [(part.entity_type, part.entity_name) for part in entry.entity],
             [Edit(op.key, None if op.remove else op.value) for op in entry.ops],

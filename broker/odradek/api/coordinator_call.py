@@ -7,9 +7,13 @@ from odradek._ext.net.connection import client_name
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
+from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
+from odradek.controller.topics import Refusal
 from odradek.metadata.store import Store
+from odradek.protocol.errors import ErrorCode
+from odradek.quotas.mutations import MutationCharge, QuotaExceeded
 from odradek.shm.partition_table import PartitionTable
 
 
@@ -28,6 +32,7 @@ class CoordinatorView:
     :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
     :param reassignments: the reassignments under way, as the controller knows them.
     :param cluster: the controller of a cluster; None with the embedded store.
+    :param quotas: the quotas that are enforced; None in tests without them.
     """
 
     config: BrokerConfig
@@ -39,6 +44,7 @@ class CoordinatorView:
     is_controller: Callable[[], bool] = _always
     reassignments: Callable[[], Iterable[OngoingReassignment]] = _no_reassignments
     cluster: ClusterAdmin | None = None
+    quotas: EnforcedQuotas | None = None
 
 
 @dataclass
@@ -47,6 +53,7 @@ class CoordinatorCall:
 
     :param peer: address and port of the client.
     :param principal: the principal of the client, e.g. "User:ANONYMOUS".
+    :param mutations: the quota of the client for changes of topics; None: it has none.
     """
 
     version: int
@@ -55,8 +62,18 @@ class CoordinatorCall:
     principal: str
     listener_index: int
     view: CoordinatorView
+    mutations: MutationCharge | None = None
 
     @property
     def client(self) -> str:
         """The client as shown in log lines."""
         return str(client_name(self.peer, self.client_id))
+
+    def charge(self, partitions: int) -> None:
+        """Charge the creation or deletion of partitions to the client's quota. Raises Refusal if it is exceeded."""
+        if self.mutations is None:
+            return
+        try:
+            self.mutations.partitions(partitions)
+        except QuotaExceeded as error:
+            raise Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, str(error)) from None

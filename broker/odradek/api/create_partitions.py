@@ -30,6 +30,6 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
             create_partitions.Response.CreatePartitionsTopicResult(
                 name=outcome.name, error_code=outcome.code, error_message=outcome.message
             )
-            for outcome in call.view.controller.create_partitions(part, bool(request.validate_only))
+            for outcome in call.view.controller.create_partitions(part, bool(request.validate_only), call.charge)
         ]
     return create_partitions.Response(results=results)

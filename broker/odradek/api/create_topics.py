@@ -36,7 +36,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for part in in_steps(new_topics, cost=lambda topic: max(topic.num_partitions, len(topic.assignments), 1)):
         if topics:
             yield
-        outcomes = call.view.controller.create_topics(part, bool(request.validate_only))
+        outcomes = call.view.controller.create_topics(part, bool(request.validate_only), call.charge)
         topics += [_result(outcome, request, call) for outcome in outcomes]
     return create_topics.Response(topics=topics)
 

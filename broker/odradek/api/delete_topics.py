@@ -39,7 +39,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for part in in_steps(deletions, cost=lambda deletion: _partitions_of(image.topics.get(deletion.name))):
         if outcomes:
             yield
-        results = call.view.controller.delete_topics([deletion.topic for deletion in part])
+        results = call.view.controller.delete_topics([deletion.topic for deletion in part], call.charge)
         outcomes.update({deletion.number: outcome for deletion, outcome in zip(part, results, strict=True)})
     return delete_topics.Response(
         responses=[

@@ -5,12 +5,13 @@ from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Steps
-from odradek.controller.quotas import CLIENT_ID, IP, USER, Filter, Quotas
+from odradek.controller.quotas import Filter, Quotas
 from odradek.controller.store_errors import code_of
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_client_quotas
+from odradek.quotas.limits import CLIENT_ID, IP, USER
 
 EXACT, DEFAULT, ANY = range(3)
 Response = describe_client_quotas.Response

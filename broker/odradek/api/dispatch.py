@@ -8,9 +8,11 @@ generator that yields after each step of its work: between two steps the loop, o
 
 import logging
 import struct
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from odradek._ext.net.connection import with_throttle_time
 from odradek._ext.protocol.decoder import decode
 from odradek._ext.protocol.encoder import encode
 from odradek._ext.protocol.messages import ProtocolError
@@ -138,13 +140,14 @@ class Dispatcher:
         """Execute the steps of a job that makes a response, on the thread or in later turns of the loop, and send the
         response."""
         pending = connection.reserve()
+        step = _timed(job.step, pending)
 
         def done(error: BaseException | None) -> None:
             self._complete(pending, row, job.result if error is None else error)
 
         def slice_of_loop() -> bool:
             try:
-                if job.step():
+                if step():
                     return True
             except Exception as error:
                 done(error)
@@ -153,7 +156,7 @@ class Dispatcher:
             return False
 
         if row.off_loop:
-            self._off_loop(job.step, done)
+            self._off_loop(step, done)
         else:
             self._slices(slice_of_loop)
 
@@ -165,10 +168,11 @@ class Dispatcher:
         def answer(response: Any) -> None:
             steps = response if isinstance(response, Generator) else _at_once(response)
             job = Stepwise(_answered(steps, row, version, correlation_id), lambda: pending.cancelled)
+            step = _timed(job.step, pending)
 
             def slice_of_loop() -> bool:
                 try:
-                    if job.step():
+                    if step():
                         return True
                 except Exception as error:
                     self._complete(pending, row, error)
@@ -194,6 +198,9 @@ class Dispatcher:
             connection.data_loop.close(connection, f"a {row.name} request failed")
             return
         data, codes = outcome
+        wait_ms = pending.charge()
+        if wait_ms:
+            data = with_throttle_time(bytes(data), row.key, pending.version, wait_ms)
         if codes:
             pending.failed(codes[0])
             count_request_errors(row.key, codes[1:])
@@ -218,6 +225,21 @@ def _answered(steps: Steps, row: ApiRow, version: int, correlation_id: int) -> S
     else:
         codes = errors_of(row.key, response)
     return frame_response(row, version, correlation_id, response), codes
+
+
+def _timed(step: Callable[[], bool], pending: Any) -> Callable[[], bool]:
+    """A step whose time counts for the quota of the client, if it has one for request time."""
+    if not pending.timed:
+        return step
+
+    def timed_step() -> bool:
+        began = time.perf_counter_ns()
+        try:
+            return step()
+        finally:
+            pending.spent((time.perf_counter_ns() - began) // 1000)
+
+    return timed_step
 
 
 def _at_once(response: Any) -> Steps:

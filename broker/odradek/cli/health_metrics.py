@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from odradek.cli.finding import Finding, abbreviate
+from odradek.cli.quota_metrics import judge_quotas
 from odradek.cli.usage_source import Source, UsageError, UsageLocation
 
 FETCH_BYTES = 1 << 20
@@ -29,7 +30,7 @@ def examine_metrics(address: str, timeout: float) -> list[Finding]:
                 "check that the broker's reporter runs (`odradek status`), and that --metrics names its metrics.listener",
             )
         ]
-    return list(judge_metrics(text))
+    return [*judge_metrics(text), *judge_quotas(text)]
 
 
 def judge_metrics(text: str) -> Iterator[Finding]:

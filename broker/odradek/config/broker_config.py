@@ -163,6 +163,10 @@ class BrokerConfig:
             raise TypeError(f"{name} is not a string: {value!r}")
         return value
 
+    def own_listener_value(self, listener: str, key: str) -> Value:
+        """The value of `listener.name.<listener>.<key>`; None if it is not set."""
+        return self._values.get(f"{LISTENER_PREFIX}{listener.lower()}.{key}")
+
     def logger_levels(self, changed: Mapping[str, str]) -> dict[str, str]:
         """Level by logger, for the loggers with a configured level. :param changed: set at run time, of higher precedence."""
         entries = self["log.levels"]

@@ -17,7 +17,7 @@ from odradek.config.dynamic import change_text
 from odradek.config.table import without_effect
 from odradek.controller.assignment import Broker
 from odradek.controller.image import ClusterImage, Topic, load_image, load_states
-from odradek.controller.outcomes import Outcome, Request, plan_each
+from odradek.controller.outcomes import Charge, Outcome, Request, charge_deletions, free_of_charge, plan_each
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.policies import Policies
 from odradek.controller.topic_names import INTERNAL
@@ -220,7 +220,9 @@ class Controller:
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+    def create_topics(
+        self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
 
         def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
@@ -228,15 +230,17 @@ class Controller:
             self.policies.check_topic(request, plan)
             return plan
 
-        return self._change(requests, make_plan, validate_only)
+        return self._change(requests, make_plan, validate_only, charge)
 
-    def create_partitions(self, requests: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+    def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """Add partitions to topics, independently of each other; one outcome for each distinct name."""
 
         def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
             return plan_partitions(request, image, self._config, brokers, self._rng)
 
-        return self._change(requests, make_plan, validate_only)
+        return self._change(requests, make_plan, validate_only, charge)
 
     def auto_create(self, names: Sequence[str]) -> list[Outcome]:
         """Create topics that a client requested, with the broker's defaults; existing topics are no error.
@@ -260,6 +264,7 @@ class Controller:
         requests: Sequence[Request],
         make_plan: Callable[[Request, ClusterImage, list[Broker]], Plan],
         validate_only: bool,
+        charge: Charge,
     ) -> list[Outcome]:
         """Plan all requests, then store and apply the plans together."""
         try:
@@ -281,7 +286,7 @@ class Controller:
                 )
             return plan
 
-        plans, outcomes = plan_each(requests, plan_in_room, self.image.copy(), brokers)
+        plans, outcomes = plan_each(requests, plan_in_room, self.image.copy(), brokers, charge)
         for plan in plans:
             plan.states = initial_states(plan, [broker.id for broker in brokers], self.epoch)
         if plans and not validate_only:
@@ -393,7 +398,9 @@ class Controller:
             self._partitions.configure(topic)
         self._stale = False
 
-    def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
+    def delete_topics(
+        self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """Delete topics by name or id; one outcome for each request, in order, with an empty ``name`` for an unknown id."""
         try:
             self._refresh()
@@ -405,6 +412,7 @@ class Controller:
             if outcome.name and counts[outcome.name] > 1:
                 outcome.code = ErrorCode.INVALID_REQUEST
                 outcome.message = f"The request contains the topic '{outcome.name}' more than once."
+        charge_deletions(outcomes, lambda name: len(self.image.topics[name].assignment.partitions), charge)
         deletable = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
         if not deletable:
             return outcomes

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,16 +25,36 @@ class Outcome:
     topic_id: uuid.UUID | None = None
 
 
+Charge = Callable[[int], None]
+"""Called with the number of partitions that are created or deleted, before that is done. Raises Refusal if the client's quota is
+exceeded."""
+
+
+def free_of_charge(_: int) -> None:
+    """A `Charge` of a client without a quota."""
+
+
+def charge_deletions(outcomes: Iterable[Outcome], partitions: Callable[[str], int], charge: Charge) -> None:
+    """Charge the deletions that are not refused. :param partitions: the number of partitions of a topic."""
+    for outcome in outcomes:
+        if outcome.code == ErrorCode.NONE:
+            try:
+                charge(partitions(outcome.name))
+            except Refusal as refusal:
+                outcome.code, outcome.message = refusal.code, refusal.message
+
+
 def plan_each(
     requests: Sequence[Request],
     make_plan: Callable[[Request, ClusterImage, list[Broker]], Plan],
     image: ClusterImage,
     brokers: list[Broker],
+    charge: Charge = free_of_charge,
 ) -> tuple[list[Plan], dict[str, Outcome]]:
     """Plan requests one after the other, so that each plan knows the topics of those before it.
 
     :param make_plan: returns the plan of a request; if it raises Refusal, that is the outcome.
-    :param image: receives the planned topics. :param brokers: the live ones.
+    :param image: receives the planned topics. :param brokers: the live ones. :param charge: called for each plan.
 
     Returns the plans of the requests that are not refused, and the outcome of each request by the name of its topic.
     """
@@ -49,6 +69,7 @@ def plan_each(
                     f"The request contains the topic '{request.name}' {counts[request.name]} times.",
                 )
             plan = make_plan(request, image, brokers)
+            charge(len(plan.added))
         except Refusal as refusal:
             outcomes[request.name] = Outcome(request.name, refusal.code, refusal.message)
             continue

@@ -1,10 +1,11 @@
 """Client quotas in the metadata store: of users, client ids, users with client ids, and addresses, with defaults.
 
 Runs in the controller thread. The quotas are in the nodes of Kafka 3.9, such as `/config/users/<user>/clients/<client>`. Other
-settings in the same node are kept. The broker does not enforce quotas yet.
+settings in the same node are kept. `client_limits` publishes them to the processes that enforce them.
 """
 
 import ipaddress
+import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,8 +16,10 @@ from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import Store, each_child
 from odradek.protocol.errors import ErrorCode
+from odradek.quotas.limits import CLIENT_ID, IP, USER
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
+log = logging.getLogger("odradek.quotas")
+
 LARGEST_LONG = 2**63 - 1
 STEP = 200
 """The number of entities that `Quotas.describe` reads in one step."""
@@ -67,13 +70,13 @@ class Quotas:
         Yields after every `STEP` entities, because a client may have created any number of them. Raises StoreError.
         """
         matches = []
-        for number, (entity, path) in enumerate(self._entities(), 1):
+        for number, (entity, path) in enumerate(entities_of(self._store), 1):
             if number % STEP == 0:
                 yield
             if strict and len(entity) != len(filters):
                 continue
             if all(condition.accepts(entity) for condition in filters):
-                values = _quotas_in(read_settings(self._store, path))
+                values = quotas_in(path, read_settings(self._store, path))
                 if values:
                     matches.append((entity, values))
         return matches
@@ -95,17 +98,33 @@ class Quotas:
         if not validate_only and edits:
             self._controller.write_settings(path, settings, keep_empty=False)
 
-    def _entities(self) -> Iterator[tuple[dict[str, str | None], str]]:
-        for entity_type, parent in ((CLIENT_ID, znodes.CLIENT_CONFIGS), (IP, znodes.IP_CONFIGS)):
-            for node in each_child(self._store, parent):
-                yield {entity_type: _name_of(node)}, f"{parent}/{node}"
-        for user in each_child(self._store, znodes.USER_CONFIGS):
-            yield {USER: _name_of(user)}, znodes.quota_path(user, None, None)
-            for client_id in each_child(self._store, f"{znodes.quota_path(user, None, None)}/clients"):
-                yield (
-                    {USER: _name_of(user), CLIENT_ID: _name_of(client_id)},
-                    znodes.quota_path(user, client_id, None),
-                )
+
+def entities_of(store: Store) -> Iterator[tuple[dict[str, str | None], str]]:
+    """All entities that may have quotas, with the paths of their nodes. Raises StoreError."""
+    for entity_type, parent in ((CLIENT_ID, znodes.CLIENT_CONFIGS), (IP, znodes.IP_CONFIGS)):
+        for node in each_child(store, parent):
+            yield {entity_type: _name_of(node)}, f"{parent}/{node}"
+    for user in each_child(store, znodes.USER_CONFIGS):
+        yield {USER: _name_of(user)}, znodes.quota_path(user, None, None)
+        for client_id in each_child(store, f"{znodes.quota_path(user, None, None)}/clients"):
+            yield (
+                {USER: _name_of(user), CLIENT_ID: _name_of(client_id)},
+                znodes.quota_path(user, client_id, None),
+            )
+
+
+def entity_at(path: str) -> dict[str, str | None] | None:
+    """The entity of a path below `/config`, such as `users/<user>/clients/<client>`; None if it is not that of an entity."""
+    match path.split("/"):
+        case ["clients", client_id]:
+            return {CLIENT_ID: _name_of(client_id)}
+        case ["ips", address]:
+            return {IP: _name_of(address)}
+        case ["users", user]:
+            return {USER: _name_of(user)}
+        case ["users", user, "clients", client_id]:
+            return {USER: _name_of(user), CLIENT_ID: _name_of(client_id)}
+    return None
 
 
 def path_of(entity: Entity) -> str:
@@ -118,8 +137,21 @@ def _name_of(node: str) -> str | None:
     return None if node == znodes.DEFAULT_ENTITY else znodes.decode_name(node)
 
 
-def _quotas_in(settings: Mapping[str, str]) -> dict[str, float]:
-    return {key: float(settings[key]) for key in (*OF_CLIENTS, *OF_ADDRESSES) if key in settings}
+def quotas_in(path: str, settings: Mapping[str, str]) -> dict[str, float]:
+    """The quotas in the settings of a node. A value that is no positive number is left out, and logged."""
+    found = {}
+    for key in (*OF_CLIENTS, *OF_ADDRESSES):
+        if key not in settings:
+            continue
+        try:
+            value = float(settings[key])
+        except ValueError:
+            value = 0.0
+        if 0 < value < float("inf"):
+            found[key] = value
+        else:
+            log.error("ignoring the quota %s=%s in %s: it must be a number greater than 0", key, settings[key], path)
+    return found
 
 
 def _refused(message: str) -> Refusal:

@@ -26,6 +26,7 @@ from odradek.metrics import membership as of_membership
 from odradek.metrics import pages
 from odradek.metrics import partitions as of_partitions
 from odradek.metrics import processes as of_processes
+from odradek.metrics import quotas as of_quotas
 from odradek.metrics import traffic as of_traffic
 from odradek.metrics import transactions as of_transactions
 from odradek.metrics.exposition import Family, Labels, client_metrics
@@ -252,6 +253,7 @@ class Collector:
         yield from of_partitions.log_dir_families(shm, self.log_dirs)
         yield from of_partitions.producer_families(shm)
         yield from self._transaction_families(rows, places, transactions)
+        yield from of_quotas.families(self._settings.max_clients)
 
     def _transaction_families(
         self, rows: Rows, places: Sequence[Place], report: TransactionReport | None

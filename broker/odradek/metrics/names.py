@@ -704,6 +704,77 @@ SPOOL = (
     ),
 )
 
+QUOTAS = (
+    *rows(
+        GAUGE,
+        "user client_id",
+        {
+            "kafka_server_produce_byte_rate": "Bytes of Produce requests per second of a client with a producer_byte_rate, over the "
+            "windows of its quota. A level that does not tell users, or client ids, apart omits the label.",
+            "kafka_server_fetch_byte_rate": "Bytes of Fetch responses per second of a client with a consumer_byte_rate, over the "
+            "windows of its quota. A level that does not tell users, or client ids, apart omits the label.",
+            "kafka_server_request_request_time": "Time of this broker's processes that a client with a request_percentage uses, in "
+            "percent of one thread, over the windows of its quota. A level that does not tell users, or client ids, apart omits the "
+            "label.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "user client_id",
+        {
+            "kafka_server_produce_throttle_time": "Remaining time in ms for which a client is throttled because of its "
+            "producer_byte_rate; 0 if it is not.",
+            "kafka_server_fetch_throttle_time": "Remaining time in ms for which a client is throttled because of its "
+            "consumer_byte_rate; 0 if it is not.",
+            "kafka_server_request_throttle_time": "Remaining time in ms for which a client is throttled because of its "
+            "request_percentage; 0 if it is not.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "quota user client_id",
+        {
+            "odradek_quota_limit": "The limit of a client's quota: bytes per second, or percent of one thread for "
+            "request_percentage.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "quota user client_id",
+        {
+            "odradek_quota_throttled_seconds_total": "Sum of the throttle times of a client's requests, in seconds, by quota. It "
+            "begins again when the client has sent nothing for an hour.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "quota",
+        {
+            "odradek_quota_throttled_requests_total": "Requests, or new connections for connection_creation_rate, whose clients were "
+            "throttled, by quota.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "",
+        {
+            "odradek_quota_buckets": "Number of clients whose rates are measured for quotas, each counted once for each quota.",
+            "odradek_quota_buckets_limit": "Largest value of odradek_quota_buckets.",
+            "odradek_quota_throttled_clients": "Number of clients that are throttled now, each counted once for each quota.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "",
+        {
+            "odradek_quota_overflows_total": "How often a client had to share its quota with other clients of its address, because "
+            "odradek_quota_buckets reached its limit.",
+            "odradek_quota_evictions_total": "Clients whose rates were dropped because another client needed their place: clients "
+            "that had sent nothing within the windows of a rate, or those of an address that used most of the places.",
+        },
+    ),
+)
+
 SECTIONS = (
     ("Cluster (names of kafka_exporter)", CLUSTER),
     ("Groups and readers", GROUPS),
@@ -715,6 +786,7 @@ SECTIONS = (
     ("Transactions", TRANSACTIONS),
     ("Usage", USAGE),
     ("Usage spool", SPOOL),
+    ("Quotas of clients", QUOTAS),
 )
 
 METRICS = {metric.name: metric for _, section in SECTIONS for metric in section}

@@ -7,11 +7,13 @@ still in its channel after it was reaped are taken back and handed over again, t
 import errno
 import logging
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from odradek._ext.shm.client_quotas import count_throttled_connection
 from odradek._ext.shm.metering import count, gauge
-from odradek.net.handover import Receiver, Sender
+from odradek.net.handover import NO_LISTENER, Receiver, Sender
 from odradek.net.limits import ConnectionLimits, canonical_address
 
 log = logging.getLogger("odradek.connections")
@@ -19,6 +21,8 @@ log = logging.getLogger("odradek.connections")
 ACCEPTS_PER_WAKE = 64
 MAX_WAITING = 256
 REASONS_KEPT = 1000
+MAX_HELD = 512
+"""The largest number of connections of throttled addresses that are kept open and not served."""
 _PROGRAM_ERRORS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -47,6 +51,7 @@ class Acceptor:
         channels: Sequence[tuple[socket.socket, socket.socket]],
         limits: ConnectionLimits,
         ready: Callable[[int], bool],
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self.limits = limits
         self.publish_limit()
@@ -62,6 +67,8 @@ class Acceptor:
         self._logged_reasons: set[str] = set()
         self._logged_full = False
         self._closing = False
+        self._clock_ms = clock_ms
+        self._held: deque[tuple[int, socket.socket]] = deque()
 
     def publish_limit(self) -> None:
         """Set the metric of the total connection limit; must be called again after the limit changed."""
@@ -72,18 +79,16 @@ class Acceptor:
         """The number of accepted sockets that wait for room in a channel."""
         return len(self._waiting)
 
-    @property
-    def may_accept(self) -> bool:
-        """False while `MAX_WAITING` sockets wait for a channel, or while max.connections is reached: then new connections stay
-        in the listener's backlog."""
-        if self.limits.full:
+    def may_accept(self, listener_index: int) -> bool:
+        """False while `MAX_WAITING` sockets wait for a channel, or while a limit of connections is reached: then new connections of
+        the listener stay in its backlog."""
+        if self.limits.listener_full(listener_index):
             if not self._logged_full:
                 self._logged_full = True
                 count("connections_full")
-                log.warning(
-                    "max.connections=%d is reached: new connections wait in the backlog until open connections close",
-                    self.limits.total,
-                )
+                limit = self.limits.of_listener(listener_index).connections
+                which = f"max.connections={self.limits.total}" if self.limits.full else f"max.connections={limit} of a listener"
+                log.warning("%s is reached: new connections wait in the backlog until open connections close", which)
             return False
         if len(self.limits) < self.limits.total * 0.9:
             self._logged_full = False
@@ -93,7 +98,7 @@ class Acceptor:
         """Accept the connections that wait on a listener. Returns False if the system has no resources for more, and accepting
         should pause."""
         for _ in range(ACCEPTS_PER_WAKE):
-            if not self.may_accept:
+            if not self.may_accept(listener_index) or self.limits.pause_ms(listener_index):
                 break
             try:
                 sock, address = listening.accept()
@@ -110,9 +115,30 @@ class Acceptor:
         self.hand_over()
         return True
 
+    def close_held(self) -> int:
+        """Close the connections of throttled addresses whose time is over. Returns the ms until the next one; -1: there is none."""
+        now_ms = self._clock_ms()
+        while self._held and self._held[0][0] <= now_ms:
+            self._held.popleft()[1].close()
+        return self._held[0][0] - now_ms if self._held else -1
+
+    def _hold(self, sock: socket.socket, wait_ms: int) -> None:
+        """Close a connection of an address that creates too many, after a time in which it is not served (KIP-612)."""
+        count_throttled_connection()
+        if len(self._held) >= MAX_HELD:
+            sock.close()
+            return
+        # Every wait is at most a window; a shorter one that follows a longer one ends with it.
+        self._held.append((max(self._clock_ms() + wait_ms, self._held[-1][0] if self._held else 0), sock))
+
     def _admit(self, sock: socket.socket, host: str, port: int, listener_index: int) -> None:
         """Count a new connection and queue it for a worker; close it if a limit refuses it."""
         address = canonical_address(host)
+        self.limits.accepted(listener_index)
+        wait_ms = self.limits.address_wait_ms(address)
+        if wait_ms:
+            self._hold(sock, wait_ms)
+            return
         reason = self.limits.refusal(address)
         if reason is not None:
             self.refused += 1
@@ -139,8 +165,20 @@ class Acceptor:
         connection_id = self._next_id
         self._next_id += 1
         self.accepted += 1
-        self.limits.add(connection_id, address)
+        self.limits.add(connection_id, address, listener_index)
         self._waiting.append(_AcceptedSocket(sock, connection_id, listener_index, peer))
+        if self.limits.excess:
+            self._close_one()
+
+    def _close_one(self) -> None:
+        """The listener of brokers accepted a connection above max.connections: let the worker with the most connections close the one
+        that it used least recently, of another listener."""
+        protected = next(
+            (index for index, limits in enumerate(self.limits.limits.listeners) if limits.protected), NO_LISTENER
+        )
+        for ordinal in sorted(range(len(self._senders)), key=self.handed.__getitem__, reverse=True):
+            if self._ready(ordinal) and self._senders[ordinal].request_close(protected):
+                return
 
     def hand_over(self) -> None:
         """Hand over the waiting sockets until no channel has room."""
@@ -208,3 +246,6 @@ class Acceptor:
             self.limits.remove(waiting.connection_id)
             waiting.socket.close()
         self._waiting.clear()
+        for _, held in self._held:
+            held.close()
+        self._held.clear()

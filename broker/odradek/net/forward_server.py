@@ -9,8 +9,10 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
-from typing import cast
+import time
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any, cast
 
 from odradek._ext.net.arrivals import Arrival, ArrivalStream, InFlight
 from odradek.net.forward_frames import ForwardReply, Status, decode_context
@@ -30,6 +32,31 @@ def _not_at_once(request: Arrival) -> bool:
 
 def _nothing() -> None:
     return None
+
+
+class _Timed:
+    """Awaits a handler, and adds the time that it spends in the loop to `Arrival.work_us`, without the time that it waits."""
+
+    def __init__(self, handling: Awaitable[ForwardReply], arrival: Arrival) -> None:
+        self._handling = handling
+        self._arrival = arrival
+
+    def __await__(self) -> Generator[Any, Any, ForwardReply]:
+        steps = self._handling.__await__()
+        resume: Callable[[], Any] = partial(next, steps)
+        while True:
+            began = time.perf_counter_ns()
+            try:
+                awaited = resume()
+            except StopIteration as end:
+                reply: ForwardReply = end.value
+                return reply
+            finally:
+                self._arrival.work_us += (time.perf_counter_ns() - began) // 1000
+            try:
+                resume = partial(steps.send, (yield awaited))
+            except BaseException as error:
+                resume = partial(steps.throw, error)
 
 
 class ForwardServer(InFlight):
@@ -183,7 +210,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
 
     async def _serve(self, arrival: Arrival) -> None:
         try:
-            status, metadata_version, payload = await self._handler(arrival)
+            status, metadata_version, payload = await _Timed(self._handler(arrival), arrival)
         except Exception:
             context = arrival.context
             log.exception("a forwarded request of %s failed", context.client, extra=context.log_fields)

@@ -21,6 +21,11 @@ log = logging.getLogger("odradek.connections")
 _HEAD = struct.Struct("<QH")
 _ID = struct.Struct("<Q")
 _IDS_PER_MESSAGE = 500
+NO_LISTENER = 0xFFFF
+"""The index of no listener."""
+CLOSE_ONE = (1 << 64) - 1
+"""Stands for the id of a connection in a message that asks the worker to close the connection that it used least recently, but none of
+the listener whose index the message contains."""
 
 
 class ChannelClosed(Exception):
@@ -68,6 +73,14 @@ class Sender:
             raise
         return True
 
+    def request_close(self, protected_listener: int) -> bool:
+        """Ask the worker to close a connection, see `CLOSE_ONE`. Returns False if the channel is full."""
+        try:
+            self.channel.send(_HEAD.pack(CLOSE_ONE, protected_listener))
+        except BlockingIOError:
+            return False
+        return True
+
     def read_closed(self) -> list[int]:
         """The ids of the connections that the worker has closed since the last call."""
         connection_ids: list[int] = []
@@ -92,6 +105,7 @@ class Receiver:
         self.channel = socket.socket(fileno=os.dup(fd))
         self.channel.setblocking(False)
         self._unsent: list[int] = []
+        self.to_close: list[int] = []  # for each request to close a connection, the protected listener
 
     def fileno(self) -> int:
         return self.channel.fileno()
@@ -118,6 +132,9 @@ class Receiver:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
             connection_id, listener_index = _HEAD.unpack_from(data)
+            if connection_id == CLOSE_ONE:
+                self.to_close.append(listener_index)
+                continue
             peer = data[_HEAD.size :].decode()
             item = AcceptedConnection(fds[0] if fds else -1, connection_id, listener_index, peer)
             if item.fd < 0:  # this process has no free descriptor, so the kernel closed the socket

@@ -1,12 +1,19 @@
-"""The limits of open connections, in total and per address. Connections are counted by id, so no close is counted twice.
+"""The limits of open connections, in total, per listener and per address, and of new connections per second (KIP-402, KIP-612).
+
+Connections are counted by id, so no close is counted twice.
 
 The acceptor owns the counts. A connection counts from its acceptance until its worker reports that it is closed, or dies.
 """
 
 import ipaddress
 import socket
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.config.key import MAX_INT
+from odradek.quotas.rate import RatesByName, WindowedRate
 
 
 def canonical_address(host: str) -> str:
@@ -39,19 +46,70 @@ def parse_overrides(text: str) -> dict[str, int]:
     return limits
 
 
+class ListenerLimits(NamedTuple):
+    """The limits of one listener.
+
+    :param connections: the most open connections. :param rate: the most new connections per second.
+    :param protected: whether it is the listener of brokers, besides others: it does not wait for the limits of the whole broker.
+    """
+
+    connections: int
+    rate: int
+    protected: bool = False
+
+
+class Limits(NamedTuple):
+    """All limits of connections.
+
+    :param total: the most open connections. :param per_address: the most of one address; `overrides`: of single addresses, by
+        their canonical text. :param rate: the most new connections per second. :param listeners: by index.
+    """
+
+    total: int
+    per_address: int
+    overrides: Mapping[str, int] = {}
+    rate: int = MAX_INT
+    listeners: Sequence[ListenerLimits] = ()
+
+
+UNLIMITED = ListenerLimits(MAX_INT, MAX_INT)
+
+
 class ConnectionLimits:
-    """Counts open connections against the limits. :param overrides: limits of single addresses, by their canonical text."""
+    """Counts open and new connections against the limits.
 
-    def __init__(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
-        self.change(total, per_address, overrides)
-        self._address_of: dict[int, str] = {}
+    :param windows: `quota.window.num`. :param window_ms: `quota.window.size.seconds` in ms.
+    :param address_rate: returns the connections per second that an address may create; None: any number.
+    :param clock_ms: monotonic.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        windows: int = 11,
+        window_ms: int = 1000,
+        address_rate: Callable[[str], float | None] = lambda _: None,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self.limits = limits
+        self.address_rate = address_rate
+        self._clock_ms = clock_ms
+        self._address_of: dict[int, tuple[str, int]] = {}
         self._count: Counter[str] = Counter()
+        self._of_listener: Counter[int] = Counter()
+        self._rate = WindowedRate(windows, window_ms)
+        self._listener_rates = [WindowedRate(windows, window_ms) for _ in limits.listeners]
+        self._address_rates = RatesByName(windows, window_ms)
+        self._paused_until: dict[int, int] = {}
 
-    def change(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
+    def change(self, limits: Limits) -> None:
         """Replace the limits. Open connections stay open, even above the new limits."""
-        self.total = total
-        self._per_address = per_address
-        self._overrides = dict(overrides or {})
+        self.limits = limits
+
+    @property
+    def total(self) -> int:
+        """The limit of all open connections."""
+        return self.limits.total
 
     def __len__(self) -> int:
         return len(self._address_of)
@@ -59,25 +117,64 @@ class ConnectionLimits:
     @property
     def full(self) -> bool:
         """Whether the total limit is reached."""
-        return len(self._address_of) >= self.total
+        return len(self._address_of) >= self.limits.total
+
+    @property
+    def excess(self) -> int:
+        """How many connections are open above the total limit: the protected listener accepted them."""
+        return max(0, len(self._address_of) - self.limits.total)
+
+    def of_listener(self, index: int) -> ListenerLimits:
+        """The limits of a listener."""
+        return self.limits.listeners[index] if index < len(self.limits.listeners) else UNLIMITED
+
+    def listener_full(self, index: int) -> bool:
+        """Whether the listener must not accept another connection now, because of its own limit or the total one."""
+        limits = self.of_listener(index)
+        return self._of_listener[index] >= limits.connections or (self.full and not limits.protected)
+
+    def pause_ms(self, index: int) -> int:
+        """How long the listener must not accept because of the limits of new connections."""
+        return max(0, self._paused_until.get(index, 0) - self._clock_ms())
+
+    def accepted(self, index: int) -> None:
+        """Count a new connection of a listener; pause the listener if new connections are too frequent, at most for a window."""
+        now_ms, limits = self._clock_ms(), self.of_listener(index)
+        waits = [0]
+        if not limits.protected:
+            self._rate.add(1.0, now_ms)
+            waits.append(self._rate.wait_ms(self.limits.rate, now_ms))
+        if index < len(self._listener_rates):
+            rate = self._listener_rates[index]
+            rate.add(1.0, now_ms)
+            waits.append(rate.wait_ms(limits.rate, now_ms))
+        self._paused_until[index] = now_ms + max(waits)
+
+    def address_wait_ms(self, address: str) -> int:
+        """Count a new connection of an address. Returns 0, or after how long the connection must be closed instead of served."""
+        limit = self.address_rate(address)
+        return 0 if limit is None else self._address_rates.admit(address, limit, self._clock_ms())
 
     def refusal(self, address: str) -> str | None:
         """The reason to refuse one more connection from this canonical address; None if it is allowed."""
-        limit = self._overrides.get(address, self._per_address)
+        limit = self.limits.overrides.get(address, self.limits.per_address)
         if self._count[address] >= limit:
             return f"{address} has reached max.connections.per.ip={limit}"
         return None
 
-    def add(self, connection_id: int, address: str) -> None:
+    def add(self, connection_id: int, address: str, listener_index: int = 0) -> None:
         """Count a connection."""
-        self._address_of[connection_id] = address
+        self._address_of[connection_id] = address, listener_index
         self._count[address] += 1
+        self._of_listener[listener_index] += 1
 
     def remove(self, connection_id: int) -> None:
         """Stop counting a connection; does nothing if it is not counted."""
-        address = self._address_of.pop(connection_id, None)
-        if address is None:
+        known = self._address_of.pop(connection_id, None)
+        if known is None:
             return
+        address, listener_index = known
+        self._of_listener[listener_index] -= 1
         self._count[address] -= 1
         if not self._count[address]:
             del self._count[address]

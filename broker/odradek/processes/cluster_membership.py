@@ -19,6 +19,7 @@ from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
+from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
@@ -78,6 +79,7 @@ class ClusterMembership:
         self.controller: ControllerService | None = None
         self._member: ClusterMember | None = None
         self._settings: BrokerSettings | None = None
+        self._quotas: EnforcedQuotas | None = None
         self.store: ZookeeperStore | None = None
 
     # -- joining --------------------------------------------------------------------------------------------------
@@ -113,11 +115,14 @@ class ClusterMembership:
         changes = self._changes = SettingsChanges(store, self._on_settings)
         changes.begin()
         settings.load(self._note_groups)
+        quotas = self._quotas = EnforcedQuotas(store, self._context.client_limits, shm)
+        quotas.load()
         table = PartitionTable(shm, self._context.log_dirs, writes=False)
         producer_ids = ProducerIds(store, config.node_id)
         return CoordinatorView(
-            config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin
-        )
+            config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin,
+            quotas,
+        )  # fmt: skip
 
     def owns_registration(self) -> bool:
         """Whether the broker is registered in the present session, at some moment after the call. Raises StoreError."""
@@ -196,6 +201,8 @@ class ClusterMembership:
                 self._apply(self._member.settings_of(topics))
             if own.intersection(changed):
                 self._settings.reload_brokers()
+            if self._quotas is not None:
+                self._quotas.refresh_paths(changed)
             if self.controller is not None and (topics or own.intersection(changed)):
                 self.controller.settings_changed()
         except StoreError:

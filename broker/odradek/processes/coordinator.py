@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,6 +29,7 @@ import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.shm import client_quotas
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
@@ -58,6 +60,8 @@ from odradek.shm.removed_files import RemovedFiles
 log = logging.getLogger("odradek.controller")
 
 TICK_S = 0.5
+QUOTAS_EVERY_S = 60.0
+QUOTAS_KEPT_MS = 3_600_000
 STOP_LIMIT_S = 10.0
 
 
@@ -89,7 +93,7 @@ class Coordinator:
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
         self._busy = BusyTime()
-        self._tick_due = 0.0
+        self._tick_due = self._quotas_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
@@ -157,11 +161,20 @@ class Coordinator:
     async def _in_store_thread(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
-    async def _in_steps(self, steps: Steps) -> Any:
+    async def _in_steps(self, steps: Steps, request: Arrival | None = None) -> Any:
         """Execute the steps of a generator in the store thread, other work between them. Returns what the generator
-        returns."""
+        returns. :param request: receives the time of the steps."""
         job = Stepwise(steps)
-        while await self._loop.run_in_executor(self._thread, job.step):
+
+        def step() -> bool:
+            began = time.perf_counter_ns()
+            try:
+                return job.step()
+            finally:
+                if request is not None:
+                    request.work_us += (time.perf_counter_ns() - began) // 1000
+
+        while await self._loop.run_in_executor(self._thread, step):
             pass
         return job.result
 
@@ -201,10 +214,12 @@ class Coordinator:
         if self._cluster is not None and self._cluster.replicas.serves(request):
             return await self._cluster.execute(request)
         errors: list[UncountedErrors | None] = []
-        executed: ForwardReply | Unfinished = await self._in_steps(self._store_service.execute(request, errors.append))
+        executed: ForwardReply | Unfinished = await self._in_steps(
+            self._store_service.execute(request, errors.append), request
+        )
         if isinstance(executed, Unfinished):
             await self._deletions.wait(executed.deleted, request.deadline)
-            reply: ForwardReply = await self._in_steps(executed.finish())
+            reply: ForwardReply = await self._in_steps(executed.finish(), request)
         else:
             reply = executed
         for uncounted in errors:
@@ -273,6 +288,7 @@ class Coordinator:
 
     def _upkeep(self) -> None:
         self._removed_files.look()
+        self._free_quotas()
         self._follow()
         self._transactions.count()
         logs.report_failures()
@@ -288,6 +304,13 @@ class Coordinator:
             self._opening = self._loop.run_in_executor(self._thread, self._store_service.open_waiting_logs)
             self._opening.add_done_callback(_report_opening)
         self._begin_sweeping()
+
+    def _free_quotas(self) -> None:
+        """Free the buckets of clients that have sent nothing for `QUOTAS_KEPT_MS`, as Kafka does."""
+        now = self._loop.time()
+        if now >= self._quotas_due:
+            self._quotas_due = now + QUOTAS_EVERY_S
+            client_quotas.free_unused(QUOTAS_KEPT_MS)
 
     def _begin_sweeping(self) -> None:
         if self._sweeping is None or self._sweeping.done():

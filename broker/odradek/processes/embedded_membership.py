@@ -12,6 +12,7 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.producer_ids import ProducerIds
@@ -56,7 +57,11 @@ class EmbeddedMembership:
         settings = BrokerSettings(store, controller, config, self._context.running, shm)
         settings.load()
         controller.become_controller()
-        return CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
+        quotas = EnforcedQuotas(store, self._context.client_limits, shm)
+        quotas.load()
+        return CoordinatorView(
+            config, store, controller, ProducerIds(store, config.node_id), table, settings, quotas=quotas
+        )
 
     def sweep(self) -> OffsetSweep | None:
         """See `Membership`."""

@@ -6,7 +6,7 @@ sockets that wait for room in a channel.
 """
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 
 from odradek.net.acceptor import Acceptor
@@ -15,7 +15,7 @@ from odradek.processes.event_loop import EventLoop
 
 ACCEPT_PAUSE_S = 0.2
 HAND_OVER_RETRY_S = 0.02
-_PAUSE, _HAND_OVER = "pause", "hand over"
+_PAUSE, _HAND_OVER, _HELD = "pause", "hand over", "close held connections"
 
 
 class Intake:
@@ -39,7 +39,7 @@ class Intake:
         self._sockets = sockets
         self._channel_fds = [ours.fileno() for ours, _ in channels]
         self._open = False
-        self._watching = False
+        self._watched: set[int] = set()
         for ordinal, fd in enumerate(self._channel_fds):
             loop.watch(fd, partial(self._channel_readable, ordinal))
 
@@ -52,8 +52,11 @@ class Intake:
         """Accept no more, and close the sockets that were not handed over. Connections that workers close are still
         counted."""
         self._open = False
-        self._watch_sockets(False)
+        self._watch_sockets(frozenset())
         self._loop.cancel(_PAUSE)
+        self._loop.cancel(_HELD)
+        for index in range(len(self._sockets)):
+            self._loop.cancel(_pause_of(index))
         self._loop.cancel(_HAND_OVER)
         self.acceptor.close()
 
@@ -81,6 +84,7 @@ class Intake:
     def _accept(self, sock: socket.socket, index: int) -> None:
         if not self.acceptor.accept(sock, index):
             self._loop.after(ACCEPT_PAUSE_S, _PAUSE, self._follow_room)
+        self._close_held()
         self._follow_room()
 
     def _follow_room(self) -> None:
@@ -89,14 +93,29 @@ class Intake:
             return
         if self.acceptor.waiting:
             self._loop.after(HAND_OVER_RETRY_S, _HAND_OVER, self.hand_over)
-        self._watch_sockets(self.acceptor.may_accept and not self._loop.has_timer(_PAUSE))
+        accepting = set()
+        for index in range(len(self._sockets)):
+            pause_ms = self.acceptor.limits.pause_ms(index)
+            if pause_ms:
+                self._loop.after(pause_ms / 1000, _pause_of(index), self._follow_room)
+            elif self.acceptor.may_accept(index):
+                accepting.add(index)
+        self._watch_sockets(set() if self._loop.has_timer(_PAUSE) else accepting)
 
-    def _watch_sockets(self, watching: bool) -> None:
-        if watching == self._watching:
-            return
-        self._watching = watching
+    def _close_held(self) -> None:
+        next_ms = self.acceptor.close_held()
+        if next_ms >= 0:
+            self._loop.after(next_ms / 1000, _HELD, self._close_held)
+
+    def _watch_sockets(self, accepting: Set[int]) -> None:
         for index, sock in enumerate(self._sockets):
-            if watching:
+            if index in accepting and index not in self._watched:
                 self._loop.watch(sock.fileno(), partial(self._accept, sock, index))
-            else:
+            elif index not in accepting and index in self._watched:
                 self._loop.unwatch(sock.fileno())
+        self._watched = set(accepting)
+
+
+def _pause_of(index: int) -> str:
+    """The name of the timer that ends a pause of a listener."""
+    return f"pause of listener {index}"

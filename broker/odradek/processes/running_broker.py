@@ -15,21 +15,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from odradek._ext.partition.append_files import limit_append_files
-from odradek._ext.shm import pauses
+from odradek._ext.shm import client_quotas, pauses
 from odradek._ext.shm.arena import initialise_arena
 from odradek._ext.shm.brokers import begin_cluster
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
+from odradek.config.key import MAX_INT
 from odradek.config.listeners import Listener
 from odradek.net import handover, listeners
-from odradek.net.limits import ConnectionLimits, parse_overrides
+from odradek.net.limits import ConnectionLimits, Limits, ListenerLimits, parse_overrides
 from odradek.processes.children import Child, Children, close_all_but, resolve
 from odradek.processes.context import ProcessContext
 from odradek.processes.event_loop import EventLoop
 from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.shm.client_limits import ClientLimits
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -59,6 +61,7 @@ class BrokerResources:
     rows: Sequence[ProcessRow] = PROCESSES
     clock: Callable[[], float] = time.monotonic
     running: RunningConfig = field(default_factory=RunningConfig)
+    client_limits: ClientLimits = field(default_factory=ClientLimits)
 
 
 class RunningBroker:
@@ -83,7 +86,12 @@ class RunningBroker:
             self._channels = [handover.make_channel() for _ in self._workers]
             self._forward_listener = listeners.listen_unix(resources.directories.first, COORDINATOR_SOCKET)
             self._reporter_memory = os.fdopen(os.memfd_create("odradek-reporter", os.MFD_CLOEXEC), "rb+")
-            limits = ConnectionLimits(*_connection_limits(config))
+            limits = ConnectionLimits(
+                _connection_limits(config, resources.bound),
+                config.integer("quota.window.num"),
+                config.integer("quota.window.size.seconds") * 1000,
+                lambda address: resources.client_limits.limits.connection_rate(address),
+            )
         except OSError as error:
             raise StartError(
                 f"cannot create the shared memory and sockets of the broker's processes: {error}"
@@ -93,6 +101,7 @@ class RunningBroker:
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
         self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.directories.descriptors}
+        self._inherited |= {*resources.client_limits.descriptors}
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -119,14 +128,21 @@ class RunningBroker:
             return
         self._advertised = listeners.advertised(config.advertised_listeners, self.resources.bound)
         try:
-            self.intake.acceptor.limits.change(*_connection_limits(config))
+            self.intake.acceptor.limits.change(_connection_limits(config, self.resources.bound))
             self.intake.acceptor.publish_limit()
         except ValueError as error:
             log.error("cannot apply the changed connection limits: %s; the previous limits stay in force", error)
 
+    def take_over_limits(self) -> None:
+        """Apply the quotas for new connections that changed."""
+        limits = self.resources.client_limits
+        if limits.take_over():
+            limits.confirm()
+
     def _on_wake(self) -> None:
         self.shm.drain_event()
         self.take_over_settings()
+        self.take_over_limits()
         self.intake.hand_over()
 
     def _worker_serves(self, ordinal: int) -> bool:
@@ -144,6 +160,7 @@ class RunningBroker:
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
         context.running.take_over(context.config)
+        context.client_limits.enter(child.index)
         gc.set_threshold(*COLLECTIONS)
         gc.enable()
         return resolve(child.row.main)(context)
@@ -169,6 +186,7 @@ class RunningBroker:
             metrics_socket=self.resources.metrics_socket if is_reporter else None,
             reporter_memory=self._reporter_memory.fileno() if is_reporter else -1,
             running=self.resources.running,
+            client_limits=self.resources.client_limits,
         )
 
 
@@ -184,6 +202,7 @@ def _shared_memory(config: BrokerConfig, directories: LogDirectories) -> SharedM
     shm.enter(0)
     shm.set_state(ProcessState.SERVING)
     shm.broker_id = config.node_id
+    client_quotas.set_windows(config.integer("quota.window.num"), config.integer("quota.window.size.seconds"))
     shm.cluster_id = directories.cluster_id
     if config.clustered:
         begin_cluster(config.integer("replica.lag.time.max.ms"))
@@ -196,10 +215,26 @@ def _shared_memory(config: BrokerConfig, directories: LogDirectories) -> SharedM
     return shm
 
 
-def _connection_limits(config: BrokerConfig) -> tuple[int, int, dict[str, int]]:
-    """The connection limits: in total, for each address, and for single addresses. Raises ValueError."""
-    return (
-        config.integer("max.connections"),
-        config.integer("max.connections.per.ip"),
-        parse_overrides(str(config["max.connections.per.ip.overrides"])),
+def _connection_limits(config: BrokerConfig, bound: Sequence[Listener]) -> Limits:
+    """The limits of connections. Raises ValueError."""
+    inter_broker = config.inter_broker_listener.name if config.clustered and len(bound) > 1 else None
+    return Limits(
+        total=config.integer("max.connections"),
+        per_address=config.integer("max.connections.per.ip"),
+        overrides=parse_overrides(str(config["max.connections.per.ip.overrides"])),
+        rate=config.integer("max.connection.creation.rate"),
+        listeners=[
+            ListenerLimits(
+                _of_listener(config, listener.name, "max.connections"),
+                _of_listener(config, listener.name, "max.connection.creation.rate"),
+                listener.name == inter_broker,
+            )
+            for listener in bound
+        ],
     )
+
+
+def _of_listener(config: BrokerConfig, listener: str, key: str) -> int:
+    """The value of a key for one listener only; no limit if only the value for the whole broker is set."""
+    value = config.own_listener_value(listener, key)
+    return value if isinstance(value, int) else MAX_INT

@@ -27,7 +27,15 @@ from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Statu
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import Forwarded, decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
-from odradek.protocol.schemas import alter_partition, controlled_shutdown
+from odradek.protocol.schemas import (
+    alter_partition,
+    controlled_shutdown,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from odradek.quotas.limits import MUTATION
+from odradek.quotas.mutations import MutationRates
 
 log = logging.getLogger("odradek.controller")
 
@@ -36,6 +44,9 @@ TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
 REPEATED_BY_BROKERS = frozenset({alter_partition.API_KEY, controlled_shutdown.API_KEY})
 """Requests of brokers, which repeat them if the connection is closed: an error would say that nothing has happened."""
+REFUSED_FROM = {create_topics.API_KEY: 6, delete_topics.API_KEY: 5, create_partitions.API_KEY: 3}
+"""Requests to which the quota for changes of topics applies, and the first version whose changes are refused if it is exceeded;
+clients that send older ones are throttled."""
 OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
 
 
@@ -90,6 +101,10 @@ class StoreService:
         self._sweep: OffsetSweep | None = None
         # The number of deleted topics when the last pass was requested; None while another broker is the controller.
         self._swept: int | None = 0
+        config = context.config
+        self._mutations = MutationRates(
+            config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
+        )
         self._sweep_after = 0.0
 
     def open(self) -> None:
@@ -111,6 +126,7 @@ class StoreService:
         if request.kind == Kind.AUTO_CREATE:
             return (yield from self._auto_create(request.payload))
         assert self._view is not None
+        view = self._view
         decoded = decode_forwarded(request, self._rows, self._limits, log)
         if isinstance(decoded, ForwardReply):
             return decoded
@@ -121,8 +137,13 @@ class StoreService:
             peer=request.context.peer,
             principal=request.context.principal,
             listener_index=request.context.listener,
-            view=self._view,
+            view=view,
         )
+        refused_from = REFUSED_FROM.get(row.key)
+        if refused_from is not None and view.quotas is not None and view.quotas.limits.has(MUTATION):
+            call.mutations = self._mutations.charge_for(
+                view.quotas.limits, call.principal, call.client_id or "", decoded.version >= refused_from
+            )
         try:
             if row.where is Where.CONTROLLER and not self._view.is_controller():
                 if row.key not in REPEATED_BY_BROKERS:
@@ -137,6 +158,8 @@ class StoreService:
             if row.key in REPEATED_BY_BROKERS or not can_be_refused(row.key):
                 raise
             response = refusal(row.key, decoded.version, decoded.message, code_of(error), str(error))
+        if call.mutations is not None and call.mutations.throttle_ms:
+            request.throttle_ms = response.throttle_time_ms = call.mutations.throttle_ms
         if isinstance(response, Deleted):
             return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
         return (yield from self._reply(decoded, response, report_errors))

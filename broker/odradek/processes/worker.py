@@ -16,6 +16,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
+from odradek._ext.net.charging import Charges
+from odradek._ext.net.connection import set_throttle_positions
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane
@@ -43,6 +46,7 @@ from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
+from odradek.api.throttle_times import throttle_positions
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
@@ -109,6 +113,8 @@ class Worker:
             on_closed=self._connection_closed,
         )
         self.data_loop.on_file_error = self._file_failed
+        self.data_loop.on_throttle = ExpiryTimer(loop, self._release_throttled).set
+        set_throttle_positions(throttle_positions())
         self.upkeep = WorkerUpkeep(
             loop,
             self.shm,
@@ -193,6 +199,8 @@ class Worker:
     def start(self) -> None:
         """Start serving."""
         self._limit_replication()
+        self._apply_limits()  # those that the supervisor had taken over before the fork
+        self._take_over_limits()
         self.topics.refresh()
         self.shm.confirm_version(self.topics.version)
         self.loop.add_reader(self.data_loop.fileno(), self._on_data)
@@ -221,12 +229,29 @@ class Worker:
         try:
             self._take_over_metadata()
             self._take_over_settings()
+            self._take_over_limits()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
                 self.purgatory.look_at_all()
             self.purgatory.serve()
             self._settle()
+
+    def _take_over_limits(self) -> None:
+        """Apply the quotas of clients if they changed."""
+        if self.context.client_limits.take_over():
+            self._apply_limits()
+            self.context.client_limits.confirm()
+
+    def _apply_limits(self) -> None:
+        limits = self.context.client_limits.limits
+        self.handler.charges = Charges(limits.resolve) if limits.of_requests else None
+        self.data_loop.forget_quotas()
+
+    def _release_throttled(self) -> int:
+        next_end_ms: int = self.data_loop.release_throttled(time.monotonic_ns() // 1_000_000)
+        self._report_closed()
+        return next_end_ms
 
     def _take_over_metadata(self) -> None:
         if self.topics.refresh():
@@ -255,6 +280,8 @@ class Worker:
             return
         for item in handed_over:
             self._add(item)
+        while self.receiver.to_close:
+            self.data_loop.close_least_used(self.receiver.to_close.pop())
         self.shm.set_connections(len(self.data_loop.connections))
         self._report_closed()
 

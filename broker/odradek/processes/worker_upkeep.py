@@ -13,6 +13,7 @@ from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.net.late_senders import LateSenders
 from odradek._ext.partition.append_files import sweep_append_files
+from odradek._ext.shm import client_quotas
 from odradek._ext.shm.metering import count_loop_delay, gauge
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.net.forward import ForwardClient
@@ -89,6 +90,7 @@ class WorkerUpkeep:
         self._report_closed()
         logs.report_failures()
         self._report_refusals()
+        self._report_full_table()
         self._count()
 
     def release_removed_files(self) -> None:
@@ -113,6 +115,13 @@ class WorkerUpkeep:
             count, "a closed connection" if connection is None else connection.peer, client_id, reason,
             extra={} if connection is None else connection.log_fields,
         )  # fmt: skip
+
+    def _report_full_table(self) -> None:
+        if client_quotas.first_overflow():
+            log.warning(
+                "the table of client quotas is full: more clients than it has room for sent requests within the windows of a rate. "
+                "Clients without room share a bucket with others of their address; odradek_quota_overflows_total counts them"
+            )
 
     def _count(self) -> None:
         if self._tick_due:

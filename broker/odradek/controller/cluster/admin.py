@@ -28,7 +28,7 @@ from odradek.controller.cluster.effects import Create, Group, Read, Set, Steps, 
 from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.controller import NotController
 from odradek.controller.image import ClusterImage, Topic
-from odradek.controller.outcomes import Outcome, Request, plan_each
+from odradek.controller.outcomes import Charge, Outcome, Request, charge_deletions, free_of_charge, plan_each
 from odradek.controller.policies import Policies
 from odradek.controller.store_errors import code_of_topic
 from odradek.controller.topic_names import folded
@@ -99,7 +99,9 @@ class ClusterAdmin:
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
-    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+    def create_topics(
+        self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
 
         def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
@@ -107,9 +109,11 @@ class ClusterAdmin:
             self.policies.check_topic(request, plan)
             return plan
 
-        return self._change(requests, make_plan, validate_only)
+        return self._change(requests, make_plan, validate_only, charge)
 
-    def create_partitions(self, requests: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+    def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """Add partitions to topics, independently of each other; one outcome for each distinct name."""
 
         def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
@@ -121,19 +125,20 @@ class ClusterAdmin:
                 )
             return plans.plan_partitions(request, image, self._config, brokers, self._rng)
 
-        return self._change(requests, make_plan, validate_only)
+        return self._change(requests, make_plan, validate_only, charge)
 
     def _change(
         self,
         requests: Sequence[Request],
         make_plan: Callable[[Request, ClusterImage, list[Broker]], Plan],
         validate_only: bool,
+        charge: Charge,
     ) -> list[Outcome]:
         """Plan all requests, then carry out those that are not refused."""
         try:
             context = self._context()
             image = image_of(context, [request.name for request in requests])
-            accepted, outcomes = plan_each(requests, make_plan, image, live_brokers(context))
+            accepted, outcomes = plan_each(requests, make_plan, image, live_brokers(context), charge)
             if accepted and not validate_only:
                 refused = self._controller.run(carry_out(context, accepted, self._unclean()))
                 for name, error in refused.items():
@@ -144,7 +149,9 @@ class ClusterAdmin:
             ]
         return list(outcomes.values())
 
-    def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
+    def delete_topics(
+        self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """Begin to delete topics by name or id; one outcome for each request, in order; no name for an unknown id.
 
         The topics are invisible when this returns; their nodes go when all brokers have deleted their replicas.
@@ -159,6 +166,7 @@ class ClusterAdmin:
             if outcome.name and counts[outcome.name] > 1:
                 outcome.code = ErrorCode.INVALID_REQUEST
                 outcome.message = f"The request contains the topic '{outcome.name}' more than once."
+        charge_deletions(outcomes, lambda name: len(context.topics[name].partitions), charge)
         deletable = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
         if deletable:
             try:

@@ -11,7 +11,7 @@ from odradek.controller.assignment import Broker
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.cluster_member import ClusterMember
 from odradek.controller.image import ClusterImage
-from odradek.controller.outcomes import Outcome
+from odradek.controller.outcomes import Charge, Outcome, free_of_charge
 from odradek.controller.policies import Policies
 from odradek.controller.topics import NewPartitions, NewTopic
 
@@ -61,17 +61,23 @@ class ClientRequests:
         """See `ClusterMember`."""
         self._member.write_settings(path, settings, keep_empty)
 
-    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+    def create_topics(
+        self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """See `ClusterAdmin`."""
-        return self._changed(self._admin.create_topics(requests, validate_only))
+        return self._changed(self._admin.create_topics(requests, validate_only, charge))
 
-    def create_partitions(self, requests: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+    def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """See `ClusterAdmin`."""
-        return self._changed(self._admin.create_partitions(requests, validate_only))
+        return self._changed(self._admin.create_partitions(requests, validate_only, charge))
 
-    def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
+    def delete_topics(
+        self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge
+    ) -> list[Outcome]:
         """See `ClusterAdmin`."""
-        return self._changed(self._admin.delete_topics(requests))
+        return self._changed(self._admin.delete_topics(requests, charge))
 
     def _changed(self, outcomes: list[Outcome]) -> list[Outcome]:
         """The topics are read again before the next request: the watches may be called later."""

@@ -1,0 +1,27 @@
+"""Charging requests to the quotas of their clients (KIP-13, KIP-124, KIP-219). Used in a worker's event loop.
+
+A worker has one `Charges` while any limit of clients exists. `RequestHandler` calls `note` for each request; the code that answers it
+charges it and throttles its connection. `Connection.quotas.limited` is false for requests to which no limit applies.
+"""
+
+from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
+
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.shm.client_quotas cimport QuotaUse
+
+
+cdef class Charges:
+    cdef object resolve
+    cdef readonly uint64_t version
+    cdef int note(self, Connection c, int16_t api_key, int16_t api_version, bint exempt, const uint8_t* client_id, int64_t length) except -1
+    cdef int find(self, Connection c, uint64_t client, const uint8_t* client_id, int64_t length) except -1
+
+
+# Returns the time in us that was spent on the connection's requests since the last call, in this turn.
+cdef int64_t spend(Connection c) noexcept
+# Charges the time that was spent on a request, which is answered now. Returns the throttle time in ms.
+cdef int64_t charge_time(Connection c, QuotaUse* use, int64_t us) except -1
+# Charges a Produce request and throttles its connection. Returns the throttle time in ms. `us` -1: its time is not charged.
+cdef int64_t charge_produce(Connection c, QuotaUse* produce, QuotaUse* request, int64_t size, int64_t us) except -1
+# Charges the response to a Fetch, unless it must be replaced by an empty one. Returns the throttle time in ms; the connection is throttled.
+cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us) except -1

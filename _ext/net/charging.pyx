@@ -1,0 +1,120 @@
+"""Charging requests to the quotas of their clients; see charging.pxd."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
+from libc.string cimport memset
+
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.shm.client_quotas cimport (
+    QUOTA_FETCH,
+    QUOTA_KINDS,
+    QUOTA_PRODUCE,
+    QUOTA_REQUEST,
+    QuotaUse,
+    quota_add,
+    quota_find,
+    quota_throttled,
+    quota_wait_ms,
+)
+from odradek._ext.shm.layout cimport monotonic_ms, region
+from odradek._ext.shm.metering cimport clock_us
+from odradek._ext.shm.siphash cimport hash_bytes
+
+
+cdef str ANONYMOUS = "User:ANONYMOUS"
+
+
+cdef class Charges:
+    """Looks up the limits of clients.
+
+    :param resolve: (principal, client id as bytes) -> for each QuotaKind (limit in units per second, user or None, client id or None), or
+        None if no limit applies. A name that is None is not told apart: all of its clients share the limit.
+    """
+
+    def __init__(self, resolve):
+        self.resolve = resolve
+        self.version = 1
+
+    def changed(self):
+        """The limits changed: look all clients up again at their next requests."""
+        self.version += 1
+
+    cdef int note(self, Connection c, int16_t api_key, int16_t api_version, bint exempt, const uint8_t* client_id,
+                  int64_t length) except -1:
+        """Note which quotas apply to the request that is executed next. :param length: of the client id; -1: it has none."""
+        cdef uint64_t client = hash_bytes(region().header.hash_key, client_id, <size_t>max(length, <int64_t>0))
+        if c.quotas.version != self.version or c.quotas.client != client or c.quota_principal is not c.principal:
+            self.find(c, client, client_id, max(length, <int64_t>0))
+        if not c.quotas.limited:
+            return 0
+        c.quotas.api_key = api_key
+        c.quotas.api_version = api_version
+        c.quotas.request = c.quotas.request_of_client
+        if exempt:
+            c.quotas.request.key = 0
+        if c.quotas.request_of_client.key and not c.frames.offered:
+            c.quotas.mark_us = clock_us()
+        return 0
+
+    cdef int find(self, Connection c, uint64_t client, const uint8_t* client_id, int64_t length) except -1:
+        cdef QuotaUse[QUOTA_KINDS] uses
+        cdef int kind
+        cdef int64_t now = monotonic_ms()
+        memset(uses, 0, sizeof(uses))
+        principal = ANONYMOUS if c.principal is None else c.principal
+        c.quotas.version = 0
+        c.quotas.limited = False
+        limits = self.resolve(principal, PyBytes_FromStringAndSize(<const char*>client_id, length))
+        for kind in range(QUOTA_KINDS):
+            if limits[kind] is not None:
+                limit, user, name = limits[kind]
+                quota_find(kind, user, name, limit, c.owner, now, &uses[kind])
+                c.quotas.limited = True
+        c.quotas.produce = uses[<int>QUOTA_PRODUCE]
+        c.quotas.fetch = uses[<int>QUOTA_FETCH]
+        c.quotas.request_of_client = uses[<int>QUOTA_REQUEST]
+        c.quotas.client = client
+        c.quota_principal = c.principal
+        c.quotas.version = self.version
+        return 0
+
+
+cdef int64_t spend(Connection c) noexcept:
+    cdef int64_t now = clock_us(), us = now - max(c.quotas.mark_us, c.data_loop.began_us)
+    c.quotas.mark_us = now
+    return max(us, <int64_t>0)
+
+
+cdef int64_t charge_time(Connection c, QuotaUse* use, int64_t us) except -1:
+    cdef int64_t wait_ms = charged(use, QUOTA_REQUEST, us, monotonic_ms())
+    c.throttle_for(wait_ms)
+    return wait_ms
+
+
+cdef int64_t charged(QuotaUse* use, int kind, int64_t amount, int64_t now_ms) noexcept:
+    """Count an amount and return the throttle time."""
+    cdef int64_t wait_ms
+    if use.key == 0:
+        return 0
+    quota_add(use, amount, now_ms)
+    wait_ms = quota_wait_ms(use, now_ms, kind == QUOTA_REQUEST)
+    if wait_ms:
+        quota_throttled(use, kind, wait_ms, now_ms)
+    return wait_ms
+
+
+cdef int64_t charge_produce(Connection c, QuotaUse* produce, QuotaUse* request, int64_t size, int64_t us) except -1:
+    cdef int64_t now = monotonic_ms(), wait_ms = charged(produce, QUOTA_PRODUCE, size, now)
+    if us >= 0:
+        wait_ms = max(wait_ms, charged(request, QUOTA_REQUEST, us, now))
+    c.throttle_for(wait_ms)
+    return wait_ms
+
+
+cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us) except -1:
+    cdef int64_t now = monotonic_ms()
+    cdef int64_t wait_ms = max(charged(request, QUOTA_REQUEST, us, now), charged(fetch, QUOTA_FETCH, size, now))
+    if wait_ms and fetch.key:
+        quota_add(fetch, -size, now)              # the response that was counted is not sent
+    c.throttle_for(wait_ms)
+    return wait_ms

@@ -1,0 +1,81 @@
+"""The rates of clients: a table of buckets in shared memory, and what a request counts in it (KIP-13, KIP-124) [R 14].
+
+`now_ms` is always the monotonic clock. Amounts are bytes, or microseconds of a process's time.
+"""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+
+
+cpdef enum QuotaKind:
+    QUOTA_PRODUCE = 0             # bytes of Produce requests
+    QUOTA_FETCH = 1               # bytes of Fetch responses
+    QUOTA_REQUEST = 2             # us of time in which requests were executed
+
+cdef enum:
+    QUOTA_KINDS = 3
+    QUOTA_BUCKETS = 16384         # of the table, without those of `other`
+    QUOTA_OTHERS = 64             # buckets `other` of each kind; a client's address decides which one it uses
+    QUOTA_NAME_BYTES = 120        # bytes of a name that are kept for metrics; buckets are told apart by a hash of the whole names
+    MOST_QUOTA_WINDOWS = 60
+    QUOTA_CELLS = MOST_QUOTA_WINDOWS + 1
+
+
+cdef struct QuotaCell:            # one window of time
+    uint64_t word                 # its number modulo 2**24, then 40 bits of amount
+    uint64_t last_ms              # when something was last counted
+
+
+cdef struct QuotaBucket:          # `cells` cells follow
+    uint64_t key                  # keyed hash of kind and names; 0: never used; 1: freed
+    uint64_t named                # equal to `key` once the fields below belong to it
+    uint64_t used_ms
+    uint64_t limit_bits           # the limit as a double, units per second, as of the last look-up
+    uint64_t throttled_ms         # sum of all throttle times
+    uint64_t throttled_until_ms   # the end of the longest throttle time
+    uint64_t throttles            # how many requests were throttled
+    uint64_t total                # counted since the bucket was taken
+    uint32_t kind
+    uint32_t owner                # of the client that made it necessary (owners.pxd)
+    uint16_t user_bytes           # QUOTA_NO_NAME: the level does not tell users apart
+    uint16_t client_bytes         # QUOTA_NO_NAME: the level does not tell client ids apart
+    uint32_t spare
+    uint8_t[QUOTA_NAME_BYTES] user
+    uint8_t[QUOTA_NAME_BYTES] client
+
+
+cdef struct QuotaTable:           # the last part of the mapping; the buckets follow in the next page
+    uint64_t windows              # number of windows of a rate; 0: not set
+    uint64_t window_ms
+    uint64_t stride               # bytes of a bucket with its cells
+    uint64_t overflows            # how often a bucket `other` was used because the table was full
+    uint64_t evicted              # how many buckets were freed because another needed their place
+    uint64_t expired              # how many buckets were freed because they were unused for long
+    uint64_t overflow_logged
+    uint64_t[16] throttles        # how many requests were throttled, by kind
+
+
+cdef enum:
+    QUOTA_NO_NAME = 0xFFFF
+    QUOTA_TABLE_PAGE = 4096
+
+
+cdef struct QuotaUse:             # where a request counts
+    uint64_t key                  # 0: no limit applies
+    double limit                  # units per second
+    uint32_t bucket
+    uint32_t owner
+
+
+cdef int64_t quota_table_bytes() noexcept nogil
+cdef QuotaTable* quota_table() noexcept nogil
+# Counts an amount, negative to take it back.
+cdef void quota_add(QuotaUse* use, int64_t amount, int64_t now_ms) noexcept nogil
+# Returns how long the client must wait until its rate is at the limit, in ms; 0: its rate is not above it. Kafka's formula.
+# `bounded`: at most a window.
+cdef int64_t quota_wait_ms(QuotaUse* use, int64_t now_ms, bint bounded) noexcept nogil
+# Counts, for metrics, that a request was throttled.
+cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_ms) noexcept nogil
+# Finds or makes the bucket of a user and a client id (None: the level does not tell them apart).
+cdef int quota_find(int kind, bytes user, bytes client, double limit, uint32_t owner, int64_t now_ms, QuotaUse* out) except -1
+# Returns the most bytes that can be counted without a throttle if nothing was counted before.
+cdef double quota_burst(QuotaUse* use) noexcept nogil

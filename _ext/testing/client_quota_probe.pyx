@@ -1,0 +1,33 @@
+"""The rates of clients for tests: one use of a bucket, with an injected clock."""
+
+from libc.stdint cimport int64_t
+
+from odradek._ext.shm.client_quotas cimport QuotaUse, quota_add, quota_burst, quota_find, quota_throttled, quota_wait_ms
+
+
+cdef class Use:
+    """A client's use of a bucket; see `quota_find`."""
+
+    cdef QuotaUse use
+    cdef int kind
+
+    def __init__(self, int kind, user, client, double limit, *, owner=1, int64_t now_ms=1):
+        self.kind = kind
+        quota_find(kind, user, client, limit, owner, now_ms, &self.use)
+
+    @property
+    def bucket(self):
+        return self.use.bucket
+
+    @property
+    def burst(self):
+        return quota_burst(&self.use)
+
+    def add(self, int64_t amount, int64_t now_ms):
+        quota_add(&self.use, amount, now_ms)
+
+    def wait_ms(self, int64_t now_ms, bint bounded=False):
+        return quota_wait_ms(&self.use, now_ms, bounded)
+
+    def throttled(self, int64_t wait_ms, int64_t now_ms):
+        quota_throttled(&self.use, self.kind, wait_ms, now_ms)

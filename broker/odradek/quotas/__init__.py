@@ -1,0 +1,1 @@
+"""The quotas of clients: which limit applies to whom. Knows neither sockets nor processes."""

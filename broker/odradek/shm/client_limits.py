@@ -1,0 +1,101 @@
+"""The limits of clients, published by the coordinator to all processes (docs/decisions/0032-quotas.md).
+
+The coordinator reads them from the metadata store when it starts and when they change. Workers enforce the limits of requests, the
+supervisor those of new connections.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+
+from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.quotas.limits import Entity, Limits
+from odradek.shm.confirmed_pages import ConfirmedPages
+from odradek.shm.published_pages import HEAD_BYTES
+
+log = logging.getLogger("odradek.quotas")
+
+COPY_BYTES = 64 << 20
+LARGEST = COPY_BYTES - HEAD_BYTES
+"""The largest size of all limits together, in bytes: a few hundred thousand entities."""
+TAKEN_OVER_WITHIN_S = 2.0
+
+Values = Mapping[Entity, Mapping[str, float]]
+
+
+class TooManyLimits(Exception):
+    """The limits do not fit into the shared memory."""
+
+
+def encoded(values: Values) -> bytes:
+    """Encode limits. Raises TooManyLimits."""
+    data = json.dumps([[entity, quotas] for entity, quotas in values.items()], separators=(",", ":")).encode()
+    if len(data) > LARGEST:
+        raise TooManyLimits(f"the client quotas take {len(data)} bytes; the limit is {LARGEST} bytes: delete some of them")
+    return data
+
+
+class ClientLimits:
+    """The shared limits of a broker. The supervisor creates it; every process that it forks inherits it."""
+
+    def __init__(self) -> None:
+        self._pages = ConfirmedPages("odradek-client-limits", COPY_BYTES)
+        self.limits = Limits()
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The descriptors that a child must keep open."""
+        return self._pages.descriptors
+
+    @property
+    def changed(self) -> bool:
+        """Whether there are limits that this process has not taken over. Costs one read of memory."""
+        return self._pages.changed
+
+    def enter(self, index: int) -> None:
+        """Set the calling process's place in the shared process table."""
+        self._pages.enter(index)
+
+    def read(self) -> tuple[int, Limits]:
+        """The version of the newest limits, and the limits; (0, none) if nothing was published yet."""
+        published = self._pages.read()
+        if published is None:
+            return 0, Limits()
+        version, data = published
+        return version, Limits((tuple(entity), quotas) for entity, quotas in json.loads(data))
+
+    def take_over(self) -> bool:
+        """Read the newest limits if there are any that this process has not. Returns whether there were. The caller applies `limits`,
+        then calls `confirm`."""
+        if not self.changed:
+            return False
+        self._version, self.limits = self.read()
+        return True
+
+    def confirm(self) -> None:
+        """Confirm that this process applies `limits`."""
+        self._pages.taken(self._version)
+
+    _version = 0
+
+    def publish(self, values: Values, shm: SharedMemory) -> None:
+        """Publish limits to all processes, and wait up to `TAKEN_OVER_WITHIN_S` until each has applied them. Only the coordinator calls
+        it. Raises TooManyLimits."""
+        version = self._pages.publish(encoded(values))
+        self._pages.taken(version)
+        self.limits = Limits(values.items())
+        shm.wake_all()
+        late = self._pages.wait_until_taken(version, _appliers(shm), TAKEN_OVER_WITHIN_S)
+        if late:
+            log.warning(
+                "%d processes have not applied the changed quotas within %g s (indexes %s of the process table); they apply them when "
+                "their event loops continue",
+                len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
+            )  # fmt: skip
+
+
+def _appliers(shm: SharedMemory) -> Iterable[int]:
+    """The places of the processes that enforce limits and serve now."""
+    kinds = (ProcessKind.WORKER, ProcessKind.SUPERVISOR)
+    return [info.index for info in shm.processes() if info.kind in kinds and info.state == ProcessState.SERVING]
