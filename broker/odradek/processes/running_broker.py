@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from odradek._ext.partition.append_files import limit_append_files
 from odradek._ext.shm import pauses
@@ -33,6 +34,9 @@ from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
+if TYPE_CHECKING:
+    from odradek.processes.tls_listeners import TlsListeners
+
 log = logging.getLogger("odradek.supervisor")
 
 COORDINATOR_SOCKET = "odradek.coordinator.sock"
@@ -47,7 +51,7 @@ class BrokerResources:
 
     :param sockets: the listening sockets of the listeners `bound`, in the same order.
     :param metrics_socket: the listening socket for the reporter; None if `metrics.listener` is empty.
-    :param rows: the process table; tests replace it.
+    :param rows: the process table; tests replace it. :param tls: the listeners with TLS; None if there are none.
     :param clock: monotonic seconds.
     """
 
@@ -59,6 +63,7 @@ class BrokerResources:
     rows: Sequence[ProcessRow] = PROCESSES
     clock: Callable[[], float] = time.monotonic
     running: RunningConfig = field(default_factory=RunningConfig)
+    tls: "TlsListeners | None" = None
 
 
 class RunningBroker:
@@ -93,6 +98,8 @@ class RunningBroker:
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
         self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.directories.descriptors}
+        if resources.tls is not None:
+            self._inherited.add(resources.tls.published.descriptor)
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -169,6 +176,7 @@ class RunningBroker:
             metrics_socket=self.resources.metrics_socket if is_reporter else None,
             reporter_memory=self._reporter_memory.fileno() if is_reporter else -1,
             running=self.resources.running,
+            tls=self.resources.tls,
         )
 
 
