@@ -201,6 +201,7 @@ def _verification(error: ssl.SSLCertVerificationError, host: str, own_trust: boo
 def _handshake(error: ssl.SSLError) -> str:
     reason = error.reason or str(error)
     known = {
+        "UNEXPECTED_EOF_WHILE_READING": "the broker closed the connection during it; the listener may not speak TLS",
         "WRONG_VERSION_NUMBER": "the listener does not speak TLS; security.protocol=PLAINTEXT may be right",
         "UNSUPPORTED_PROTOCOL": "the broker offers no TLS version that ssl.enabled.protocols contains",
         "TLSV1_ALERT_PROTOCOL_VERSION": "the broker accepts no TLS version that ssl.enabled.protocols contains",
