@@ -9,21 +9,28 @@ from odradek.security.contexts import ListenerMaterial
 
 
 @functools.cache
-def authority(name="ca"):
-    """A certificate authority. The same name gives the same one."""
+def _authority(name):
     return trustme.CA(organization_name=f"odradek test {name}")
 
 
 @functools.cache
+def _issued(ca, name, identities):
+    return _authority(ca).issue_cert(*identities, common_name=name)
+
+
+def authority(name="ca"):
+    """A certificate authority. The same name gives the same one."""
+    return _authority(name)
+
+
 def of_broker(name="broker", ca="ca"):
     """A certificate for a broker at 127.0.0.1 and localhost."""
-    return authority(ca).issue_cert("127.0.0.1", "localhost", common_name=name)
+    return _issued(ca, name, ("127.0.0.1", "localhost"))
 
 
-@functools.cache
 def of_client(name="alice", ca="ca"):
     """A client certificate."""
-    return authority(ca).issue_cert(f"{name}@example.org", common_name=name)
+    return _issued(ca, name, (f"{name}@example.org",))
 
 
 def pem(certificate):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
@@ -21,6 +22,8 @@ from odradek.security import jks
 LARGEST_FILE = 16 << 20
 _PRIVATE_KEY = re.compile(rb"-----BEGIN ((?:[A-Z0-9]+ )*PRIVATE KEY)-----.+?-----END \1-----", re.DOTALL)
 _PEM = b"-----BEGIN "
+_UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
+"""What `cryptography` raises for keys and certificates that are damaged or of an unknown kind."""
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
 
@@ -183,14 +186,12 @@ def _pem_key_pair(key: bytes, chain: bytes, settings: StoreSettings, part: str, 
         raise ConfigError(settings.name_of("key.password"), None, f"must be set, because the private key of {name} is encrypted")
     try:
         private = serialization.load_pem_private_key(blocks[0].group(), password.encode() if encrypted and password else None)
-    except (ValueError, TypeError):
+    except _UNREADABLE:
         if encrypted:
             raise ConfigError(
                 settings.name_of("key.password"), None, f"is not the password of the private key of {name}, or the key is damaged"
             ) from None
         raise ConfigError(name, shown, "contains a private key that cannot be read") from None
-    except Exception as error:  # UnsupportedAlgorithm; its text contains no part of the key
-        raise ConfigError(name, shown, f"contains a private key that is not supported: {error}") from None
     certificates = _certificates(chain, settings, "certificate.chain" if part == "key" else "location", shown)
     return _pair(private, certificates, settings, part, shown)
 
@@ -199,7 +200,7 @@ def _certificates(data: bytes, settings: StoreSettings, part: str, shown: str | 
     name = settings.name_of(part)
     try:
         certificates = x509.load_pem_x509_certificates(data)
-    except ValueError:
+    except _UNREADABLE:
         raise ConfigError(name, shown, "contains no PEM certificate that can be read") from None
     return tuple(certificates)
 
@@ -219,7 +220,7 @@ def _pkcs12(data: bytes, settings: StoreSettings) -> tuple[object, x509.Certific
         raise ConfigError(
             settings.name_of("password"), None, f"is not the password of {settings.location}, or the file is damaged"
         ) from None
-    except Exception as error:  # UnsupportedAlgorithm
+    except UnsupportedAlgorithm as error:
         raise _wrong(settings, f"is a PKCS12 store that is not supported: {error}") from None
     return store.key, store.cert.certificate if store.cert else None, [entry.certificate for entry in store.additional_certs]
 
@@ -259,7 +260,7 @@ def _jks_key_pair(data: bytes, settings: StoreSettings) -> KeyPair:
         private = serialization.load_der_private_key(jks.unprotect(store.keys[0], password), None)
     except jks.WrongPassword:
         raise ConfigError(name, None, f"is not the password of the private key in {settings.location}") from None
-    except (jks.JksError, ValueError, TypeError):
+    except (jks.JksError, *_UNREADABLE):
         raise _wrong(settings, "contains a private key that cannot be read") from None
     chain = tuple(_der(der, settings) for der in store.keys[0].chain)
     return _pair(private, chain, settings, "location", settings.location)
@@ -268,7 +269,7 @@ def _jks_key_pair(data: bytes, settings: StoreSettings) -> KeyPair:
 def _der(der: bytes, settings: StoreSettings) -> x509.Certificate:
     try:
         return x509.load_der_x509_certificate(der)
-    except ValueError:
+    except _UNREADABLE:
         raise _wrong(settings, "contains a certificate that cannot be read") from None
 
 
@@ -287,7 +288,7 @@ def _pair(
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         own = chain[0].public_key().public_bytes(*form)
-    except (ValueError, TypeError):
+    except _UNREADABLE:
         raise ConfigError(name, shown, "contains a certificate whose public key cannot be read") from None
     if own != private.public_key().public_bytes(*form):
         raise ConfigError(name, shown, "contains a private key that does not belong to the first certificate")
