@@ -8,6 +8,7 @@ from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
 from odradek._ext.net.buffers cimport Buffer
 from odradek._ext.net.output cimport OutQueue
 from odradek._ext.shm.client_quotas cimport QuotaUse
+from odradek._ext.net.tls cimport Tls
 from odradek._ext.shm.metering cimport Client
 
 
@@ -28,7 +29,8 @@ cpdef enum CloseReason:
     CLOSE_FILE = 6                # a file slice could not be sent whole
     CLOSE_ERROR = 7               # an exception, logged with its traceback
     CLOSE_ASKED = 8               # DataLoop.close, or the stop of the broker
-    CLOSE_REASONS = 9
+    CLOSE_AUTHENTICATION = 9      # the TLS handshake or the login failed, or took too long
+    CLOSE_REASONS = 10
 
 cdef enum Hold:                   # reasons (bits) why no frame of a connection is offered to the handler
     HOLD_DEFER = 1                # a frame was deferred (FRAME_DEFER)
@@ -36,6 +38,7 @@ cdef enum Hold:                   # reasons (bits) why no frame of a connection 
     HOLD_THROTTLE = 4             # a quota was exceeded
     HOLD_STOPPING = 8             # the broker stops
     HOLD_CLOSING = 16             # closes once the queued responses are sent
+    HOLD_HANDSHAKE = 32           # a thread computes the TLS handshake
 
 
 cdef enum:
@@ -113,6 +116,7 @@ cdef struct ConnectionOutput:
     int64_t waiting_bytes                      # bytes of spans in the Pendings' queues
     bint blocked                               # the socket is full, EPOLLOUT is awaited
     bint cold                                  # the cold reader reads a file's pages for it
+    int64_t sealed_bytes                       # encrypted bytes that wait for the socket (Tls.sealed)
 
 
 cdef struct LoopState:
@@ -159,6 +163,7 @@ cdef class Connection:
     cdef public object client_software_version
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes
     cdef object cached_context                 # CachedContext: the client as it was last described to the coordinator; None: never
+    cdef readonly Tls tls                      # None: the listener is not encrypted
     cdef object counted_principal              # the principal for which `metering.client` was looked up
     cdef object quota_principal                # the principal for which `quotas` was looked up
     # state of the handler

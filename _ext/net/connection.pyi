@@ -6,6 +6,7 @@ from typing_extensions import TypeAlias
 
 from odradek._ext.net.buffers import Buffer
 from odradek._ext.net.output import OutQueue
+from odradek._ext.net.tls import Tls
 from odradek._ext.shm.metering import Client
 
 
@@ -26,6 +27,7 @@ class CloseReason(IntEnum):
     CLOSE_FILE = ...
     CLOSE_ERROR = ...
     CLOSE_ASKED = ...
+    CLOSE_AUTHENTICATION = ...
     CLOSE_REASONS = ...
 
 Hold: TypeAlias = int
@@ -51,6 +53,7 @@ class Connection:
     client_software_name: Any
     client_software_version: Any
     client_id: Final[bytes]
+    tls: Final[Tls]
     session: Any
     close_reason: Any
     pending_count: Final[int]
@@ -106,6 +109,7 @@ class ConnectionOutput(TypedDict):
     waiting_bytes: int
     blocked: bool
     cold: bool
+    sealed_bytes: int
 
 class LoopState(TypedDict):
     interest: int

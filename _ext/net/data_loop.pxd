@@ -16,11 +16,24 @@ cdef class DataLoop(FrameReader):
     cdef public int64_t idle_ms
     cdef public object on_closed
     cdef readonly bint stopping
-    cdef int64_t[9] closes_by_reason
+    cdef int64_t[10] closes_by_reason
+    cdef public object failure_log             # (peer, text) -> the text to log or None; limits the lines about refused connections
+    cdef public int64_t max_unauthenticated    # connections that have not authenticated yet: in all, and of one address
+    cdef public int64_t max_unauthenticated_of_address
+    cdef public int64_t handshake_timeout_ms   # for the authentication of a connection
+    cdef list tls_listeners                    # TlsListener or None by index of the listener; None: no listener uses TLS
+    cdef object unauthenticated                # OrderedDict with the connections as keys, in the order of their beginning
+    cdef dict unauthenticated_of               # their number by address
+    cdef int again_fd                          # eventfd that is readable while `unread` is not empty; -1 without TLS
+    cdef bint again
     cdef int epoll_fd
     cdef bint in_turn
     cdef list graveyard                        # connections closed in this turn, which its events may still point to
     cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer)
+    cdef int admit(self, Connection c) except -1
+    cdef int forget_unauthenticated(self, Connection c) except -1
+    cdef int read_on(self) except -1
+    cdef int say_goodbye(self, Connection c) except -1
     cdef void end_clock(self) noexcept
     cdef int handle_event(self, Connection c, uint32_t events) except -1
     cdef int settle_dirty(self) except -1

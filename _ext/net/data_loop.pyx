@@ -13,20 +13,23 @@ responses. Bad input closes its connection only; an exception of a handler close
 
 import logging
 from heapq import heappop, heappush
+from collections import OrderedDict
 
 from cpython.object cimport PyObject
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strerror
-from posix.unistd cimport close
+from posix.unistd cimport close, read, write
 
 from odradek._ext.net.buffers cimport BufferPool
 from odradek._ext.net.connection cimport (
     CLOSE_ASKED,
+    CLOSE_AUTHENTICATION,
     CLOSE_EOF,
     CLOSE_ERROR,
     CLOSE_IDLE,
+    CLOSE_OTHER_PROTOCOL,
     CLOSE_RESET,
     HOLD_CLOSING,
     HOLD_STOPPING,
@@ -35,17 +38,20 @@ from odradek._ext.net.connection cimport (
     Connection,
     Pending,
 )
-from odradek._ext.net.frame_reading cimport PEEK_BYTES, FrameHandler
+from odradek._ext.net.frame_reading cimport PEEK_BYTES, RECORDS_BYTES, FrameHandler
 from odradek._ext.net.late_requests cimport LATE_MS, beat, ended_by_peer, look_at_clock
 from odradek._ext.net.output cimport drop_queue
+from odradek._ext.net.tls cimport RECORD_BYTES, SEALED_MOST, Tls
 from odradek._ext.shm.layout cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     CLOSED,
     CONNECTIONS_ACCEPTED,
+    FAILED_AUTHENTICATIONS,
     METER_LISTENERS,
     QUEUED_BYTES,
     TURNS,
     TURN_US,
+    UNAUTHENTICATED_CLOSED,
     UNSENT_BYTES,
     UNUSED_BYTES_IN,
     add,
@@ -93,13 +99,24 @@ cdef extern from "<sys/epoll.h>" nogil:
     uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR
     int make_data_socket(int fd)
 
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int initial, int flags)
+    int EFD_CLOEXEC, EFD_NONBLOCK
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int socket, void* data, size_t n, int flags)
+    ssize_t send(int socket, const void* data, size_t n, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK
+
 
 cdef enum:
     EVENTS_A_TURN = 256
+    HANDSHAKES_A_TURN_US = 2000       # time for TLS handshakes in a turn, after which other connections are served first
+    SILENT_MS = 1000                  # a client that says nothing for so long during its handshake makes room for another one
 
 LOG = logging.getLogger("odradek.connections")
 
-CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked")
+CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked", "authentication")
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
 
@@ -116,8 +133,8 @@ cdef class DataLoop(FrameReader):
     """
 
     def __cinit__(self):
-        self.epoll_fd = -1
-        self.shared = self.out = NULL
+        self.epoll_fd = self.again_fd = -1
+        self.shared = self.out = self.records = self.sealed_out = self.plain_out = NULL
 
     def __init__(self, FrameHandler handler not None, *, int64_t max_request_bytes=104857600, int64_t idle_ms=600000,
                  int max_pending=100, int64_t max_queued_bytes=1048576, int64_t receive_buffer_bytes=524288,
@@ -139,6 +156,11 @@ cdef class DataLoop(FrameReader):
         self.graveyard = []
         self.throttled = {}
         self.throttle_ends = []
+        self.unread = []
+        self.unauthenticated = OrderedDict()
+        self.unauthenticated_of = {}
+        self.max_unauthenticated = self.max_unauthenticated_of_address = 1 << 30
+        self.handshake_timeout_ms = 10000
         self.shared_bytes = receive_buffer_bytes
         self.shared = <uint8_t*>malloc(receive_buffer_bytes)
         self.out_room = OUT_ROOM
@@ -153,8 +175,13 @@ cdef class DataLoop(FrameReader):
     def __dealloc__(self):
         if self.epoll_fd >= 0:
             close(self.epoll_fd)
+        if self.again_fd >= 0:
+            close(self.again_fd)
         free(self.shared)
         free(self.out)
+        free(self.records)
+        free(self.sealed_out)
+        free(self.plain_out)
 
     def fileno(self):
         """The epoll descriptor: `loop.add_reader(data_loop.fileno(), data_loop.on_events)`."""
@@ -170,7 +197,7 @@ cdef class DataLoop(FrameReader):
         """Whether the responses of all executed frames are sent."""
         cdef Connection c
         for c in self.connections.values():
-            if c.pending_count or c.output.queue.head != NULL:
+            if c.pending_count or c.output.queue.head != NULL or c.output.sealed_bytes:
                 return False
         return True
 
@@ -202,6 +229,8 @@ cdef class DataLoop(FrameReader):
         c.frames.hold = HOLD_STOPPING if self.stopping else 0
         c.state.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
+        if self.tls_listeners is not None and self.tls_listeners[listener_index] is not None:
+            c.tls = Tls(self.tls_listeners[listener_index], self.now_ms)
         self.connections[connection_id] = c     # before EPOLL_CTL_ADD: events point to the connection and hold no reference
         if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             error = errno
@@ -212,7 +241,128 @@ cdef class DataLoop(FrameReader):
         if 0 <= listener_index < METER_LISTENERS:
             own_page().listeners[listener_index].open += 1
             own_page().listeners[listener_index].accepted += 1
+        if c.tls is not None:
+            self.admit(c)
         return c
+
+    # --- TLS and authentication ---
+
+    def use_tls(self, listeners):
+        """Serve TLS. New connections use these settings; open ones keep those that they have.
+
+        :param listeners: a TlsListener, or None for a plain one, by index of the listener.
+        """
+        cdef epoll_event event
+        if self.records == NULL and any(listener is not None for listener in listeners):
+            self.records = <uint8_t*>malloc(RECORDS_BYTES)
+            self.sealed_out = <uint8_t*>malloc(SEALED_MOST + 2 * RECORD_BYTES)
+            self.plain_out = <uint8_t*>malloc(SEALED_MOST)
+            if self.records == NULL or self.sealed_out == NULL or self.plain_out == NULL:
+                raise MemoryError("no memory for the shared buffers of TLS")
+            self.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+            event.events = EPOLLIN
+            event.data.ptr = NULL
+            if self.again_fd < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.again_fd, &event) < 0:
+                raise OSError(errno, "eventfd failed")
+        self.tls_listeners = list(listeners)
+
+    cdef int admit(self, Connection c) except -1:
+        """Count a connection that has not authenticated; at a limit, make room by closing a silent older one, or close this one."""
+        cdef str address = c.peer.rpartition(":")[0]
+        cdef Connection oldest
+        cdef uint8_t byte
+        cdef int64_t of_address = self.unauthenticated_of.get(address, 0)
+        self.unauthenticated[c] = None
+        self.unauthenticated_of[address] = of_address + 1
+        if of_address >= self.max_unauthenticated_of_address:
+            add(UNAUTHENTICATED_CLOSED, 1)
+            return self.close_now(c, CLOSE_AUTHENTICATION,
+                                  f"{of_address} connections of this address have not authenticated yet, which is the limit")
+        if len(self.unauthenticated) > self.max_unauthenticated:
+            add(UNAUTHENTICATED_CLOSED, 1)
+            oldest = next(iter(self.unauthenticated))
+            if self.now_ms - oldest.last_activity_ms >= SILENT_MS and not oldest.tls.busy \
+                    and recv(oldest.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0:
+                return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not")
+            return self.close_now(c, CLOSE_AUTHENTICATION,
+                                  f"{self.max_unauthenticated} connections have not authenticated yet, which is the limit")
+        return 0
+
+    cdef int forget_unauthenticated(self, Connection c) except -1:
+        cdef str address
+        if c in self.unauthenticated:
+            del self.unauthenticated[c]
+            address = c.peer.rpartition(":")[0]
+            if self.unauthenticated_of[address] == 1:
+                del self.unauthenticated_of[address]
+            else:
+                self.unauthenticated_of[address] -= 1
+        return 0
+
+    cdef int authenticated(self, Connection c) except -1:
+        return self.forget_unauthenticated(c)
+
+    @property
+    def unauthenticated_count(self):
+        """Number of connections that have not authenticated yet."""
+        return len(self.unauthenticated)
+
+    def sweep_unauthenticated(self, int64_t now_ms):
+        """Close the connections that have not authenticated within `handshake_timeout_ms`. Return their number."""
+        cdef Connection c
+        cdef int count = 0
+        while self.unauthenticated:
+            c = next(iter(self.unauthenticated))
+            if now_ms - c.tls.since_ms < self.handshake_timeout_ms:
+                break
+            count += 1
+            add(UNAUTHENTICATED_CLOSED, 1)
+            self.close_now(c, CLOSE_AUTHENTICATION, f"the TLS handshake was not complete after {now_ms - c.tls.since_ms} ms")
+        return count
+
+    cdef int continue_later(self, Connection c) except -1:
+        """Go on with the connection's unread records in the next turn: epoll does not know of them."""
+        cdef uint64_t one = 1
+        if not c.tls.listed:
+            c.tls.listed = True
+            self.unread.append(c)
+        if not self.again:
+            self.again = True
+            if write(self.again_fd, &one, sizeof(one)) < 0:
+                raise OSError(errno, "cannot write to an eventfd")
+        return 0
+
+    cdef int read_on(self) except -1:
+        cdef Connection c
+        cdef list batch = self.unread
+        cdef uint64_t ones
+        self.unread = []
+        self.again = False
+        read(self.again_fd, &ones, sizeof(ones))
+        for c in batch:
+            c.tls.listed = False
+            if c.fd < 0:
+                continue
+            try:
+                if not c.frames.hold and not c.state.eof:
+                    self.read_records(c)
+            except Exception:
+                self.fail(c)
+        return 0
+
+    cdef int say_goodbye(self, Connection c) except -1:
+        """Send close_notify, if the responses before it were sent: a client takes a stream without it for cut off."""
+        cdef bytes records
+        if c.tls.library is None or c.tls.busy:
+            return 0
+        if c.tls.established and c.tls.error is None and c.output.sealed_bytes == 0 and c.output.queue.head == NULL \
+                and (self.current is not c or self.out_length == 0):
+            c.tls.shutdown()
+            records = c.tls.take()
+            send(c.fd, <const char*>records, len(records), MSG_NOSIGNAL | MSG_DONTWAIT)    # if the socket is full, there is none
+        c.tls.drop()
+        c.output.sealed_bytes = 0
+        return 0
 
     def close(self, Connection c not None, reason="closed by the broker"):
         """Close the connection at once and drop its unsent responses. `reason` is logged."""
@@ -325,9 +475,14 @@ cdef class DataLoop(FrameReader):
         look_at_clock(&self.standstill, self.now_ms)
         turn_clock()
         self.turn_us = self.clock = clock_us()
+        self.handshake_left_us = HANDSHAKES_A_TURN_US
         self.in_turn = True
         try:
+            if self.unread:
+                self.read_on()
             for i in range(n):
+                if events[i].data.ptr == NULL:     # again_fd
+                    continue
                 c = <Connection><PyObject*>events[i].data.ptr
                 if c.fd < 0:
                     continue
@@ -424,7 +579,9 @@ cdef class DataLoop(FrameReader):
             self.release_buffers(c)
             return 0
         self.current = None
-        if c.pending_count == 0 and c.output.queue.head == NULL:
+        if c.tls is not None and not c.tls.reading and not c.frames.hold and not c.state.eof and c.tls.pending():
+            self.continue_later(c)
+        if c.pending_count == 0 and c.output.queue.head == NULL and c.output.sealed_bytes == 0:
             if c.state.closing:
                 return self.close_now(c, c.state.closing - 1, c.close_reason)
             if c.state.eof and c.input.held.data == NULL:
@@ -435,7 +592,7 @@ cdef class DataLoop(FrameReader):
         """Register the epoll events that are of use. Superfluous read interest is removed only with `force`, after such an event."""
         cdef epoll_event event
         cdef uint32_t changed
-        event.events = EPOLLOUT if c.output.blocked and c.output.queue.head != NULL else 0
+        event.events = EPOLLOUT if c.output.blocked and (c.output.queue.head != NULL or c.output.sealed_bytes) else 0
         if not c.frames.hold and not c.state.eof:
             event.events |= EPOLLIN
         if not c.state.peer_finished:
@@ -463,6 +620,14 @@ cdef class DataLoop(FrameReader):
         cdef Pending pending
         if c.fd < 0:
             return 0
+        if c.tls is not None:
+            if reason != CLOSE_RESET:
+                self.say_goodbye(c)
+            elif not c.tls.busy:
+                c.tls.drop()
+            self.forget_unauthenticated(c)
+        if reason == CLOSE_AUTHENTICATION or (reason == CLOSE_OTHER_PROTOCOL and c.tls is not None):
+            add(FAILED_AUTHENTICATIONS, 1)
         epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, c.fd, &event)    # needed if another process holds the socket open
         close(c.fd)
         c.fd = -1
@@ -497,7 +662,9 @@ cdef class DataLoop(FrameReader):
         if c.frames.skipped:
             LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
                      c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
-        if LOG.isEnabledFor(level):
+        if (reason == CLOSE_AUTHENTICATION or reason == CLOSE_OTHER_PROTOCOL) and self.failure_log is not None:
+            text = self.failure_log(c.peer, text)
+        if text is not None and LOG.isEnabledFor(level):
             LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
         try:
             self.handler.closed(c)
@@ -518,7 +685,7 @@ cdef class DataLoop(FrameReader):
             self.settle_times(c)
         self.current = None
         self.target = None
-        self.out_length = self.out_base = 0
+        self.out_length = self.out_base = self.sealed_length = 0
         self.close_now(c, CLOSE_ERROR, "internal error, logged above")
         self.release_buffers(c)
         return 0
@@ -528,3 +695,5 @@ cdef class DataLoop(FrameReader):
         c.input.unused_bytes = 0
         self.pool.give(&c.input.part)
         self.pool.give(&c.input.held)
+        if c.tls is not None:
+            self.pool.give(&c.tls.unread)

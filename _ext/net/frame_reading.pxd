@@ -14,6 +14,7 @@ from odradek._ext.net.sending cimport ResponseSender
 
 
 cdef enum:
+    RECORDS_BYTES = 256 * 1024         # encrypted bytes received at once
     PEEK_BYTES = 4096                  # received after a large frame: likely the head of another large frame, read into its own buffer
 
 
@@ -44,7 +45,8 @@ cdef class FrameReader(ResponseSender):
     """Third layer of the data loop. It owns the receive buffers, the limits of requests and of queued responses, and the handler.
 
     DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream, and
-    `update_interest`, called at the end of the stream. DataLoop calls `readable`, `offer_held`, `release_holds` and `judge_unread`.
+    `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; and
+    `authenticated`, called after a TLS handshake that is the whole authentication. DataLoop calls `readable`, `offer_held`, `release_holds` and `judge_unread`.
     """
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool
@@ -60,7 +62,26 @@ cdef class FrameReader(ResponseSender):
     cdef int64_t used_second
     cdef int64_t turn_us                       # metering: when the turn began
     cdef Standstill standstill
+    # TLS
+    cdef public object handshake_thread        # called with (step, done) like JobThread; None: every handshake is computed in the loop
+    cdef uint8_t* records                      # receive buffer for encrypted bytes; NULL until a listener uses TLS
+    cdef const uint8_t* source                 # received bytes of the connection being read that are not fed to its TLS yet
+    cdef const uint8_t* source_end
+    cdef int stream_end                        # why nothing more can be received: STREAM_ENDED or an errno; 0: it can
+    cdef int64_t records_left                  # encrypted bytes that may still be received in its turn
+    cdef int64_t handshake_left_us             # time for handshakes in this turn of the loop
+    cdef list unread                           # connections with received records that continue in the next turn
     cdef int readable(self, Connection c) except -1
+    cdef int read_frames(self, Connection c) except -1
+    # TLS: continues with the connection's unread records, then with what arrived.
+    cdef int read_records(self, Connection c) except -1
+    cdef int64_t receive_records(self, Connection c) except -1
+    cdef int64_t decrypt(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1
+    cdef int shake_hands(self, Connection c) except -1
+    cdef int after_handshake(self, Connection c, int result) except -1
+    cdef int delegate_handshake(self, Connection c) except -1
+    cdef int records_ended(self, Connection c) except -1
+    cdef int keep_records(self, Connection c) except -1
     cdef int end_of_stream(self, Connection c) except -1
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1
     cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1
@@ -78,3 +99,5 @@ cdef class FrameReader(ResponseSender):
     cdef bint queue_full(self, Connection c) noexcept
     cdef int end_turn(self, Connection c) except -1
     cdef int update_interest(self, Connection c, bint force) except -1
+    cdef int continue_later(self, Connection c) except -1
+    cdef int authenticated(self, Connection c) except -1

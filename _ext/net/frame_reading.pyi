@@ -1,3 +1,4 @@
+from typing import Any
 from typing import Final
 
 from odradek._ext.net.buffers import BufferPool
@@ -20,3 +21,4 @@ class FrameReader(ResponseSender):
     bytes_in: Final[int]
     frames: Final[int]
     bad_frames: Final[int]
+    handshake_thread: Any

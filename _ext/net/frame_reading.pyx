@@ -12,7 +12,9 @@ from posix.uio cimport iovec, readv
 
 from odradek._ext.net.buffers cimport Buffer
 from odradek._ext.net.connection cimport (
+    CLOSE_AUTHENTICATION,
     CLOSE_BAD_FRAME,
+    CLOSE_EOF,
     CLOSE_HANDLER,
     CLOSE_OTHER_PROTOCOL,
     CLOSE_RESET,
@@ -22,11 +24,24 @@ from odradek._ext.net.connection cimport (
     FRAME_PENDING,
     HOLD_BACKPRESSURE,
     HOLD_DEFER,
+    HOLD_HANDSHAKE,
     Connection,
 )
 from odradek._ext.net.late_requests cimport ended_by_peer, last_arrival_age_ms, waited_too_long
 from odradek._ext.protocol.byte_order cimport load32
-from odradek._ext.shm.metering cimport BAD_FRAMES, FRAMES, LATE_REQUESTS, METER_KEY_UNKNOWN, SOCKET_BYTES_IN, add, clock_us
+from odradek._ext.net.tls cimport TLS_FAILED, TLS_OK, TLS_WANTS, Tls, TlsResult
+from odradek._ext.shm.metering cimport (
+    BAD_FRAMES,
+    FRAMES,
+    LATE_REQUESTS,
+    METER_KEY_UNKNOWN,
+    SOCKET_BYTES_IN,
+    TLS_HANDSHAKES,
+    TLS_HANDSHAKE_US,
+    TLS_RESUMED,
+    add,
+    clock_us,
+)
 
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -38,6 +53,10 @@ cdef enum:
     READ_A_TURN = 2 * 1024 * 1024      # bytes read from a connection before other connections have their turn
     OUT_DELIVERED = 256 * 1024         # responses of one read are sent before its end if they exceed this many bytes
     MAX_OUT_NODES = 4096               # queued spans and slices of a connection from which back-pressure holds it
+    TLS_HANDSHAKE_RECORD = 0x16        # first byte of a connection that begins a TLS handshake; the second one is TLS_MAJOR
+    TLS_MAJOR = 0x03
+    STREAM_OPEN = 0                    # values of `stream_end`; others are errnos
+    STREAM_ENDED = -1
     SMALLEST_FRAME = 8                 # api key, version, correlation id
     MOST_UNUSED_PARTS = 4              # a buffer is moved only to a request that needs at least one in so many parts of it
 
@@ -50,6 +69,13 @@ cdef object other_protocol(const uint8_t* data):
         if memcmp(data, <char*><bytes>method, 4) == 0:
             return "the client speaks HTTP, but this is a Kafka listener"
     return None
+
+
+cdef object not_tls(const uint8_t* data, int64_t n):
+    """Return why the first bytes of a connection are not TLS."""
+    if n >= 4 and other_protocol(data) is not None:
+        return "the client speaks HTTP without TLS, but this is a TLS listener of Kafka's protocol"
+    return "the client speaks plaintext, but this listener expects TLS (security.protocol=SSL in the client's configuration)"
 
 
 cdef class FrameHandler:
@@ -108,7 +134,10 @@ cdef class PythonFrameHandler(FrameHandler):
 
 cdef class FrameReader(ResponseSender):
     cdef int readable(self, Connection c) except -1:
-        cdef int64_t budget = READ_A_TURN, n, requested, rest, start
+        return self.read_frames(c) if c.tls is None else self.read_records(c)
+
+    cdef int read_frames(self, Connection c) except -1:
+        cdef int64_t budget = READ_A_TURN, n, requested, rest = 0, start = 0
         cdef iovec[2] parts
         c.input.received_us = self.turn_us
         while True:
@@ -119,13 +148,21 @@ cdef class FrameReader(ResponseSender):
                 parts[1].iov_base = self.shared
                 parts[1].iov_len = PEEK_BYTES if c.input.large else self.shared_bytes
                 requested = parts[0].iov_len + parts[1].iov_len
-                n = readv(c.fd, parts, 2)
+                if c.tls is None:
+                    n = readv(c.fd, parts, 2)
+                else:
+                    n = self.decrypt(c, <uint8_t*>parts[0].iov_base, rest, self.shared, parts[1].iov_len)
             else:
                 start = c.input.size_have
                 memcpy(self.shared, c.input.size_bytes, start)
                 requested = (PEEK_BYTES if c.input.large else self.shared_bytes) - start
-                n = recv(c.fd, self.shared + start, requested, MSG_DONTWAIT)
+                if c.tls is None:
+                    n = recv(c.fd, self.shared + start, requested, MSG_DONTWAIT)
+                else:
+                    n = self.decrypt(c, self.shared + start, requested, NULL, 0)
             if n <= 0:
+                if c.tls is not None:
+                    return 0          # `read_records` looks at the reason
                 if n == 0:
                     return self.end_of_stream(c)
                 if errno == EINTR:
@@ -133,9 +170,10 @@ cdef class FrameReader(ResponseSender):
                 if errno == EAGAIN:
                     return 0
                 return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
-            self.bytes_in += n
             c.input.unused_bytes += n
-            add(SOCKET_BYTES_IN, n)
+            if c.tls is None:
+                self.bytes_in += n
+                add(SOCKET_BYTES_IN, n)
             c.last_activity_ms = self.now_ms
             if c.input.part.data == NULL:
                 c.input.size_have = 0
@@ -155,6 +193,200 @@ cdef class FrameReader(ResponseSender):
             c.input.received_us = self.clock
             if c.fd < 0 or c.frames.hold or n < requested or budget <= 0:
                 return 0
+
+    # --- TLS ---
+
+    cdef int read_records(self, Connection c) except -1:
+        cdef Tls tls = c.tls
+        cdef Buffer unread
+        if tls.busy:
+            return 0
+        unread = tls.unread
+        memset(&tls.unread, 0, sizeof(Buffer))
+        self.source = unread.data + unread.start
+        self.source_end = unread.data + unread.end
+        self.records_left = READ_A_TURN
+        self.stream_end = STREAM_OPEN
+        tls.reading = True
+        try:
+            if not tls.established:
+                self.shake_hands(c)
+            if c.fd >= 0 and tls.established and not c.frames.hold and not c.state.eof:
+                self.read_frames(c)
+            if c.fd >= 0 and not tls.busy:
+                self.keep_records(c)
+        finally:
+            tls.reading = False
+            self.source = self.source_end = NULL
+            self.pool.give(&unread)
+        if c.fd >= 0 and not c.state.eof:
+            self.records_ended(c)
+        if c.fd >= 0 and not c.frames.hold and tls.pending() and not c.state.eof:
+            self.continue_later(c)
+        return 0
+
+    cdef int64_t receive_records(self, Connection c) except -1:
+        """Receive encrypted bytes into the shared buffer. Returns 0 if there are none for now, or no more; `stream_end` says which."""
+        cdef int64_t n
+        if self.records_left <= 0 or self.stream_end != STREAM_OPEN:
+            return 0
+        while True:
+            n = recv(c.fd, self.records, RECORDS_BYTES, MSG_DONTWAIT)
+            if n >= 0 or errno != EINTR:
+                break
+        if n < 0:
+            if errno != EAGAIN:
+                self.stream_end = errno
+            return 0
+        if n == 0:
+            self.stream_end = STREAM_ENDED
+            return 0
+        self.bytes_in += n
+        add(SOCKET_BYTES_IN, n)
+        self.records_left -= n
+        c.last_activity_ms = self.now_ms
+        self.source = self.records
+        self.source_end = self.records + n
+        return n
+
+    cdef int64_t decrypt(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
+        """Fill `first`, then `second`, with plaintext. Returns its length: less than asked for if there is no more for now."""
+        cdef Tls tls = c.tls
+        cdef int64_t done = 0, part
+        cdef TlsResult result
+        while done < first_n + second_n and tls.error is None and not tls.ended:
+            if not tls.ready:
+                if self.source == self.source_end and self.receive_records(c) == 0:
+                    break
+                self.source += tls.feed(self.source, self.source_end - self.source)
+                if not tls.ready:
+                    continue
+            if done < first_n:
+                result = tls.read(first + done, first_n - done, &part)
+            else:
+                result = tls.read(second + (done - first_n), second_n - (done - first_n), &part)
+            done += part
+            if result == TLS_WANTS:        # a record of TLS itself, which may ask for an answer
+                self.collect_records(c)
+                self.push_records(c)
+                if c.fd < 0:
+                    return 0
+        return done
+
+    cdef int records_ended(self, Connection c) except -1:
+        """The stream of records has ended, by close_notify, by an error of TLS or by the end of the connection: act on it."""
+        if c.tls.error is not None:
+            self.collect_records(c)        # the alert
+            self.push_records(c)
+            return self.close_now(c, CLOSE_AUTHENTICATION if not c.tls.established else CLOSE_BAD_FRAME, c.tls.error)
+        if c.tls.ended:
+            return self.end_of_stream(c)
+        if self.stream_end == STREAM_OPEN:
+            return 0
+        if self.stream_end != STREAM_ENDED:
+            return self.close_now(c, CLOSE_RESET, strerror(self.stream_end).decode())
+        if c.tls.established:
+            return self.end_of_stream(c)
+        if c.tls.begun:
+            return self.close_now(c, CLOSE_AUTHENTICATION, "the client ended the connection during the TLS handshake")
+        return self.close_now(c, CLOSE_EOF, "the client closed it before a TLS handshake")
+
+    cdef int keep_records(self, Connection c) except -1:
+        """Keep the received bytes that are not fed to TLS yet."""
+        cdef int64_t n = self.source_end - self.source
+        if n > 0 and not c.state.closing:
+            self.pool.take(&c.tls.unread, n)
+            memcpy(c.tls.unread.data, self.source, n)
+            c.tls.unread.end = n
+        return 0
+
+    cdef int shake_hands(self, Connection c) except -1:
+        cdef Tls tls = c.tls
+        cdef int64_t began
+        cdef int result
+        while not tls.established and c.fd >= 0:
+            if self.source == self.source_end and self.receive_records(c) == 0:
+                return 0
+            if not tls.begun:
+                if self.source[0] != TLS_HANDSHAKE_RECORD or (self.source_end - self.source > 1 and self.source[1] != TLS_MAJOR):
+                    return self.close_now(c, CLOSE_OTHER_PROTOCOL, not_tls(self.source, self.source_end - self.source))
+                tls.begun = True
+            if self.handshake_left_us <= 0:    # other connections have their turn first
+                return 0
+            if tls.library is None:
+                tls.open()
+            self.source += tls.feed(self.source, self.source_end - self.source)
+            if not tls.ready:
+                continue
+            if tls.listener.slow_key and self.handshake_thread is not None:
+                self.keep_records(c)
+                return self.delegate_handshake(c)
+            began = clock_us()
+            result = tls.handshake()
+            began = clock_us() - began
+            self.handshake_left_us -= began
+            add(TLS_HANDSHAKE_US, began)
+            self.after_handshake(c, result)
+        return 0
+
+    cdef int delegate_handshake(self, Connection c) except -1:
+        """Let a thread compute the next step of the handshake; nothing is read from the connection meanwhile."""
+        cdef Tls tls = c.tls
+        cdef int64_t began = clock_us()
+
+        def step():
+            tls.compute_handshake()
+            return False
+
+        def done(error):
+            tls.busy = False
+            c.frames.hold &= ~HOLD_HANDSHAKE
+            if c.fd < 0:
+                tls.drop()
+                return
+            add(TLS_HANDSHAKE_US, clock_us() - began)
+            if error is not None:
+                self.close_now(c, CLOSE_AUTHENTICATION, f"the TLS handshake failed with an internal error: {error}")
+                return
+            self.after_handshake(c, TLS_OK if tls.established else TLS_WANTS if tls.error is None else TLS_FAILED)
+            if c.fd >= 0:
+                self.update_interest(c, True)
+                self.continue_later(c)
+
+        tls.busy = True
+        c.frames.hold |= HOLD_HANDSHAKE
+        self.update_interest(c, True)
+        self.handshake_thread(step, done)
+        return 0
+
+    cdef int after_handshake(self, Connection c, int result) except -1:
+        """Send the answer of a step of the handshake; after the last one, take over who the client is."""
+        cdef Tls tls = c.tls
+        self.collect_records(c)
+        self.push_records(c)
+        if c.fd < 0:
+            return 0
+        if result == TLS_FAILED:
+            return self.close_now(c, CLOSE_AUTHENTICATION, f"the TLS handshake failed: {tls.error}")
+        if result != TLS_OK:
+            return 0
+        add(TLS_HANDSHAKES, 1)
+        if tls.library.session_reused:
+            add(TLS_RESUMED, 1)
+        if tls.listener.asks_certificate:
+            certificate = tls.peer()
+            if certificate is not None:
+                try:
+                    principal = tls.listener.principal_of(certificate)
+                except ValueError as error:
+                    return self.close_now(c, CLOSE_AUTHENTICATION, f"the client's certificate gives no principal: {error}")
+                if tls.listener.authenticates:
+                    c.principal = principal
+        if tls.listener.authenticates:
+            self.authenticated(c)
+        return 0
+
+    # --- frames ---
 
     cdef int end_of_stream(self, Connection c) except -1:
         c.state.eof = True
@@ -340,3 +572,9 @@ cdef class FrameReader(ResponseSender):
 
     cdef int update_interest(self, Connection c, bint force) except -1:
         raise NotImplementedError("DataLoop supplies update_interest")
+
+    cdef int continue_later(self, Connection c) except -1:
+        raise NotImplementedError("DataLoop supplies continue_later")
+
+    cdef int authenticated(self, Connection c) except -1:
+        raise NotImplementedError("DataLoop supplies authenticated")

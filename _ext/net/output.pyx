@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from posix.uio cimport iovec
 
 from odradek._ext.protocol.byte_order cimport store32
-from odradek._ext.storage.page_cache cimport read_resident, resident
+from odradek._ext.storage.page_cache cimport read_resident, read_some, resident
 
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -251,4 +251,42 @@ cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look
             drop_sent(queue, n)
         if n < requested:             # the socket is full, or the file ended: the next call finds out which
             return SENT_BLOCKED
+    return SENT_ALL
+
+
+cdef SendState gather_queue(OutQueue* queue, uint8_t* out, int64_t room, bint look_up, int64_t* got, int* error) noexcept:
+    cdef OutNode* node
+    cdef int64_t n, wanted
+    got[0] = 0
+    while queue.head != NULL:
+        node = queue.head
+        wanted = min(node.length, room - got[0])
+        if wanted == 0:
+            return SENT_ENOUGH
+        if node.fd < 0:
+            memcpy(out + got[0], node.data, wanted)
+            got[0] += wanted
+            drop_sent(queue, wanted)
+            continue
+        if not look_up or node.position < node.warm_until:
+            if look_up:
+                wanted = min(wanted, node.warm_until - node.position)
+            n = read_some(node.fd, out + got[0], wanted, node.position)
+            if n < 0:
+                if errno == EINTR:
+                    continue
+                error[0] = errno
+                return SENT_ERROR
+        else:
+            n = read_resident(node.fd, out + got[0], wanted, node.position)
+            if n < 0:                 # the pages before it go first
+                return SENT_ENOUGH if got[0] else SENT_COLD
+        if n == 0:
+            return SENT_SHORT_FILE
+        got[0] += n
+        node.position += n
+        node.length -= n
+        queue.file_bytes -= n
+        if node.length == 0:
+            remove_head(queue)
     return SENT_ALL

@@ -9,7 +9,7 @@ those of `ResponseOutput`.
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport strerror
+from libc.string cimport memcpy, strerror
 
 from odradek._ext.net.connection cimport CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, OUT_ROOM, Connection, Pending
 from odradek._ext.net.output cimport (
@@ -23,9 +23,11 @@ from odradek._ext.net.output cimport (
     SendState,
     add_copy,
     drop_queue,
+    gather_queue,
     join_queues,
     send_queue,
 )
+from odradek._ext.net.tls cimport RECORD_BYTES, SEALED_MOST
 from odradek._ext.shm.metering cimport SENDFILE_BYTES, SOCKET_BYTES_OUT, UNSENT_BYTES, add, clock_us, count_times
 
 
@@ -36,6 +38,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
+    ENCRYPT_A_TURN = 1024 * 1024       # maximum bytes encrypted on a connection before other connections have their turn
 
 
 cdef inline int send_written(ResponseSender output, Connection c) except -1:
@@ -48,6 +51,11 @@ cdef inline int send_written(ResponseSender output, Connection c) except -1:
     if n and c.fd >= 0:
         if c.output.queue.head != NULL or (c.pending_head is not None and c.pending_head.done):
             add_copy(&c.output.queue, output.out, n)
+        elif c.tls is not None:
+            sent = output.send_encrypted(c, output.out, n)
+            if c.fd < 0:
+                return 0
+            add_copy(&c.output.queue, output.out + sent, n - sent)
         else:
             sent = send(c.fd, output.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
@@ -116,7 +124,9 @@ cdef class ResponseSender(ResponseOutput):
             send_written(self, c)
         completed = queue_completed(c)
         if c.output.queue.head != NULL and not c.output.blocked and not c.output.cold:
-            result = self.pump(c)
+            result = self.pump(c) if c.tls is None else self.pump_encrypted(c)
+        elif c.output.sealed_bytes and not c.output.blocked:
+            result = self.pump_encrypted(c)
         if completed is not None:
             self.clock = clock_us()
             count_completed(completed, self.clock)
@@ -146,6 +156,97 @@ cdef class ResponseSender(ResponseOutput):
             else:
                 self.file_failed(c, error)
                 self.close_now(c, CLOSE_FILE, f"cannot send a response: {text}")
+        return 0
+
+    cdef int64_t send_encrypted(self, Connection c, const uint8_t* data, int64_t n) except -1:
+        cdef int64_t at = 0, piece
+        while at < n and c.output.sealed_bytes == 0:
+            while at < n and self.sealed_length < SEALED_MOST:
+                piece = min(n - at, <int64_t>RECORD_BYTES)
+                c.tls.write(data + at, piece)
+                at += piece
+                self.collect_records(c)
+            self.push_records(c)
+            if c.fd < 0:
+                break
+        return at
+
+    cdef int collect_records(self, Connection c) except -1:
+        """Append the records that TLS wants to send to the gathered ones."""
+        cdef bytes records = c.tls.take()
+        cdef int64_t n = len(records), room = SEALED_MOST + 2 * RECORD_BYTES - self.sealed_length
+        if n > room:                  # a long chain of certificates
+            self.push_records(c)
+            if c.fd >= 0:
+                add_copy(&c.tls.sealed, <const uint8_t*><const char*>records, n)
+                c.output.sealed_bytes = c.tls.sealed.span_bytes
+                self.mark_dirty(c)
+            return 0
+        memcpy(self.sealed_out + self.sealed_length, <const char*>records, n)
+        self.sealed_length += n
+        return 0
+
+    cdef int push_records(self, Connection c) except -1:
+        """Send the gathered records, or queue them behind those that the socket did not take."""
+        cdef int64_t n = self.sealed_length, sent = 0
+        self.sealed_length = 0
+        if n == 0 or c.fd < 0:
+            return 0
+        if c.output.sealed_bytes == 0:
+            sent = send(c.fd, self.sealed_out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent < 0 and errno != EAGAIN and errno != EINTR:
+                add(UNSENT_BYTES, n)
+                return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
+            sent = max(sent, <int64_t>0)
+            self.bytes_out += sent
+            add(SOCKET_BYTES_OUT, sent)
+        if sent < n:
+            add_copy(&c.tls.sealed, self.sealed_out + sent, n - sent)
+            c.output.sealed_bytes = c.tls.sealed.span_bytes
+            c.output.blocked = True
+        return 0
+
+    cdef int pump_encrypted(self, Connection c) except -1:
+        """`pump` of a TLS connection: encrypts the queue's next bytes only after the socket has taken all encrypted ones."""
+        cdef int64_t sent, from_files = 0, n, encrypted, budget = ENCRYPT_A_TURN
+        cdef int error = 0
+        cdef bint look_up = self.cold_reader is not None
+        cdef SendState state
+        while c.fd >= 0:
+            if c.output.sealed_bytes:
+                sent = 0
+                state = send_queue(&c.tls.sealed, c.fd, SEND_A_TURN, False, &sent, &from_files, &error)
+                c.output.sealed_bytes = c.tls.sealed.span_bytes
+                if sent:
+                    self.bytes_out += sent
+                    add(SOCKET_BYTES_OUT, sent)
+                    c.last_activity_ms = self.now_ms
+                if state == SENT_ERROR:
+                    return self.close_now(c, CLOSE_RESET, strerror(error).decode())
+                if c.output.sealed_bytes:
+                    c.output.blocked = True
+                    return 0
+            if c.output.queue.head == NULL:
+                return 0
+            if budget <= 0:
+                c.output.blocked = True      # epoll reports the socket as writable in the next turn
+                return 0
+            state = gather_queue(&c.output.queue, self.plain_out, SEALED_MOST, look_up, &n, &error)
+            if n:
+                encrypted = self.send_encrypted(c, self.plain_out, n)
+                if c.fd < 0:
+                    return 0
+                c.last_activity_ms = self.now_ms
+                budget -= n
+                if encrypted < n:            # at most SEALED_MOST bytes are passed, and they are encrypted before the first send
+                    raise RuntimeError(f"TLS encrypted {encrypted} of {n} gathered bytes")
+            if state == SENT_COLD:
+                return self.read_cold(c)
+            if state == SENT_SHORT_FILE:
+                return self.close_now(c, CLOSE_FILE, "a file ended before the length announced to the client")
+            if state == SENT_ERROR:
+                self.file_failed(c, error)
+                return self.close_now(c, CLOSE_FILE, f"cannot read a file for a response: {strerror(error).decode()}")
         return 0
 
     cdef int file_failed(self, Connection c, int number) except -1:

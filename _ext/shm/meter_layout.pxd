@@ -57,7 +57,13 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     FRAMES = 21
     BAD_FRAMES = 22
     CONNECTIONS_ACCEPTED = 23
-    CLOSED = 24                   # 9 words, by CloseReason
+    TLS_HANDSHAKES = 24           # completed
+    TLS_HANDSHAKE_US = 25         # of computing them, also of those that failed
+    TLS_RESUMED = 26              # completed handshakes that resumed a session
+    FAILED_AUTHENTICATIONS = 27   # connections whose TLS handshake or login failed
+    UNAUTHENTICATED_CLOSED = 28   # connections that were closed because too many had not authenticated yet, or took too long
+    TLS_RELOADS = 29              # of key stores at run time, and failures of them; written by the coordinator
+    TLS_RELOAD_FAILURES = 30
     TURNS = 33
     TURN_US = 34
     CPU_US = 35
@@ -100,7 +106,8 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     TRANSACTION_MARKERS = 72      # markers that were sent to partitions, also repeatedly
     TRANSACTION_MARKER_FAILURES = 73  # of these, those that must be sent again
     TRANSACTIONAL_IDS_EXPIRED = 74
-    PROBES = 75
+    CLOSED = 75                   # 10 words, by CloseReason
+    PROBES = 85
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

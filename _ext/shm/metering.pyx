@@ -43,8 +43,8 @@ PROBE_NAMES = (
     "session_since_ms", "", "", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
-    "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
-    "closed_error", "closed_asked",
+    "tls_handshakes", "tls_handshake_us", "tls_resumed", "failed_authentications", "unauthenticated_closed", "tls_reloads",
+    "tls_reload_failures", "", "",
     "turns", "turn_us", "cpu_us", "busy_us", "bytes_rejected", "produce_failed", "fetch_failed", "folded", "retired_entries",
     "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
     "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
@@ -53,6 +53,8 @@ PROBE_NAMES = (
     "session_disconnects", "verifications", "verification_failures", "verification_us", "transactions_committed",
     "transactions_aborted", "transaction_completion_us", "transactions_timed_out", "transactions_fenced", "transaction_markers",
     "transaction_marker_failures", "transactional_ids_expired",
+    "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
+    "closed_error", "closed_asked", "closed_authentication",
 )
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")

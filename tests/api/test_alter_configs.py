@@ -219,7 +219,7 @@ def test_a_limit_of_connections_holds_from_when_it_is_answered(wire, connect):
         ("1", ("broker.id", SET, "7"), "broker.id=7: cannot be changed at run time"),
         ("1", ("no.such", SET, "7"), "no.such=7: is not a broker configuration key"),
         ("1", ("log.cleaner.threads", SET, "-1"), "must be an integer from 0 to 2147483647"),
-        ("", ("ssl.keystore.type", SET, "JKS"), "set it for each broker, by the broker's id"),
+        ("", ("ssl.keystore.type", SET, "JKS"), "set listener.name.<listener>.ssl.keystore.type"),
         ("7", ("log.roll.ms", SET, "7"), "expected 1, but received 7"),
         ("x", ("log.roll.ms", SET, "7"), "must be an integer, but it is: x"),
         ("1", ("log.roll.ms", SET, None), "Null value not supported for : log.roll.ms"),

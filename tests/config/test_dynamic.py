@@ -58,7 +58,7 @@ def test_values_that_contradict_the_file_are_skipped():
         ({}, {"broker.id": "7"}, "broker.id=7: cannot be changed at run time"),
         ({}, {"num.network.threads": "7"}, "restart"),
         ({}, {"ssl.keystore.password": "geheim"}, "ssl.keystore.password=[hidden]"),
-        ({"ssl.keystore.type": "JKS"}, {}, "set it for each broker, by the broker's id"),
+        ({"ssl.keystore.type": "JKS"}, {}, "set listener.name.<listener>.ssl.keystore.type"),
         ({"listener.name.x.ssl.keystore.type": "JKS"}, {}, "set it for each broker, by the broker's id"),
         ({"log.cleaner.threads": "-1"}, {}, "log.cleaner.threads=-1: must be an integer from 0 to 2147483647"),
         ({"log.cleaner.min.compaction.lag.ms": "9"}, {"log.cleaner.max.compaction.lag.ms": "8"}, "at most"),

@@ -92,7 +92,7 @@ def test_all_interfaces_are_advertised_by_the_machine_s_name():
 
 
 def test_advertised_addresses_must_be_listened_on_and_reachable():
-    with pytest.raises(ConfigError, match="SSL is not supported yet"):
+    with pytest.raises(ConfigError, match="listeners does not contain SSL"):
         listen("PLAINTEXT://:9092", "advertised.listeners=SSL://h:9092")
     with pytest.raises(ConfigError, match="reach"):
         listen("PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://0.0.0.0:9092")

@@ -25,6 +25,8 @@ OWN_DEFAULTS = {
 }
 OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
 OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.dir.reserve.bytes"}
+OWN_KEYS |= {"odradek.tls.handshake.timeout.ms", "odradek.ssl.reload.ms", "odradek.unauthenticated.max.connections"}
+OWN_KEYS |= {"odradek.unauthenticated.max.connections.per.ip"}
 OWN_KEYS |= {"odradek.connections.kept.bytes"}
 OWN_KEYS |= {f"odradek.log.dir.{mark}.free.{unit}" for mark in ("soft", "hard") for unit in ("bytes", "percent")}
 OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms"}

@@ -153,7 +153,10 @@ def _alter_broker(resource: Any, make: MakeChange, validate_only: bool, call: Co
     if name:
         check_broker_name(name, call)
     change = _without_features(make(resource.configs, broker_key, call.view.config.get), resource)
-    call.view.settings.alter_broker(bool(name), _checked_by_policy("BROKER", resource, change, call), validate_only)
+    named = {setting.name for setting in resource.configs}
+    call.view.settings.alter_broker(
+        bool(name), _checked_by_policy("BROKER", resource, change, call), validate_only, named
+    )
     return ErrorCode.NONE, None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek.cli.failure import fail
 from odradek.cli.interrupt import Interruption
+from odradek.cli.options import command_security
 from odradek.clients.errors import INSTALL_LIBRARY
 
 LONGEST_POLL_S = 0.1
@@ -22,8 +23,12 @@ def library() -> Any:
 
 
 def client_config(servers: str, extra: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration of a producer or consumer. :param extra: librdkafka's settings; they override the others."""
-    return {"bootstrap.servers": servers, "client.id": "odradek", "log_level": 0} | dict(extra)
+    """The configuration of a producer or consumer, with the security settings of --command-config.
+
+    :param extra: librdkafka's settings; they override the others. Raises ClientError.
+    """
+    settings = {"bootstrap.servers": servers, "client.id": "odradek", "log_level": 0}
+    return settings | command_security().librdkafka() | dict(extra)
 
 
 def flush(producer: Any, timeout_s: float, interruption: Interruption, after_signal_s: float = 0.0) -> int:

@@ -17,13 +17,32 @@ if TYPE_CHECKING:
 
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError
+    from odradek.clients.security import ClientSecurity
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 COMPLETION_TIMEOUT_S = 1.0
 
-BOOTSTRAP_OPTION = click.option(
+COMMAND_CONFIG = "ODRADEK_COMMAND_CONFIG"
+_SECURITY = "odradek.command_config"
+
+
+def _note_command_config(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    context.meta[_SECURITY] = value
+
+
+COMMAND_CONFIG_OPTION = click.option(
+    "--command-config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    envvar=COMMAND_CONFIG,
+    show_envvar=True,
+    expose_value=False,
+    callback=_note_command_config,
+    help="A properties file with Kafka's keys for clients, such as security.protocol=SSL and ssl.truststore.location.",
+)
+_SERVERS_OPTION = click.option(
     "-b",
     "--bootstrap-server",
     "servers",
@@ -34,6 +53,13 @@ BOOTSTRAP_OPTION = click.option(
     show_envvar=True,
     help="Brokers to connect to first; the cluster's other brokers are discovered. Without :PORT, the port is 9092.",
 )
+
+
+def BOOTSTRAP_OPTION(command: Command) -> Command:  # noqa: N802 - a decorator, as the other options
+    """The options that say how to connect: --bootstrap-server and --command-config."""
+    return _SERVERS_OPTION(COMMAND_CONFIG_OPTION(command))
+
+
 TIMEOUT_OPTION = click.option(
     "--timeout",
     type=click.FloatRange(0.01),
@@ -83,7 +109,16 @@ def connection_to(servers: str, timeout: float) -> "Cluster":
     """The cluster of a command's -b and --timeout; connects at the first request. Raises ClientError for a bad address."""
     from odradek.clients.cluster import Cluster
 
-    return Cluster(servers, timeout, on_silence=warn)
+    return Cluster(servers, timeout, on_silence=warn, security=command_security())
+
+
+def command_security() -> "ClientSecurity":
+    """The security settings of the command's --command-config. Raises ClientError."""
+    from odradek.clients.security import PLAIN, ClientSecurity
+
+    context = click.get_current_context(silent=True)
+    path = None if context is None else context.meta.get(_SECURITY)
+    return PLAIN if path is None else ClientSecurity.from_file(path)
 
 
 def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:

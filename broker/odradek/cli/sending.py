@@ -115,7 +115,9 @@ class InputSender:
                 sources.append(self._input)
             if not self._interruption.signalled:
                 sources.append(self._interruption)
-            ready, _, _ = select.select(sources, [], [], pause)
+            buffered = [connection for connection in self._sender.connections if connection.buffered]
+            ready, _, _ = select.select(sources, [], [], 0 if buffered else pause)
+            ready += [connection for connection in buffered if connection not in ready]
             if self._interruption.signalled and give_up_at is None:
                 give_up_at = time.monotonic() + AFTER_SIGNAL_S
                 self._input.end()

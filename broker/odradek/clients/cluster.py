@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.clients.errors import ClientError, NoBootstrapServerError, RefusedError, UnreachableError, code_of
+from odradek.clients.security import PLAIN, ClientSecurity
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
@@ -116,14 +117,19 @@ class Cluster:
 
     :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
     :param on_silence: called with a line of text for each bootstrap server that accepts the connection and does not respond for
-        some seconds, as a program does that is not a broker; the wait continues.
+        some seconds, as a program does that is not a broker; the wait continues. :param security: TLS of all connections.
 
     Raises ClientError for a malformed address; connects at the first request.
     """
 
     def __init__(
-        self, servers: str, timeout_s: float = DEFAULT_TIMEOUT_S, on_silence: Callable[[str], None] | None = None
+        self,
+        servers: str,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        on_silence: Callable[[str], None] | None = None,
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        self._security = security
         self.servers = servers
         self.timeout_s = timeout_s
         self._on_silence = on_silence
@@ -157,7 +163,9 @@ class Cluster:
             failures = []
             for address in self._bootstrap:
                 try:
-                    self._any = Connection(address.host, address.port, self.timeout_s, on_silence=self._on_silence)
+                    self._any = Connection(
+                        address.host, address.port, self.timeout_s, on_silence=self._on_silence, security=self._security
+                    )
                     break
                 except UnreachableError as error:
                     failures.append(str(error))
@@ -179,7 +187,9 @@ class Cluster:
             if address is None:
                 known = ", ".join(map(str, sorted(self.view().brokers)))
                 raise UnreachableError(f"the cluster has no broker {node_id}; its brokers are {known}")
-            connection = self._of_node[node_id] = Connection(address.host, address.port, self.timeout_s)
+            connection = self._of_node[node_id] = Connection(
+                address.host, address.port, self.timeout_s, security=self._security
+            )
         return connection
 
     def of_each(

@@ -102,7 +102,9 @@ class Fetcher:
         due += [] if self._look_at is None else [self._look_at]
         if due:
             timeout_s = max(0.0, min(timeout_s, min(due) - time.monotonic()))
-        ready, _, _ = select.select([*wake, *self._pending], [], [], timeout_s)
+        buffered = [connection for connection in self._pending if connection.buffered]
+        ready, _, _ = select.select([*wake, *self._pending], [], [], 0 if buffered else timeout_s)
+        ready += [connection for connection in buffered if connection not in ready]
         if any(descriptor in ready for descriptor in wake):
             return
         for connection in [connection for connection in self._pending if connection in ready]:

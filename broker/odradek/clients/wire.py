@@ -1,10 +1,11 @@
 """One connection to a broker: sends requests in the newest version that both sides know, one at a time or pipelined.
 
-Owned by one thread of a client's process. Plain text only: no TLS, no SASL.
+Owned by one thread of a client's process. `odradek.clients.security` supplies TLS.
 """
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek import __version__
 from odradek.clients.errors import ClientError, UnreachableError, UnsupportedError
+from odradek.clients.security import PLAIN, ClientSecurity, lost
 from odradek.protocol import ProtocolError, decode, encode_frame
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
@@ -51,6 +53,7 @@ class Connection:
 
     :param host: name or address of the broker. :param timeout_s: for the connect, and for each response.
     :param on_silence: called with a line of text if the first request, ApiVersions, has no response after `SILENCE_S`.
+    :param security: TLS and authentication.
     :ivar features: the lowest and highest supported level of each cluster feature that the broker reports.
     :ivar feature_levels: the level in force of each of these features; 0 if the feature is not in force.
     :ivar features_epoch: the number of changes of the levels that the broker knows; -1 if it reports none.
@@ -63,7 +66,12 @@ class Connection:
         timeout_s: float,
         client_id: str = SOFTWARE,
         on_silence: Callable[[str], None] | None = None,
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        self._hint = (
+            "is it a listener with TLS (SSL)?" if security.encrypted else
+            "is it a plain-text listener of a Kafka broker? For one with TLS use --command-config"
+        )  # fmt: skip
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
         self._client_id = client_id
@@ -78,6 +86,10 @@ class Connection:
         except OSError as error:
             raise UnreachableError(f"cannot connect to {self.address}: {error.strerror or error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._socket = security.wrap(self._socket, host)
+        except UnreachableError as error:
+            raise UnreachableError(f"cannot connect to {self.address}: {error}") from None
         try:
             self._ranges = self._request_versions(on_silence)
         except BaseException:
@@ -158,7 +170,7 @@ class Connection:
             ) from None
         except OSError as error:
             self.close()
-            raise UnreachableError(f"lost the connection to {self.address}: {error.strerror or error}") from None
+            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
 
     def receive(self, timeout_s: float | None = None, on_silence: Callable[[str], None] | None = None) -> Any:
         """Wait for the response to the oldest unanswered request. Raises UnreachableError.
@@ -173,7 +185,7 @@ class Connection:
             if on_silence is not None and limit_s > SILENCE_S and not self._has_data(SILENCE_S):
                 on_silence(
                     f"{self.address} accepted the connection and has not responded to {request.api.name} for {SILENCE_S:g} s;"
-                    f" waiting up to {limit_s:g} s; is it a plain-text listener of a Kafka broker?"
+                    f" waiting up to {limit_s:g} s; {self._hint}"
                 )
             head = self._receive_exactly(4, deadline)
             (size,) = _SIZE.unpack(head)
@@ -189,13 +201,18 @@ class Connection:
             ) from None
         except OSError as error:
             self.close()
-            raise UnreachableError(f"lost the connection to {self.address}: {error.strerror or error}") from None
+            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
         self._pending.popleft()
         return self._parse(request, response)
 
     def fileno(self) -> int:
         """The descriptor, readable when a response or the end of the connection arrived; -1 after `close`."""
         return self._socket.fileno()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether decrypted bytes wait here already: then `select` on the descriptor does not report them."""
+        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     @property
     def unanswered(self) -> list[str]:
@@ -250,7 +267,7 @@ class Connection:
             self.send(schema, request, version=_API_VERSIONS_VERSION)
             response = self.receive(on_silence=on_silence)
         except UnreachableError as error:
-            raise UnreachableError(f"connected, but {error}; is it a plain-text listener of a Kafka broker?") from None
+            raise UnreachableError(f"connected, but {error}; {self._hint}") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = (row.max_version for row in response.api_keys if row.api_key == api_versions.API_KEY)
             self.send(schema, request, version=min(next(known, 0), _API_VERSIONS_VERSION))

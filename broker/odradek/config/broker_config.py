@@ -14,6 +14,7 @@ from odradek.config import properties
 from odradek.config.errors import ConfigError, combined, raise_all
 from odradek.config.key import NONE, NONE_YET, ConfigKey, Value, show
 from odradek.config.listeners import (
+    BETWEEN_BROKERS,
     SUPPORTED_PROTOCOLS,
     Listener,
     advertise,
@@ -166,6 +167,21 @@ class BrokerConfig:
     def own_listener_value(self, listener: str, key: str) -> Value:
         """The value of `listener.name.<listener>.<key>`; None if it is not set."""
         return self._values.get(f"{LISTENER_PREFIX}{listener.lower()}.{key}")
+
+    def listener_value(self, listener_name: str, key: str, mechanism: str | None = None) -> Value:
+        """The value of a key for one listener: that of `listener.name.<listener>.<mechanism>.<key>` if it is set, else that of
+        `listener.name.<listener>.<key>`, else that of the key itself. The prefixed names are in lower case.
+
+        :param mechanism: of SASL, such as "scram-sha-256"; None for keys that do not depend on it.
+        """
+        name = self.listener_key(listener_name, key, mechanism)
+        return self.settings[name].value if name in self.settings else self._values[key]
+
+    def listener_key(self, listener_name: str, key: str, mechanism: str | None = None) -> str:
+        """The name under which `listener_value` finds the value, for messages."""
+        prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
+        names = [f"{prefix}{key}"] if mechanism is None else [f"{prefix}{mechanism.lower()}.{key}", f"{prefix}{key}"]
+        return next((name for name in names if name in self.settings), key)
 
     def logger_levels(self, changed: Mapping[str, str]) -> dict[str, str]:
         """Level by logger, for the loggers with a configured level. :param changed: set at run time, of higher precedence."""
@@ -349,15 +365,17 @@ class BrokerConfig:
         """Derive the listener. :param listeners_known: False: report only errors that do not depend on the listeners."""
         name, key = self._values["inter.broker.listener.name"], "security.inter.broker.protocol"
         protocol = self._values[key]
-        if protocol not in SUPPORTED_PROTOCOLS:
-            yield self._error(key, f"is not supported yet; must be {' or '.join(SUPPORTED_PROTOCOLS)}")
+        store = self._values["metadata.store"] or ("zookeeper" if self._values["zookeeper.connect"] else "embedded")
+        supported = BETWEEN_BROKERS if store == "zookeeper" else SUPPORTED_PROTOCOLS
+        if protocol not in supported:
+            yield self._error(key, f"is not supported yet; must be {' or '.join(supported)}")
         elif name is not None and self.is_set(key):
             yield self._error("inter.broker.listener.name", f"must not be set together with {key}")
-        elif protocols.get(str(name).upper(), SUPPORTED_PROTOCOLS[0]) not in SUPPORTED_PROTOCOLS:
+        elif protocols.get(str(name).upper(), supported[0]) not in supported:
             yield self._error(
                 "inter.broker.listener.name",
                 f"has the security protocol {protocols[str(name).upper()]}, which is not supported yet; "
-                f"must be a listener with {' or '.join(SUPPORTED_PROTOCOLS)}",
+                f"must be a listener with {' or '.join(supported)}",
             )
         elif not listeners_known:
             return
@@ -366,6 +384,8 @@ class BrokerConfig:
             if matches:
                 same_name = (listener for listener in matches if listener.name == protocol)
                 self.inter_broker_listener = next(same_name, matches[0])
+            elif store == "embedded" and not self.is_set(key):  # no other broker exists
+                self.inter_broker_listener = self.advertised_listeners[0]
             else:
                 yield self._error(key, "must be the protocol of an advertised listener")
         else:

@@ -55,6 +55,10 @@ def _check_broker_change(name: str, text: str, for_one: bool) -> None:
             "secrets are not kept in the metadata store: set it in the broker's configuration file and restart it",
         )
     row.parse(text)
+    if name.startswith("ssl.") and row.update_mode == PER_BROKER:
+        raise ConfigError(
+            name, text, f"can be changed at run time for single listeners only: set {LISTENER_PREFIX}<listener>.{name}"
+        )
     if not for_one and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
         raise ConfigError(name, text, "cannot be set for all brokers: set it for each broker, by the broker's id")
 

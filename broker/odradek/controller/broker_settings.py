@@ -5,7 +5,8 @@ coordinator loads all settings from the store (`load`). See docs/decisions/0015-
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
 
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -14,6 +15,7 @@ from odradek.config.dynamic import change_text, check_broker_changes, check_grou
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
 from odradek.config.loggers import effective
+from odradek.config.table import LISTENER_PREFIX
 from odradek.controller.controller import Controller
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
@@ -26,6 +28,21 @@ log = logging.getLogger("odradek.config")
 TAKEN_OVER_WITHIN_S = 2.0
 
 Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class TlsChanges(Protocol):
+    """Replaces the certificates of listeners. See `odradek.processes.tls_reload`."""
+
+    def check(self, config: BrokerConfig) -> Any: ...
+
+    def apply(self, material: Any) -> None: ...
+
+    def follow(self, config: BrokerConfig) -> None: ...
+
+
+def of_tls_stores(name: str) -> bool:
+    """Whether a key is one of TLS, for a single listener or for all."""
+    return name.startswith("ssl.") or (name.startswith(LISTENER_PREFIX) and ".ssl." in name)
 
 
 def read_running(store: Store, broker_id: int, loggers: Mapping[str, str]) -> Running:
@@ -64,12 +81,19 @@ class BrokerSettings:
     """The settings made at run time for this broker, for all brokers, and for groups.
 
     :param config: the configuration of this process, which the controller and its partitions share; changed in place.
-    :param running: publishes changes to the other processes.
+    :param running: publishes changes to the other processes. :param tls: replaces the certificates of listeners; None if none has any.
     """
 
     def __init__(
-        self, store: Store, controller: Controller, config: BrokerConfig, running: RunningConfig, shm: SharedMemory
+        self,
+        store: Store,
+        controller: Controller,
+        config: BrokerConfig,
+        running: RunningConfig,
+        shm: SharedMemory,
+        tls: TlsChanges | None = None,
     ) -> None:
+        self._tls = tls
         self._store = store
         self._controller = controller
         self._config = config
@@ -82,6 +106,8 @@ class BrokerSettings:
         :param groups_watch: see `load_groups`.
         """
         show_running(self._store, self._config, self._running)
+        if self._tls is not None:
+            self._tls.follow(self._config)
         self._running.taken(self._running.version)
         self.load_groups(groups_watch)
 
@@ -91,6 +117,8 @@ class BrokerSettings:
         show_running(self._store, self._config, self._running)
         if self._running.version != version:
             log.info("another broker changed the settings of this broker or of all brokers")
+            if self._tls is not None:
+                self._tls.follow(self._config)
             self._running.taken(self._running.version)
             self._shm.wake_all()
         if self._config.topic_defaults != before:
@@ -121,9 +149,13 @@ class BrokerSettings:
         """The stored settings of this broker (`own`), or of all brokers. Raises StoreError."""
         return read_settings(self._store, znodes.broker_config_path(self._config.node_id if own else None))
 
-    def alter_broker(self, own: bool, change: Change, validate_only: bool) -> None:
+    def alter_broker(
+        self, own: bool, change: Change, validate_only: bool, named: Collection[str] = frozenset()
+    ) -> None:
         """Change the settings of this broker (`own`), or of all brokers; when this returns, all processes use them.
 
+        :param named: the keys in the request. If one of TLS is among them, key stores and trust stores are read again, also if the
+            value, a path, is the present one.
         Raises Refusal, StoreError, NotController.
         """
         present = self.of_broker(own)
@@ -131,6 +163,8 @@ class BrokerSettings:
         layers = (self.of_broker(False), settings) if own else (settings, self.of_broker(True))
         try:
             checked = check_broker_changes(self._config, *layers)
+            of_tls = self._tls is not None and any(of_tls_stores(name) for name in named)
+            material = self._tls.check(checked) if self._tls is not None and of_tls else None
         except ConfigError as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         if validate_only:
@@ -154,6 +188,8 @@ class BrokerSettings:
                 log.warning("%s", line)
         if checked.topic_defaults != before:
             self._controller.configure_all()
+        if self._tls is not None and of_tls:
+            self._tls.apply(material)
         self._publish(Running(*layers, dict(loggers)))
 
     def _publish(self, running: Running) -> None:

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
@@ -12,6 +13,10 @@ from odradek.config.listeners import Listener
 from odradek.shm.client_limits import ClientLimits
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
+
+if TYPE_CHECKING:
+    from odradek.processes.tls_listeners import TlsListeners
+    from odradek.processes.tls_reload import TlsReload
 
 
 @dataclass
@@ -33,6 +38,8 @@ class ProcessContext:
     :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
     :param forward_path: the Unix socket on which the coordinator receives forwarded requests. `forward_listener` is this
         socket, listening. It outlives every coordinator, so connections of workers wait while the coordinator restarts.
+    :param tls: the listeners with TLS; None if there are none, so that the TLS library is not even loaded.
+    :param tls_reload: replaces certificates at run time; the coordinator creates it for itself.
     """
 
     config: BrokerConfig
@@ -52,6 +59,8 @@ class ProcessContext:
     reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
     client_limits: ClientLimits = field(default_factory=ClientLimits)
+    tls: "TlsListeners | None" = None
+    tls_reload: "TlsReload | None" = None
 
     def note_cluster(self, cluster_id: str) -> None:
         """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log

@@ -21,7 +21,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -59,6 +59,9 @@ from odradek.shm.removed_files import RemovedFiles
 
 log = logging.getLogger("odradek.controller")
 
+if TYPE_CHECKING:
+    from odradek.processes.tls_reload import TlsReload
+
 TICK_S = 0.5
 QUOTAS_EVERY_S = 60.0
 QUOTAS_KEPT_MS = 3_600_000
@@ -73,6 +76,8 @@ class Coordinator:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "store", enter_lane, (Lane.LANE_SECOND,))
+        self._tls = context.tls_reload = _tls_reload(context)
+        self._looking: asyncio.Future[None] | None = None
         self._cluster = ClusterService(context, self._thread) if context.config.clustered else None
         membership = EmbeddedMembership(context) if self._cluster is None else self._cluster.membership
         self._store_service = StoreService(context, membership)
@@ -295,6 +300,7 @@ class Coordinator:
         if self._tick_due:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
+        self._look_at_key_stores()
         if self._cluster is not None:
             self._deletions.look_at_all()
             self._cluster.upkeep()
@@ -311,6 +317,10 @@ class Coordinator:
         if now >= self._quotas_due:
             self._quotas_due = now + QUOTAS_EVERY_S
             client_quotas.free_unused(QUOTAS_KEPT_MS)
+    def _look_at_key_stores(self) -> None:
+        if self._tls is not None and (self._looking is None or self._looking.done()):
+            self._looking = self._loop.run_in_executor(self._thread, self._tls.look)
+            self._looking.add_done_callback(_report_look)
 
     def _begin_sweeping(self) -> None:
         if self._sweeping is None or self._sweeping.done():
@@ -322,6 +332,20 @@ def _report_opening(opening: "asyncio.Future[None]") -> None:
     """Log a failure of `StoreService.open_waiting_logs`."""
     if not opening.cancelled() and (error := opening.exception()) is not None:
         log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
+
+
+def _tls_reload(context: ProcessContext) -> "TlsReload | None":
+    if context.tls is None:
+        return None
+    from odradek.processes.tls_reload import TlsReload  # with the TLS library, which the supervisor has loaded already
+
+    return TlsReload(context.tls.published, context.config, context.shm.wake_all)
+
+
+def _report_look(look: "asyncio.Future[None]") -> None:
+    """Log a failure of `TlsReload.look` that is none of the settings or files."""
+    if not look.cancelled() and (error := look.exception()) is not None:
+        log.error("cannot look at the key stores of listeners: %r; retrying in %g s", error, TICK_S)
 
 
 def _report_sweep(sweep: "asyncio.Future[None]") -> None:

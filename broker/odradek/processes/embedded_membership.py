@@ -54,7 +54,7 @@ class EmbeddedMembership:
         table = PartitionTable(shm, self._context.log_dirs)
         partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
         controller = self._controller = Controller(store, partitions, config, config.node_id)
-        settings = BrokerSettings(store, controller, config, self._context.running, shm)
+        settings = BrokerSettings(store, controller, config, self._context.running, shm, self._context.tls_reload)
         settings.load()
         controller.become_controller()
         quotas = EnforcedQuotas(store, self._context.client_limits, shm)

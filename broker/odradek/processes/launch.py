@@ -7,6 +7,7 @@ import logging
 import resource
 import socket
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
@@ -18,6 +19,9 @@ from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
+
+if TYPE_CHECKING:
+    from odradek.processes.tls_listeners import TlsListeners
 
 log = logging.getLogger("odradek.config")
 
@@ -41,6 +45,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
         log.warning("%s", line)
     _warn_of_settings_without_effect(config)
     _check_policies(config)
+    tls = _begin_tls(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -57,7 +62,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
                 # The socket outlives every reporter, so a scrape waits while the reporter restarts.
                 metrics_socket = _bind_metrics(config.metrics_listener)
                 sockets.append(metrics_socket)
-            resources = BrokerResources(config, directories, sockets[: len(bound)], bound, metrics_socket, rows)
+            resources = BrokerResources(config, directories, sockets[: len(bound)], bound, metrics_socket, rows, tls=tls)
             return Supervisor(resources).run()
         finally:
             for sock in sockets:
@@ -80,6 +85,14 @@ def _check_policies(config: BrokerConfig) -> None:
             load_policy(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
+
+
+def _begin_tls(config: BrokerConfig) -> "TlsListeners | None":
+    if all(listener.protocol == "PLAINTEXT" for listener in config.listeners):
+        return None  # without the TLS library, which takes memory in all processes
+    from odradek.processes.tls_listeners import begin_tls
+
+    return begin_tls(config)
 
 
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from odradek._ext.partition.append_files import limit_append_files
 from odradek._ext.shm import client_quotas, pauses
@@ -35,6 +36,9 @@ from odradek.shm.client_limits import ClientLimits
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
+if TYPE_CHECKING:
+    from odradek.processes.tls_listeners import TlsListeners
+
 log = logging.getLogger("odradek.supervisor")
 
 COORDINATOR_SOCKET = "odradek.coordinator.sock"
@@ -49,7 +53,7 @@ class BrokerResources:
 
     :param sockets: the listening sockets of the listeners `bound`, in the same order.
     :param metrics_socket: the listening socket for the reporter; None if `metrics.listener` is empty.
-    :param rows: the process table; tests replace it.
+    :param rows: the process table; tests replace it. :param tls: the listeners with TLS; None if there are none.
     :param clock: monotonic seconds.
     """
 
@@ -62,6 +66,7 @@ class BrokerResources:
     clock: Callable[[], float] = time.monotonic
     running: RunningConfig = field(default_factory=RunningConfig)
     client_limits: ClientLimits = field(default_factory=ClientLimits)
+    tls: "TlsListeners | None" = None
 
 
 class RunningBroker:
@@ -102,6 +107,8 @@ class RunningBroker:
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
         self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.directories.descriptors}
         self._inherited |= {*resources.client_limits.descriptors}
+        if resources.tls is not None:
+            self._inherited.add(resources.tls.published.descriptor)
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -187,6 +194,7 @@ class RunningBroker:
             reporter_memory=self._reporter_memory.fileno() if is_reporter else -1,
             running=self.resources.running,
             client_limits=self.resources.client_limits,
+            tls=self.resources.tls,
         )
 
 

@@ -47,6 +47,7 @@ from odradek.api.routes import routes_of
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
 from odradek.api.throttle_times import throttle_positions
+from odradek.net.failure_log import FailureLog
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
@@ -115,6 +116,8 @@ class Worker:
         self.data_loop.on_file_error = self._file_failed
         self.data_loop.on_throttle = ExpiryTimer(loop, self._release_throttled).set
         set_throttle_positions(throttle_positions())
+        self.handshakes = JobThread(loop, "handshakes")
+        self._begin_tls()
         self.upkeep = WorkerUpkeep(
             loop,
             self.shm,
@@ -127,6 +130,24 @@ class Worker:
             self._report_closed,
         )
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
+
+    def _begin_tls(self) -> None:
+        loop, config, workers = self.data_loop, self._config, self.context.count
+        loop.failure_log = FailureLog().admit
+        loop.handshake_thread = self.handshakes
+        loop.handshake_timeout_ms = config.integer("odradek.tls.handshake.timeout.ms")
+        loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
+        loop.max_unauthenticated_of_address = -(-config.integer("odradek.unauthenticated.max.connections.per.ip") // workers)
+        self._take_over_tls(first=True)
+
+    def _take_over_tls(self, first: bool = False) -> None:
+        """Use the newest certificates for new connections."""
+        tls = self.context.tls
+        if tls is None or not (first or tls.changed):
+            return
+        if tls.changed:
+            tls.take_over()
+        self.data_loop.use_tls(tls.in_order(self.context.listeners))
 
     def _replica_view(self) -> ReplicaView | None:
         if self.brokers is None:
@@ -228,6 +249,7 @@ class Worker:
         self.shm.drain_event()
         try:
             self._take_over_metadata()
+            self._take_over_tls()
             self._take_over_settings()
             self._take_over_limits()
             self.upkeep.release_removed_files()
@@ -259,6 +281,7 @@ class Worker:
 
     def _take_over_settings(self) -> None:
         if self._running.changed:
+            self._take_over_tls()  # before the settings are confirmed: AlterConfigs has then replaced the certificates everywhere
             self._running.take_over(self._config)
             self._limit_replication()
             self.handler.produce_handler.verify_transactions = self._verify_transactions

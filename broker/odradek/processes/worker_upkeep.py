@@ -86,6 +86,7 @@ class WorkerUpkeep:
         self.release_removed_files()
         now_ms = int(self._loop.time() * 1000)
         self._data_loop.sweep_idle(now_ms)
+        self._data_loop.sweep_unauthenticated(now_ms)
         self._shm.set_kept_bytes(self._kept_memory.look(now_ms))
         self._report_closed()
         logs.report_failures()

@@ -55,6 +55,11 @@ class PublishedPages:
             if self._heads() == heads:
                 return None
 
+    @property
+    def version(self) -> int:
+        """The newest version; 0 if nothing was published yet. The data are not read."""
+        return max((head.version for head in self._heads() if head), default=0)
+
     def publish(self, data: bytes) -> int:
         """Publish `data` in place of the former data, and return its version, the next number. Only one process may call this.
 

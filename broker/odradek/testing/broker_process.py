@@ -12,6 +12,7 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -20,13 +21,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.config.listeners import Listener
 from odradek.config.pid_file import RunningBroker, read_pid_file, start_ticks
 from odradek.testing.create_topics import create_topics
 from odradek.testing.process_tree import descendants, group_of, listens_on, open_pidfds, pss_bytes, wait_for_end
 from odradek.testing.status import read_status
+
+if TYPE_CHECKING:
+    from odradek.testing.certificates import CertificateFiles
 
 _LOG_TAIL_BYTES = 4000
 RETRY_AFTER_S = 0.1
@@ -46,7 +50,9 @@ class Broker:
 
     ``config`` contains settings of server.properties. ``topics`` are created at the first start: by name the number of
     partitions, or a mapping of topic configuration that may contain ``partitions``. ``python`` is the interpreter to run;
-    ``environment`` is added to the environment of this process. ``timeout`` limits the start and the stop, in seconds.
+    ``environment`` is added to the environment of this process. ``timeout`` limits the start and the stop, in seconds. With
+    ``tls``, the listener is one with TLS, ``certificates`` has the files of the broker and of a client, and
+    ``certificates.librdkafka_settings`` the settings of a client.
     """
 
     def __init__(
@@ -58,11 +64,18 @@ class Broker:
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
         timeout: float = 90.0,
+        tls: bool = False,
     ) -> None:
         self._owns_directory = directory is None
         self.directory = Path(directory if directory is not None else tempfile.mkdtemp(prefix="odradek-"))
         self.config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(self.directory / "data")}
         self.config |= WITHOUT_REPORTER
+        self.certificates: CertificateFiles | None = None
+        if tls:
+            from odradek.testing.certificates import make_certificates  # here, because few tests need it
+
+            self.certificates = make_certificates(self.directory / "tls")
+            self.config |= {"listeners": "SSL://127.0.0.1:0"} | self.certificates.broker_settings
         self.config |= {name: str(value) for name, value in (config or {}).items()}
         self.data_dir = Path(self.config["log.dirs"].split(",")[0])
         self.log_file = self.directory / "broker.log"
@@ -75,6 +88,7 @@ class Broker:
         self._port = 0
         self._host = self._bound_host = ""
         self._held: socket.socket | None = None
+        self._listeners: tuple[Listener, ...] = ()
 
     def __enter__(self) -> "Broker":
         try:
@@ -223,8 +237,12 @@ class Broker:
         return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
 
     def _create_topics(self) -> None:
+        first = next((listener for listener in self._listeners if listener.protocol == "PLAINTEXT"), self._listeners[0])
+        context = None
+        if first.protocol != "PLAINTEXT" and self.certificates is not None:
+            context = ssl.create_default_context(cafile=str(self.certificates.ca))
         try:
-            create_topics(self.host, self.port, self.topics, self.timeout)
+            create_topics(first.host or "127.0.0.1", first.port, self.topics, self.timeout, context)
         except (OSError, RuntimeError) as error:
             raise self._error(f"the topics were not created: {error}") from error
 
@@ -306,6 +324,7 @@ class Broker:
             running = self._from_status()  # the file may be an old one, if the disk had no space for a new one
         if running is None or running.pid != self.pid or not running.is_alive():
             raise self._error(f"odradek.pid in {self.data_dir} names {running} instead of process {self.pid}")
+        self._listeners = running.listeners
         first = running.listeners[0]
         if not listens_on(self.pid, first.port):
             raise self._error(f"port {first.port} is not held by process {self.pid}")

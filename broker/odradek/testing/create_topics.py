@@ -1,6 +1,7 @@
 """Creates topics with one CreateTopics request on a plain socket, so that tests need no client library."""
 
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from typing import BinaryIO
@@ -8,9 +9,16 @@ from typing import BinaryIO
 _API_KEY, _VERSION, _CORRELATION_ID = 19, 4, 1
 
 
-def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, str]], timeout: float = 30.0) -> None:
+def create_topics(
+    host: str,
+    port: int,
+    topics: Mapping[str, int | Mapping[str, str]],
+    timeout: float = 30.0,
+    context: ssl.SSLContext | None = None,
+) -> None:
     """Create topics: for each name the number of partitions, or a configuration that may contain ``partitions``.
 
+    :param context: of TLS; None for a plain listener.
     Raises RuntimeError with the broker's error code and message, OSError if there is no response within ``timeout`` seconds.
     """
     request = struct.pack(">hhih", _API_KEY, _VERSION, _CORRELATION_ID, -1) + struct.pack(">i", len(topics))
@@ -20,7 +28,8 @@ def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, 
         request += _string(name) + struct.pack(">ihi", partitions, 1, 0) + struct.pack(">i", len(configs))
         request += b"".join(_string(key) + _string(str(value)) for key, value in configs.items())
     request += struct.pack(">i?", int(timeout * 1000), False)
-    with socket.create_connection((host, port), timeout=timeout) as connection:
+    plain = socket.create_connection((host, port), timeout=timeout)
+    with plain if context is None else context.wrap_socket(plain, server_hostname=host) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             _check(_exactly(stream, struct.unpack(">i", _exactly(stream, 4))[0]))

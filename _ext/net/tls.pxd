@@ -1,0 +1,75 @@
+"""TLS of one connection behind one narrow interface: records in, plaintext out, and the reverse. No socket is touched here.
+
+Users (FrameReader, ResponseSender, DataLoop) know only this interface, so that another TLS library can take the place of Python's.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from odradek._ext.net.buffers cimport Buffer
+from odradek._ext.net.output cimport OutQueue
+
+
+cdef enum:
+    RECORD_BYTES = 16384               # largest plaintext of a record
+    SEALED_MOST = 262144               # ciphertext of a connection that waits for its socket, before nothing more is encrypted
+    CONTROLS_MOST = 32                 # records without application data (KeyUpdate) that a peer may send one after the other
+
+cdef enum TlsResult:
+    TLS_OK = 0
+    TLS_WANTS = 1                      # more records are needed
+    TLS_END = 2                        # the peer sent close_notify
+    TLS_FAILED = 3                     # `Tls.error` says why; the alert is among the records to send
+
+
+cdef class TlsListener:
+    """What all TLS connections of a listener share: the context, and how a client certificate becomes a principal."""
+    cdef readonly object context       # ssl.SSLContext
+    cdef readonly bint authenticates   # the handshake is the whole authentication; False: SASL follows
+    cdef readonly bint asks_certificate
+    cdef readonly bint slow_key        # handshakes are computed outside of the loop
+    cdef readonly object principal_of  # (DER of a client certificate) -> str, raises ValueError
+
+
+cdef class Tls:
+    cdef readonly TlsListener listener
+    cdef readonly bint established
+    cdef readonly bint busy            # a thread computes the handshake: nothing else may touch the object
+    cdef readonly bint begun           # the first bytes looked like TLS
+    cdef bint listed                   # in the loop's list of connections with unread records
+    cdef bint reading                  # `FrameReader.read_records` works on the connection
+    cdef readonly bint ended           # close_notify was received
+    cdef bint ready                    # a whole record was fed whose plaintext was not read to its end
+    cdef int controls                  # records without application data since the last one with some
+    cdef uint8_t[5] head               # header of the record that is being fed
+    cdef int head_bytes
+    cdef int64_t record_left           # bytes of that record that are to be fed
+    cdef readonly object error         # text after TLS_FAILED
+    cdef readonly int64_t since_ms     # when the connection was accepted
+    cdef object library                # ssl.SSLObject; None before `open` and after the end
+    cdef object incoming               # ssl.MemoryBIO
+    cdef object outgoing
+    cdef object feed_record            # bound methods, looked up once
+    cdef object take_sealed
+    cdef object decrypt
+    cdef object encrypt
+    cdef Buffer unread                 # received records that are not decrypted yet; owned by the loop's pool
+    cdef OutQueue sealed               # encrypted bytes that the socket did not take
+    # Creates the state. Before it, a connection costs nothing but this object.
+    cdef int open(self) except -1
+    # Feeds received bytes up to the end of a record. Returns how many were taken; `ready` says whether the record is whole.
+    cdef int64_t feed(self, const uint8_t* data, int64_t n) except -1
+    # Continues the handshake with what was fed.
+    cdef TlsResult handshake(self) except *
+    # Decrypts up to `room` bytes of the record that is `ready`; *got is their number. Clears `ready` at its end.
+    cdef TlsResult read(self, uint8_t* out, int64_t room, int64_t* got) except *
+    # Encrypts all of `data` into as few records as possible; `take` returns them.
+    cdef int write(self, const uint8_t* data, int64_t n) except -1
+    # Records to send, as bytes; empty: none.
+    cdef bytes take(self)
+    # Whether received bytes wait to be decrypted: those of `unread`, or of the record that is `ready`.
+    cdef bint pending(self) noexcept
+    # Adds close_notify to the records to send.
+    cdef int shutdown(self) except -1
+    # DER of the client's certificate, None without one.
+    cdef object peer(self)
+    cdef void drop(self) noexcept

@@ -1,0 +1,30 @@
+from typing import Any
+from typing import Final
+
+from typing_extensions import TypeAlias
+
+TlsResult: TypeAlias = int
+
+class TlsListener:
+    context: Final[Any]
+    authenticates: Final[bool]
+    asks_certificate: Final[bool]
+    slow_key: Final[bool]
+    principal_of: Final[Any]
+
+    def __init__(self, context, *, authenticates: bool=True, principal_of=None, slow_key: bool=False): ...
+
+class Tls:
+    listener: Final[TlsListener]
+    established: Final[bool]
+    busy: Final[bool]
+    begun: Final[bool]
+    ended: Final[bool]
+    error: Final[Any]
+    since_ms: Final[int]
+
+    def __init__(self, listener: TlsListener, since_ms: int=0): ...
+    def __dealloc__(self): ...
+    def compute_handshake(self): ...
+
+def plain_reason(error): ...

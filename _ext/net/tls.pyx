@@ -1,0 +1,163 @@
+"""TLS of one connection, by Python's `ssl.SSLObject` over two memory buffers. See `tls.pxd` for the interface.
+
+Runs in a worker's event loop. The only exception is a handshake with a large RSA key: while `busy` is set, a thread of the worker computes
+it, and the loop does not touch the object.
+
+The memory of OpenSSL's buffers does not shrink, so a connection feeds one record at a time and encrypts one record at a time: an idle
+connection keeps at most about 40 KiB of them, whatever it transferred before.
+"""
+
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
+from libc.stdint cimport int64_t, uint8_t
+
+from odradek._ext.net.output cimport drop_queue
+
+
+cdef object ssl = None             # loaded with the first TlsListener: a broker without TLS does without its memory
+
+
+def plain_reason(error):
+    """The reason of an `ssl.SSLError` as text for a log line, without the place in OpenSSL's source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate was not accepted: {error.verify_message}"
+    reason = getattr(error, "reason", None)
+    if reason is None:
+        return str(error)
+    return _REASONS.get(reason, reason.lower().replace("_", " "))
+
+
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, which ssl.client.auth=required demands",
+    "UNSUPPORTED_PROTOCOL": "the client offers no TLS version that ssl.enabled.protocols contains",
+    "NO_SHARED_CIPHER": "the client offers no cipher suite that the listener accepts",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the broker's certificate (alert certificate_unknown)",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate (alert unknown_ca)",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate (alert bad_certificate)",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
+}
+
+
+cdef class TlsListener:
+    """What all TLS connections of a listener share.
+
+    :param context: an `ssl.SSLContext` for servers. :param authenticates: False if SASL follows the handshake.
+    :param principal_of: (DER) -> the principal's name with its type, such as "User:CN=a"; raises ValueError to refuse the certificate.
+        None: no client certificate is asked for.
+    :param slow_key: whether the key is so large that handshakes must not be computed in the event loop.
+    """
+
+    def __init__(self, context, *, bint authenticates=True, principal_of=None, bint slow_key=False):
+        global ssl
+        import ssl as library
+        ssl = library
+        self.context = context
+        self.authenticates = authenticates
+        self.principal_of = principal_of
+        self.asks_certificate = principal_of is not None
+        self.slow_key = slow_key
+
+
+cdef class Tls:
+    def __init__(self, TlsListener listener not None, int64_t since_ms=0):
+        self.listener = listener
+        self.since_ms = since_ms
+
+    def __dealloc__(self):
+        drop_queue(&self.sealed)
+
+    cdef int open(self) except -1:
+        self.incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        self.library = self.listener.context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.feed_record = self.incoming.write
+        self.take_sealed = self.outgoing.read
+        self.decrypt = self.library.read
+        self.encrypt = self.library.write
+        return 0
+
+    cdef int64_t feed(self, const uint8_t* data, int64_t n) except -1:
+        cdef int64_t taken = 0, more
+        while self.head_bytes < 5 and taken < n:
+            self.head[self.head_bytes] = data[taken]
+            self.head_bytes += 1
+            taken += 1
+            if self.head_bytes == 5:
+                self.record_left = (<int64_t>self.head[3]) << 8 | self.head[4]
+        if self.head_bytes == 5:
+            more = min(n - taken, self.record_left)
+            taken += more
+            self.record_left -= more
+            if self.record_left == 0:
+                self.ready = True
+                self.head_bytes = 0
+        self.feed_record(PyMemoryView_FromMemory(<char*>data, taken, PyBUF_READ))
+        return taken
+
+    cdef TlsResult handshake(self) except *:
+        self.ready = False
+        try:
+            self.library.do_handshake()
+        except ssl.SSLWantReadError:
+            return TLS_WANTS
+        except (ssl.SSLError, OSError) as error:
+            self.error = plain_reason(error)
+            return TLS_FAILED
+        self.established = True
+        return TLS_OK
+
+    cdef TlsResult read(self, uint8_t* out, int64_t room, int64_t* got) except *:
+        got[0] = 0
+        try:
+            got[0] = self.decrypt(room, PyMemoryView_FromMemory(<char*>out, room, PyBUF_WRITE))
+        except ssl.SSLWantReadError:
+            self.ready = False
+            self.controls += 1
+            if self.controls <= CONTROLS_MOST:
+                return TLS_WANTS
+            self.error = f"the client sent more than {CONTROLS_MOST} records without application data one after the other"
+            return TLS_FAILED
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+            return TLS_END
+        except (ssl.SSLError, OSError) as error:
+            self.error = plain_reason(error)
+            return TLS_FAILED
+        if got[0] == 0:
+            self.ended = True
+            return TLS_END
+        self.controls = 0
+        if got[0] < room or self.library.pending() == 0:
+            self.ready = False
+        return TLS_OK
+
+    cdef int write(self, const uint8_t* data, int64_t n) except -1:
+        cdef int64_t written = self.encrypt(PyMemoryView_FromMemory(<char*>data, n, PyBUF_READ))
+        if written != n:               # a memory buffer takes everything
+            raise RuntimeError(f"TLS encrypted {written} of {n} bytes")
+        return 0
+
+    cdef bytes take(self):
+        return self.take_sealed()
+
+    cdef bint pending(self) noexcept:
+        return self.ready or self.unread.data != NULL
+
+    cdef int shutdown(self) except -1:
+        try:
+            self.library.unwrap()
+        except ssl.SSLError:           # the peer's own close_notify has not arrived: nobody waits for it
+            return 0
+        return 0
+
+    cdef object peer(self):
+        return self.library.getpeercert(True)
+
+    cdef void drop(self) noexcept:
+        drop_queue(&self.sealed)
+        self.library = self.incoming = self.outgoing = None
+        self.feed_record = self.take_sealed = self.decrypt = self.encrypt = None
+
+    def compute_handshake(self):
+        """Continue the handshake in a thread: see `busy`. Returns a TlsResult."""
+        return self.handshake()

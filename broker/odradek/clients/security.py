@@ -1,0 +1,218 @@
+"""How a client protects its connections: Kafka's client keys in a properties file (`--command-config`), and the sockets made with them.
+
+Used in one thread of a client's process. Unknown keys are ignored: such a file is also read by Kafka's own tools.
+"""
+
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek.clients.errors import ClientError, UnreachableError
+from odradek.config import properties
+from odradek.config.errors import ConfigError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LONGEST_FILE = 1 << 20
+_PREFIXES = ("ssl.", "sasl.", "security.protocol")
+
+
+@dataclass(frozen=True)
+class ClientSecurity:
+    """The security settings of a client.
+
+    :param protocol: security.protocol. :param trusted: PEM of the trusted certificates; empty: those of the system.
+    :param key, chain: PEM of the client's private key and certificates; empty: it presents none.
+    :param verifies_host: whether the broker's certificate must contain the host name or address to which the client connects.
+    :param versions: the lowest and highest TLS version. :param ciphers: of TLS 1.2, in OpenSSL's names; empty: the default.
+    :param sasl: the keys that begin with "sasl.".
+    """
+
+    protocol: str = "PLAINTEXT"
+    trusted: str = ""
+    key: bytes = field(default=b"", repr=False)
+    chain: bytes = b""
+    verifies_host: bool = True
+    versions: tuple[str, str] = ("TLSv1.2", "TLSv1.3")
+    ciphers: str = ""
+    sasl: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _made: list[ssl.SSLContext] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether connections use TLS."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "ClientSecurity":
+        """Read Kafka's client keys from a properties file. Raises ClientError, with one line that names the key and the reason."""
+        file = os.fspath(path)
+        try:
+            with open(file, "rb") as stream:
+                text = properties.decode(stream.read(_LONGEST_FILE))
+            entries = {entry.name: entry.value.strip() for entry in properties.parse(text, file)}
+            return cls.from_settings(entries)
+        except OSError as error:
+            raise ClientError(f"cannot read the client configuration {file}: {error.strerror}") from None
+        except ConfigError as error:
+            raise ClientError(f"{file}: {error}") from None
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> "ClientSecurity":
+        """The same from settings. Raises ConfigError."""
+        known = {name: value for name, value in settings.items() if name.startswith(_PREFIXES)}
+        protocol = known.get("security.protocol", "PLAINTEXT").upper()
+        if protocol not in PROTOCOLS:
+            raise ConfigError("security.protocol", protocol, f"must be one of {', '.join(PROTOCOLS)}")
+        sasl = {name: value for name, value in known.items() if name.startswith("sasl.")}
+        if protocol.startswith("SASL"):
+            raise ConfigError("security.protocol", protocol, "is not supported yet; must be PLAINTEXT or SSL")
+        if protocol not in ("SSL", "SASL_SSL"):
+            return cls(protocol, sasl=sasl)
+        return _with_tls(protocol, known, sasl)
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context, made at the first call. Raises ClientError."""
+        if not self._made:
+            self._made.append(self._new_context())
+        return self._made[0]
+
+    def _new_context(self) -> ssl.SSLContext:
+        from odradek.security.contexts import configure, load_key, trust
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.verifies_host
+        try:
+            configure(context, self.versions, self.ciphers)
+            if self.trusted:
+                trust(context, self.trusted)
+            else:
+                context.load_default_certs()
+            if self.key:
+                load_key(context, self.key, self.chain)
+        except (ssl.SSLError, OSError) as error:
+            raise ClientError(f"cannot use the TLS settings of the client: {error}") from None
+        return context
+
+    def wrap(self, sock: socket.socket, host: str) -> socket.socket:
+        """The socket to use in place of a connected one: after the TLS handshake, or the same one. Closes it and raises
+        UnreachableError if the handshake fails."""
+        if not self.encrypted:
+            return sock
+        context = self.context()
+        try:
+            return context.wrap_socket(sock, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            sock.close()
+            raise UnreachableError(f"the broker's certificate is not accepted: {_verification(error, host, bool(self.trusted))}") from None
+        except ssl.SSLError as error:
+            sock.close()
+            raise UnreachableError(f"the TLS handshake failed: {_handshake(error)}") from None
+        except TimeoutError:
+            sock.close()
+            raise UnreachableError("the TLS handshake did not end in time; is it a listener with TLS?") from None
+        except OSError as error:
+            sock.close()
+            reason = error.strerror or "the broker closed the connection"
+            raise UnreachableError(f"the TLS handshake failed: {reason}; is it a listener with TLS?") from None
+
+    def librdkafka(self) -> dict[str, str]:
+        """The equal settings of librdkafka, whose keys differ."""
+        if not self.encrypted:
+            return {}
+        settings = {"security.protocol": self.protocol}
+        settings["ssl.endpoint.identification.algorithm"] = "https" if self.verifies_host else "none"
+        if self.trusted:
+            settings["ssl.ca.pem"] = self.trusted
+        if self.key:
+            settings |= {"ssl.key.pem": self.key.decode(), "ssl.certificate.pem": self.chain.decode()}
+        if self.ciphers:
+            settings["ssl.cipher.suites"] = self.ciphers
+        return settings
+
+
+PLAIN = ClientSecurity()
+
+
+def _with_tls(protocol: str, settings: Mapping[str, str], sasl: Mapping[str, str]) -> ClientSecurity:
+    from odradek.security.cipher_suites import Suites, chosen
+    from odradek.security.contexts import checked_versions, versions_with
+    from odradek.security.keystores import StoreSettings, pem, read_key_store, read_trust_store
+
+    def text(name: str) -> str | None:
+        return settings.get(name) or None
+
+    def names(name: str, default: str) -> tuple[str, ...]:
+        return tuple(filter(None, (part.strip() for part in settings.get(name, default).split(","))))
+
+    key_store = StoreSettings(
+        *(text(f"ssl.keystore.{part}") for part in ("location", "type", "password")), text("ssl.key.password"),
+        text("ssl.keystore.certificate.chain"), text("ssl.keystore.key"),
+        lambda part: f"ssl.{'' if part == 'key.password' else 'keystore.'}{part}",
+    )  # fmt: skip
+    trust_store = StoreSettings(
+        *(text(f"ssl.truststore.{part}") for part in ("location", "type", "password")), None,
+        text("ssl.truststore.certificates"), None, lambda part: f"ssl.truststore.{part}",
+    )  # fmt: skip
+    pair = read_key_store(key_store) if key_store.given else None
+    trusted = read_trust_store(trust_store) if trust_store.given else ()
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm.lower() not in ("https", ""):
+        raise ConfigError("ssl.endpoint.identification.algorithm", algorithm, "must be https, or empty for no check of the host name")
+    key = "ssl.enabled.protocols"
+    versions = checked_versions(
+        names(key, "TLSv1.2,TLSv1.3"), lambda reason: ConfigError(key, settings.get(key), reason)
+    )
+    suites = Suites("", True)
+    wanted = names("ssl.cipher.suites", "")
+    if wanted:
+        shown = settings["ssl.cipher.suites"]
+        try:
+            suites = chosen(wanted)
+        except ValueError as error:
+            raise ConfigError("ssl.cipher.suites", shown, str(error)) from None
+        versions = versions_with(suites, versions, lambda reason: ConfigError("ssl.cipher.suites", shown, reason))
+    return ClientSecurity(
+        protocol,
+        "".join(pem(certificate).decode() for certificate in trusted),
+        b"" if pair is None else pair.key,
+        b"" if pair is None else pair.chain_pem,
+        bool(algorithm),
+        versions,
+        suites.openssl,
+        sasl,
+    )
+
+
+def _verification(error: ssl.SSLCertVerificationError, host: str, own_trust: bool) -> str:
+    message = str(error.verify_message).rstrip(".")
+    if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+        return (
+            f"it does not contain the host {host}; connect with a name that it contains, or set"
+            " ssl.endpoint.identification.algorithm= (empty) if you trust the network"
+        )
+    if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+        return "it has expired"
+    where = "ssl.truststore.location" if own_trust else "the certificates of this system, because ssl.truststore.location is not set"
+    return f"{message} (checked against {where})"
+
+
+def _handshake(error: ssl.SSLError) -> str:
+    reason = error.reason or str(error)
+    known = {
+        "UNEXPECTED_EOF_WHILE_READING": "the broker closed the connection during it; the listener may not speak TLS",
+        "WRONG_VERSION_NUMBER": "the listener does not speak TLS; security.protocol=PLAINTEXT may be right",
+        "UNSUPPORTED_PROTOCOL": "the broker offers no TLS version that ssl.enabled.protocols contains",
+        "TLSV1_ALERT_PROTOCOL_VERSION": "the broker accepts no TLS version that ssl.enabled.protocols contains",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker accepts no cipher suite of this client, or requires a client certificate",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker requires a client certificate: set ssl.keystore.location",
+    }
+    return known.get(reason, reason.lower().replace("_", " "))
+
+
+def lost(error: OSError) -> str:
+    """The reason of a failed read or write, as text."""
+    if isinstance(error, ssl.SSLError):
+        return _handshake(error)
+    return error.strerror or str(error)

@@ -1,0 +1,74 @@
+"""The listeners with TLS in one process: their contexts, made from the published material.
+
+The supervisor makes the first contexts before it forks, so that all workers have the same keys for session tickets; later ones are made
+by each worker when the coordinator has published new material. Used in the process's only thread.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from odradek._ext.net.tls import TlsListener
+from odradek.config.broker_config import BrokerConfig
+from odradek.config.errors import ConfigError
+from odradek.config.listeners import ENCRYPTED, Listener
+from odradek.processes.log_dirs import StartError
+from odradek.security.contexts import ListenerMaterial, load_listeners, server_context, warnings
+from odradek.security.principal import mapper
+from odradek.shm.published_tls import PublishedTls, TooMuchMaterial
+
+log = logging.getLogger("odradek.tls")
+
+
+class TlsListeners:
+    """See the module.
+
+    :param published: the material, which all processes of the broker share.
+    """
+
+    def __init__(self, published: PublishedTls) -> None:
+        self.published = published
+        self._version = 0
+        self._listeners: dict[str, TlsListener] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is newer material than `take_over` has used."""
+        return self.published.version != self._version
+
+    def take_over(self) -> None:
+        """Make the contexts of the newest material. They worked in the process that published it, so a failure is an internal
+        error, and the former contexts stay in use."""
+        version, material = self.published.read()
+        self._listeners = {name: _listener(of_listener) for name, of_listener in material.items()}
+        self._version = version
+
+    def in_order(self, listeners: Sequence[Listener]) -> list[TlsListener | None]:
+        """For each of these listeners its TLS; None for one without."""
+        return [self._listeners.get(listener.name) for listener in listeners]
+
+
+def _listener(material: ListenerMaterial) -> TlsListener:
+    return TlsListener(
+        server_context(material),
+        authenticates=material.authenticates,
+        principal_of=None if material.client_auth == "none" else mapper(material.rules),
+        slow_key=material.slow,
+    )
+
+
+def begin_tls(config: BrokerConfig) -> TlsListeners | None:
+    """Load the key stores of all listeners, and check that each works; None if no listener uses TLS.
+
+    :raises StartError: a listener cannot work; the message names the key, its value and the reason.
+    """
+    if not any(listener.protocol in ENCRYPTED for listener in config.listeners):
+        return None
+    for line in warnings(config):
+        log.warning("%s", line)
+    tls = TlsListeners(PublishedTls())
+    try:
+        tls.published.publish(load_listeners(config))
+    except (ConfigError, TooMuchMaterial) as error:
+        raise StartError(str(error)) from None
+    tls.take_over()
+    return tls

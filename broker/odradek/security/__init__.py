@@ -1,0 +1,1 @@
+"""Key stores, TLS contexts and principals. Pure: nothing here knows sockets of clients, processes or shared memory."""

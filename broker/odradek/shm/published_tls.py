@@ -1,0 +1,60 @@
+"""The TLS material of the listeners, shared by the broker's processes in a memfd that is created before the first fork.
+
+The supervisor publishes the first version, before it serves; the coordinator publishes later ones, after it has checked them. Workers
+take them over when they start and when they are woken. The memfd contains private keys: it has no name in a file system, only processes
+of the broker have its descriptor, and its pages never reach a disk unless the machine swaps.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+
+from odradek.security.contexts import ListenerMaterial
+from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
+
+COPY_BYTES = 8 << 20
+LARGEST = COPY_BYTES - HEAD_BYTES
+"""The largest size of the material of all listeners together, in bytes; unused parts take no memory."""
+
+
+class TooMuchMaterial(Exception):
+    """The certificates of all listeners do not fit."""
+
+
+class PublishedTls:
+    """The shared material. The supervisor creates it if a listener uses TLS; every process that it forks inherits it."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("odradek-tls", os.MFD_CLOEXEC)
+        self._pages = PublishedPages(self._fd, copy_bytes=COPY_BYTES)
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that a child must keep open."""
+        return self._fd
+
+    def publish(self, material: Mapping[str, ListenerMaterial]) -> int:
+        """Publish the material of all listeners. Returns its version. The caller must wake the workers. Raises TooMuchMaterial."""
+        data = json.dumps({name: list(fields) for name, fields in material.items()}, separators=(",", ":")).encode()
+        if len(data) > LARGEST:
+            raise TooMuchMaterial(
+                f"the certificates of all listeners take {len(data)} bytes; the limit is {LARGEST}: use smaller trust stores"
+            )
+        return self._pages.publish(data)
+
+    def read(self) -> tuple[int, dict[str, ListenerMaterial]]:
+        """The newest version, and the material by name of the listener; (0, {}) if nothing was published yet."""
+        published = self._pages.read()
+        if published is None:
+            return 0, {}
+        version, data = published
+        return version, {name: _material(fields) for name, fields in json.loads(data).items()}
+
+    @property
+    def version(self) -> int:
+        """The newest version. Costs two small reads."""
+        return self._pages.version
+
+
+def _material(fields: list[object]) -> ListenerMaterial:
+    return ListenerMaterial._make(tuple(field) if isinstance(field, list) else field for field in fields)  # type: ignore[arg-type]

@@ -1,0 +1,522 @@
+"""TLS in the data loop: whatever the records and reads look like, the handler sees the frames, and clients the responses."""
+
+import os
+import random
+import socket
+import ssl
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tlslite.handshakesettings import HandshakeSettings
+from tlslite.tlsconnection import TLSConnection
+
+from odradek._ext.net.connection import FrameResult
+from odradek._ext.net.output import FileSlice
+from tests.certificates import client_context, material, of_client
+from tests.net.connection_driver import EchoHandler, framed
+from tests.net.tls_driver import TlsDriver, tls_listener
+
+VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.fixture
+def driver():
+    return TlsDriver()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_frames_are_answered(driver, version):
+    client = driver.tls_client(client_context(version))
+    assert client.tls.version() == {VERSIONS[0]: "TLSv1.2", VERSIONS[1]: "TLSv1.3"}[version]
+    for size in (8, 100, 16_384, 16_385, 70_000, 600_000, 3_000_000):
+        payload = random.Random(size).randbytes(size)
+        client.send(framed(payload))
+        assert client.receive(4 + size) == framed(payload)
+    assert driver.loop.unauthenticated_count == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_byte_may_arrive_alone(driver, version):
+    client = driver.tls_client(client_context(version))
+    frames = [bytes([i]) * (8 + i) for i in range(4)]
+    for byte in client.encrypt(b"".join(map(framed, frames))):
+        client.send_raw(bytes([byte]))
+        driver.settle()
+    assert driver.handler.seen == frames
+    assert client.receive(sum(4 + len(frame) for frame in frames)) == b"".join(map(framed, frames))
+
+
+def test_every_byte_of_a_handshake_may_arrive_alone(driver):
+    client = driver.tls_client(handshake=False)
+    send_raw = client.send_raw
+
+    def one_by_one(data):
+        for byte in data:
+            send_raw(bytes([byte]))
+            driver.settle()
+
+    client.send_raw = one_by_one
+    client.handshake()
+    client.send(framed(b"12345678"))
+    assert client.receive(12) == framed(b"12345678")
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    sizes=st.lists(st.integers(8, 40_000), min_size=1, max_size=8),
+    writes=st.lists(st.integers(1, 20_000), min_size=1, max_size=6),
+    reads=st.lists(st.integers(1, 30_000), min_size=1, max_size=6),
+    buffer=st.sampled_from([8192, 20_000, 524_288]),
+)
+def test_any_split_gives_the_same_frames(sizes, writes, reads, buffer):
+    driver = TlsDriver(receive_buffer_bytes=buffer)
+    client = driver.tls_client()
+    frames = [random.Random(size).randbytes(size) for size in sizes]
+    plain = b"".join(map(framed, frames))
+    records = bytearray()
+    at = step = 0
+    while at < len(plain):  # into records of these sizes
+        records += client.encrypt(plain[at : at + writes[step % len(writes)]])
+        at += writes[step % len(writes)]
+        step += 1
+    at = step = 0
+    while at < len(records):  # which arrive in pieces of these sizes
+        client.send_raw(bytes(records[at : at + reads[step % len(reads)]]))
+        driver.settle()
+        at += reads[step % len(reads)]
+        step += 1
+    assert client.receive(len(plain)) == plain
+    assert driver.handler.seen == frames
+
+
+def test_the_responses_of_one_turn_share_a_record(driver):
+    client = driver.tls_client()
+    client.send(framed(b"12345678"))
+    assert client.receive(12)
+    driver.handler.flushes = 0
+    client.send_raw(b"".join(client.encrypt(framed(bytes([i]) * 50)) for i in range(10)))
+    driver.settle()
+    client.pull()
+    assert driver.handler.flushes == 1, "ten records of one read are offered together"
+    data = client.incoming.read()
+    assert int.from_bytes(data[3:5], "big") + 5 == len(data), "one record"
+
+
+def test_frames_behind_a_hold_are_executed_after_it(driver):
+    """While a frame is deferred, decrypted and encrypted bytes wait; epoll does not know of either."""
+    held = []
+
+    def answer(connection, frame):
+        if frame.startswith(b"park"):
+            held.append(connection.reserve())
+            return FrameResult.FRAME_PENDING
+        if held and not held[0].done:
+            return FrameResult.FRAME_DEFER
+        driver.loop.write(framed(frame))
+        return FrameResult.FRAME_DONE
+
+    driver.handler.answer = answer
+    client = driver.tls_client()
+    rest = [b"x" * 100_000, b"y" * 100_000, b"z" * 100]
+    client.send(framed(b"parked..") + b"".join(map(framed, rest)))
+    driver.settle()
+    held[0].complete([framed(b"answered")])
+    driver.loop.flush_dirty()
+    expected = framed(b"answered") + b"".join(map(framed, rest))
+    assert client.receive(len(expected)) == expected
+
+
+def test_a_client_that_does_not_read_is_held_and_bounded():
+    driver = TlsDriver(max_queued_bytes=300_000)
+    client = driver.tls_client()
+    frame = framed(b"q" * 50_000)
+    payload = client.encrypt(frame * 60)
+    thread = threading.Thread(target=client.socket.sendall, args=(payload,))
+    client.socket.settimeout(30)
+    thread.start()
+    driver.until(lambda: client.connection.muted)
+    driver.settle()
+    assert client.connection.queued_bytes < 900_000
+    received = client.receive(len(frame) * 60)
+    thread.join()
+    assert received == frame * 60
+
+
+@pytest.mark.parametrize("size", [100, 16_384, 300_000, 2_500_000])
+def test_slices_of_files_are_sent_whole(driver, tmp_path, size):
+    path = tmp_path / "segment"
+    content = random.Random(size).randbytes(size + 100)
+    path.write_bytes(content)
+    with path.open("rb") as file:
+
+        def answer(connection, frame):
+            driver.loop.write(b"head")
+            driver.loop.write_file(FileSlice(file, 50, size))
+            driver.loop.write(b"tail")
+            return FrameResult.FRAME_DONE
+
+        driver.handler.answer = answer
+        client = driver.tls_client()
+        client.send(framed(b"12345678"))
+        assert client.receive(size + 8) == b"head" + content[50 : 50 + size] + b"tail"
+
+
+def test_pages_that_are_not_in_memory_are_read_by_the_cold_reader(tmp_path):
+    path = tmp_path / "segment"
+    content = random.Random(1).randbytes(3_000_000)
+    path.write_bytes(content)
+    asked = []
+
+    def cold_reader(owner, fd, position, length, done):
+        asked.append((position, length))
+        os.pread(fd, length, position)
+        done()
+
+    driver = TlsDriver(cold_reader=cold_reader)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+        def answer(connection, frame):
+            driver.loop.write_file(FileSlice(file, 0, len(content)))
+            return FrameResult.FRAME_DONE
+
+        driver.handler.answer = answer
+        client = driver.tls_client()
+        client.send(framed(b"12345678"))
+        assert client.receive(len(content)) == content
+
+
+def test_a_file_that_is_too_short_closes_the_connection_without_close_notify(driver, tmp_path):
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 100_000)
+    with path.open("rb") as file:
+
+        def answer(connection, frame):
+            driver.loop.write_file(FileSlice(file, 0, 200_000))
+            return FrameResult.FRAME_DONE
+
+        driver.handler.answer = answer
+        client = driver.tls_client()
+        client.send(framed(b"12345678"))
+        with pytest.raises(ssl.SSLEOFError):
+            client.receive(200_000)
+    assert driver.loop.closes["file"] == 1
+
+
+# -- the end of a connection -------------------------------------------------------------------------------------------
+
+
+def test_an_orderly_close_says_so(driver):
+    client = driver.tls_client()
+    client.send(framed(b"12345678"))
+    assert client.receive(12)
+    driver.loop.close(client.connection, "test")
+    assert client.receive(1) == b"", "without close_notify, this raises SSLEOFError"
+
+
+def test_close_notify_of_the_client_ends_the_stream_and_later_bytes_are_ignored(driver):
+    client = driver.tls_client()
+    client.send(framed(b"12345678"))
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    client.flush()
+    client.send_raw(b"\x17\x03\x03\x00\x10" + b"after close_notify" * 100)
+    driver.until(lambda: driver.closed_ids)
+    assert driver.handler.seen == [b"12345678"]
+    assert driver.loop.closes["eof"] == 1
+
+
+def test_responses_are_still_sent_after_close_notify(driver):
+    parked = []
+
+    def answer(connection, frame):
+        parked.append(connection.reserve())
+        return FrameResult.FRAME_PENDING
+
+    driver.handler.answer = answer
+    client = driver.tls_client()
+    client.send(framed(b"12345678"))
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    client.flush()
+    driver.settle()
+    parked[0].complete([framed(b"late....")])
+    driver.loop.flush_dirty()
+    data = client.pull() and client.incoming.read()
+    assert data[:1] == b"\x17" and driver.loop.closes["eof"] == 1
+
+
+def test_a_stream_that_is_cut_off_is_an_end(driver):
+    client = driver.tls_client()
+    records = client.encrypt(framed(b"12345678") + framed(b"x" * 1000))
+    client.send_raw(records[:-10])
+    client.socket.shutdown(socket.SHUT_WR)
+    driver.until(lambda: driver.closed_ids)
+    assert driver.loop.closes["eof"] == 1 and driver.handler.seen in ([], [b"12345678"])
+
+
+def test_a_damaged_record_closes_the_connection(driver):
+    client = driver.tls_client()
+    records = bytearray(client.encrypt(framed(b"12345678")))
+    records[-1] ^= 1
+    client.send_raw(bytes(records))
+    driver.until(lambda: driver.closed_ids)
+    assert driver.loop.closes["bad_frame"] == 1 and driver.handler.seen == []
+
+
+# -- handshakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (framed(b"\0\x12\0\0\0\0\0\0"), "the client speaks plaintext"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP without TLS"),
+        (b"\x80\x2e\x01\x03\x01", "the client speaks plaintext"),
+    ],
+)
+def test_other_protocols_are_refused_with_one_line(driver, sent, text):
+    client = driver.tls_client(handshake=False)
+    client.send_raw(sent)
+    driver.until(lambda: driver.closed_ids)
+    assert driver.loop.closes["other_protocol"] == 1
+    assert len(driver.failures) == 1 and text in driver.failures[0]
+
+
+def test_a_client_that_only_connects_is_no_failure(driver):
+    client = driver.tls_client(handshake=False)
+    client.socket.close()
+    driver.until(lambda: driver.closed_ids)
+    assert driver.loop.closes["eof"] == 1 and driver.failures == []
+
+
+def test_a_handshake_that_is_cut_off_is_a_failure(driver):
+    client = driver.tls_client(handshake=False)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    client.send_raw(client.outgoing.read()[:-5])
+    client.socket.shutdown(socket.SHUT_WR)
+    driver.until(lambda: driver.closed_ids)
+    assert driver.loop.closes["authentication"] == 1 and "during the TLS handshake" in driver.failures[0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.binary(max_size=300), like_tls=st.booleans(), split=st.integers(0, 300))
+def test_hostile_bytes_of_a_handshake_end_only_their_own_connection(data, like_tls, split):
+    driver = TlsDriver()
+    honest = driver.tls_client()
+    client = driver.tls_client(handshake=False)
+    data = b"\x16\x03\x01" + data if like_tls else data
+    for part in (data[:split], data[split:]):
+        if part and client.connection.fd >= 0:
+            client.socket.send(part)
+            driver.settle()
+    client.socket.close()
+    driver.until(lambda: 2 in driver.closed_ids)
+    honest.send(framed(b"12345678"))
+    assert honest.receive(12) == framed(b"12345678")
+
+
+@settings(deadline=None, max_examples=60)
+@given(at=st.integers(0, 600), flip=st.integers(1, 255))
+def test_a_changed_byte_of_a_client_hello_ends_only_its_own_connection(at, flip):
+    driver = TlsDriver()
+    client = driver.tls_client(handshake=False)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    hello = bytearray(client.outgoing.read())
+    hello[at % len(hello)] ^= flip
+    client.send_raw(bytes(hello))
+    driver.settle()
+    honest = driver.tls_client()
+    honest.send(framed(b"12345678"))
+    assert honest.receive(12) == framed(b"12345678")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("client_auth", ["requested", "required"])
+def test_a_client_certificate_becomes_the_principal(version, client_auth):
+    driver = TlsDriver(listener=tls_listener(material(client_auth, rules="RULE:^CN=([^,]*),.*$/$1/U,DEFAULT")))
+    client = driver.tls_client(client_context(version, of_client()))
+    client.send(framed(b"12345678"))
+    assert client.receive(12)
+    assert client.connection.principal == "User:ALICE"
+
+
+def test_without_a_requested_certificate_the_principal_is_anonymous():
+    driver = TlsDriver(listener=tls_listener(material("requested")))
+    client = driver.tls_client()
+    client.send(framed(b"12345678"))
+    assert client.receive(12) and client.connection.principal is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("certificate", "reason"), [(None, "the client sent no certificate"), ("foreign", "was not accepted")]
+)
+def test_a_missing_or_foreign_certificate_is_refused(version, certificate, reason):
+    driver = TlsDriver(listener=tls_listener(material("required")))
+    presented = None if certificate is None else of_client("mallory", ca="other")
+    client = driver.tls_client(client_context(version, presented), handshake=False)
+    with pytest.raises((ssl.SSLError, BrokenPipeError)):
+        client.handshake()
+        client.send(framed(b"12345678"))
+        client.receive(12)
+    assert driver.loop.closes["authentication"] == 1 and driver.handler.seen == []
+    assert reason in driver.failures[0]
+
+
+def test_a_certificate_that_no_rule_maps_is_refused():
+    driver = TlsDriver(listener=tls_listener(material("required", rules="RULE:^CN=nobody$/x/")))
+    client = driver.tls_client(client_context(certificate=of_client()))
+    with pytest.raises((ssl.SSLError, BrokenPipeError, ConnectionResetError)):
+        client.send(framed(b"12345678"))
+        assert client.receive(12) == b""
+        raise ConnectionResetError
+    assert driver.handler.seen == [] and "no rule of ssl.principal.mapping.rules" in driver.failures[0]
+
+
+def test_versions_that_are_not_enabled_are_refused():
+    driver = TlsDriver(listener=tls_listener(material(versions=("TLSv1.3", "TLSv1.3"))))
+    client = driver.tls_client(client_context(ssl.TLSVersion.TLSv1_2), handshake=False)
+    with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        client.handshake()
+    assert "ssl.enabled.protocols" in driver.failures[0]
+
+
+def test_handshakes_that_take_too_long_are_closed(driver):
+    half = driver.tls_client(handshake=False)
+    with pytest.raises(ssl.SSLWantReadError):
+        half.tls.do_handshake()
+    half.flush()
+    driver.settle()
+    done = driver.tls_client()
+    began = driver.loop.now_ms
+    assert driver.loop.sweep_unauthenticated(began + 5_000) == 0
+    assert driver.loop.sweep_unauthenticated(began + 10_001) == 1
+    assert driver.closed_ids == [half.connection.connection_id]
+    done.send(framed(b"12345678"))
+    assert done.receive(12)
+
+
+def test_one_address_cannot_have_too_many_open_handshakes(driver):
+    driver.loop.max_unauthenticated_of_address = 10
+    clients = [driver.tls_client(handshake=False) for _ in range(12)]
+    assert driver.closed_ids == [11, 12] and "which is the limit" in driver.failures[0]
+    clients[0].handshake()
+    again = driver.tls_client()
+    again.send(framed(b"12345678"))
+    assert again.receive(12)
+
+
+def test_all_addresses_together_cannot_have_too_many_open_handshakes(driver):
+    driver.loop.max_unauthenticated = 3
+    first = driver.tls_client(handshake=False)
+    for _ in range(2):
+        driver.tls_client(handshake=False)
+    driver.tls_client(handshake=False)  # nobody has been silent for a second
+    assert driver.closed_ids == [4]
+    while driver.loop.now_ms < first.connection.last_activity_ms + 1_000:
+        driver.turn(0.05)
+        driver.loop.on_events()
+    client = driver.tls_client()
+    assert driver.closed_ids == [4, 1], "the first one, which is silent, makes room"
+    client.send(framed(b"12345678"))
+    assert client.receive(12)
+
+
+def test_handshakes_with_large_keys_are_computed_by_a_thread():
+    jobs = []
+    driver = TlsDriver(listener=tls_listener(material(slow=True)))
+    driver.loop.handshake_thread = lambda step, done: jobs.append((step, done))
+    client = driver.tls_client(handshake=False)
+
+    def work():
+        while jobs:
+            step, done = jobs.pop(0)
+            assert step() is False
+            done(None)
+            driver.settle()
+
+    pull = client.pull
+
+    def pull_and_work():
+        driver.settle()
+        work()
+        return pull()
+
+    client.pull = pull_and_work
+    client.handshake()
+    client.send(framed(b"12345678"))
+    driver.settle()
+    work()
+    assert client.receive(12) == framed(b"12345678")
+
+
+def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake():
+    jobs = []
+    driver = TlsDriver(listener=tls_listener(material(slow=True)))
+    driver.loop.handshake_thread = lambda step, done: jobs.append((step, done))
+    client = driver.tls_client(handshake=False)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    client.flush()
+    driver.until(lambda: jobs)
+    driver.loop.close(client.connection, "test")
+    step, done = jobs.pop()
+    step()
+    done(None)
+    driver.settle()
+    assert driver.closed_ids == [1]
+
+
+# -- TLS records without frames ------------------------------------------------------------------------------------------
+
+
+def tlslite_client(driver):
+    """A client whose records the test can choose. It needs a thread, because it blocks during the handshake."""
+    sock, connection = driver.connect()
+    client = TLSConnection(sock)
+    wanted = HandshakeSettings()
+    wanted.minVersion = wanted.maxVersion = (3, 4)
+    thread = threading.Thread(target=client.handshakeClientCert, kwargs={"settings": wanted})
+    thread.start()
+    driver.until(lambda: not thread.is_alive() or driver.loop.unauthenticated_count == 0)
+    thread.join()
+    return client, connection
+
+
+def test_key_updates_are_answered_and_a_flood_of_them_is_cut_off(driver):
+    client, _ = tlslite_client(driver)
+    for _ in range(3):
+        for _ in client.send_keyupdate_request(1):
+            pass
+        client.write(framed(b"12345678"))
+        driver.settle()
+        assert client.read(min=12, max=12) == framed(b"12345678")
+    for _ in range(40):
+        for _ in client.send_keyupdate_request(1):
+            pass
+    driver.until(lambda: driver.closed_ids)
+    assert driver.handler.seen == [b"12345678"] * 3
+
+
+def test_a_reload_concerns_new_connections_only(driver):
+    old = driver.tls_client()
+    driver.loop.use_tls([tls_listener(material(versions=("TLSv1.2", "TLSv1.2")))])
+    new = driver.tls_client()
+    assert (old.tls.version(), new.tls.version()) == ("TLSv1.3", "TLSv1.2")
+    for client in (old, new):
+        client.send(framed(b"12345678"))
+        assert client.receive(12) == framed(b"12345678")
+
+
+def test_a_plain_listener_beside_it_stays_plain():
+    driver = TlsDriver(EchoHandler())
+    driver.loop.use_tls([None])
+    client, connection = driver.connect()
+    client.sendall(framed(b"12345678"))
+    assert driver.receive(client, 12) == framed(b"12345678") and connection.tls is None
