@@ -206,6 +206,11 @@ cdef class Connection:
         usage_of(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
             until_ms - max(before, coarse_ms()), <int64_t>0)
 
+    def limit_frames(self, int64_t most_bytes):
+        """Set the maximum size of the frames that follow; -1: that of the DataLoop."""
+        self.frames.most_bytes = self.data_loop.max_request_bytes if most_bytes < 0 else min(
+            most_bytes, self.data_loop.max_request_bytes)
+
     def runs(self, str name, str version):
         """Keep and count the client's software name and version, which its ApiVersions request states."""
         software_closed(self.metering.software)

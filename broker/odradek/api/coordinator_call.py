@@ -21,6 +21,10 @@ def _no_reassignments() -> Iterable[OngoingReassignment]:
     return ()
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass
 class CoordinatorView:
     """The objects that a coordinator owns; used only in its controller thread.
@@ -28,6 +32,7 @@ class CoordinatorView:
     :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
     :param reassignments: the reassignments under way, as the controller knows them.
     :param cluster: the controller of a cluster; None with the embedded store.
+    :param credentials_changed: lets all workers drop the SCRAM credentials that they keep, and waits until they have done so.
     """
 
     config: BrokerConfig
@@ -39,6 +44,7 @@ class CoordinatorView:
     is_controller: Callable[[], bool] = _always
     reassignments: Callable[[], Iterable[OngoingReassignment]] = _no_reassignments
     cluster: ClusterAdmin | None = None
+    credentials_changed: Callable[[], None] = _nothing
 
 
 @dataclass

@@ -11,7 +11,7 @@ from odradek.config.errors import ConfigError, raise_all
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in requests between brokers."""
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _ALL_INTERFACES = ("", "0.0.0.0", "::")
 _FORM = "must be NAME://host:port, with an IPv6 host in [brackets], or an empty host for all interfaces"
 

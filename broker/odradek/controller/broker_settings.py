@@ -19,6 +19,7 @@ from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import NoNode, Store, Watch
 from odradek.protocol.errors import ErrorCode
+from odradek.security.sasl.settings import all_settings
 from odradek.shm.running_config import Running, RunningConfig, TooManySettings, encoded
 
 log = logging.getLogger("odradek.config")
@@ -131,6 +132,7 @@ class BrokerSettings:
         layers = (self.of_broker(False), settings) if own else (settings, self.of_broker(True))
         try:
             checked = check_broker_changes(self._config, *layers)
+            all_settings(checked)  # of SASL listeners
         except ConfigError as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         if validate_only:

@@ -9,6 +9,7 @@ from pathlib import Path
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
+from odradek.shm.credentials_version import CredentialsVersion
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
@@ -26,6 +27,7 @@ class ProcessContext:
     :param log_dirs: paths in the order of the shared table's log directories, including offline ones.
     :param clean: for each log directory, whether it was shut down cleanly before this start.
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
+    :param credentials: the version of the SCRAM credentials, which the coordinator raises when they change.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
     :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
     :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
@@ -49,6 +51,7 @@ class ProcessContext:
     metrics_socket: socket.socket | None = None
     reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
+    credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
 
     def note_cluster(self, cluster_id: str) -> None:
         """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log

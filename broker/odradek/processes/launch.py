@@ -18,6 +18,7 @@ from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.security.sasl.settings import all_settings
 
 log = logging.getLogger("odradek.config")
 
@@ -41,6 +42,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
         log.warning("%s", line)
     _warn_of_settings_without_effect(config)
     _check_policies(config)
+    _check_logins(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -82,13 +84,29 @@ def _check_policies(config: BrokerConfig) -> None:
         raise StartError(str(error)) from error
 
 
+def _check_logins(config: BrokerConfig) -> None:
+    """Check the SASL settings of all listeners.
+
+    :raises StartError: a listener has no mechanism that this broker supports, or a JAAS line cannot be used.
+    """
+    try:
+        for listener, settings in all_settings(config).items():
+            if settings.missing:
+                log.warning(
+                    "listener %s does not offer the SASL mechanisms %s, which are not supported yet",
+                    listener, ", ".join(settings.missing),
+                )  # fmt: skip
+    except ConfigError as error:
+        raise StartError(str(error)) from error
+
+
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
     protective = [name for name in config.without_effect if name.startswith(PROTECTIVE)]
     rest = [name for name in config.without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
-        log.warning("this broker has no authentication and no authorization yet: every client that can connect may read, write "
-                    "and delete everything; these settings have no effect: %s", places)  # fmt: skip
+        log.warning("this broker has no authorization yet: every client that can connect and, on a SASL listener, log in may "
+                    "read, write and delete everything; these settings have no effect: %s", places)  # fmt: skip
     if rest:
         log.warning("these settings have no effect yet: %s", ", ".join(rest))
 

@@ -30,6 +30,7 @@ from odradek.processes.event_loop import EventLoop
 from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.shm.credentials_version import CredentialsVersion
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -59,6 +60,7 @@ class BrokerResources:
     rows: Sequence[ProcessRow] = PROCESSES
     clock: Callable[[], float] = time.monotonic
     running: RunningConfig = field(default_factory=RunningConfig)
+    credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
 
 
 class RunningBroker:
@@ -93,6 +95,7 @@ class RunningBroker:
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
         self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.directories.descriptors}
+        self._inherited |= set(resources.credentials.descriptors)
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -144,6 +147,7 @@ class RunningBroker:
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
         context.running.take_over(context.config)
+        context.credentials.enter(child.index)
         gc.set_threshold(*COLLECTIONS)
         gc.enable()
         return resolve(child.row.main)(context)
@@ -169,6 +173,7 @@ class RunningBroker:
             metrics_socket=self.resources.metrics_socket if is_reporter else None,
             reporter_memory=self._reporter_memory.fileno() if is_reporter else -1,
             running=self.resources.running,
+            credentials=self.resources.credentials,
         )
 
 
