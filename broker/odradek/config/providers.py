@@ -8,6 +8,7 @@ read. A value that cannot be found is an error; no error contains a value.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from odradek.config import properties
@@ -79,11 +80,15 @@ def _providers(settings: Mapping[str, tuple[str, str]]) -> dict[str, Read]:
             continue
         parameters = f"{PROVIDERS}.{name}.param."
         try:
-            providers[name] = make(lambda parameter, prefix=parameters: settings.get(prefix + parameter, ("", ""))[0])
+            providers[name] = make(partial(_parameter, settings, parameters))
         except _NotFound as problem:
             errors.append(ConfigError(parameters.rstrip("."), None, str(problem), where))
     raise_all(errors)
     return providers
+
+
+def _parameter(settings: Mapping[str, tuple[str, str]], prefix: str, name: str) -> str:
+    return settings.get(prefix + name, ("", ""))[0]
 
 
 def _allowed_directories(text: str) -> list[Path]:

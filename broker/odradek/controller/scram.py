@@ -161,8 +161,9 @@ def alter(
     """
     errors: dict[str, AlterationError] = {}
     changes: dict[str, list[Change]] = {}
-    counts = Counter((entry.user, entry.mechanism) for entry in (*deletions, *upsertions))
-    for entry in (*deletions, *upsertions):
+    entries: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    counts = Counter((entry.user, entry.mechanism) for entry in entries)
+    for entry in entries:
         error = _error_of(store, entry, counts[entry.user, entry.mechanism])
         if error is not None:
             errors.setdefault(entry.user, error)

@@ -219,8 +219,8 @@ TRAFFIC = (
             "kafka_server_socket_server_metrics_successful_authentication_total": "Logins of clients that succeeded, by "
             "listener, SASL mechanism and worker (label networkprocessor), without renewals.",
             "kafka_server_socket_server_metrics_failed_authentication_total": "Logins of clients that failed, by listener, "
-            "SASL mechanism and worker (label networkprocessor), without renewals. mechanism=unknown: the client had not chosen an "
-            "enabled mechanism.",
+            "SASL mechanism and worker (label networkprocessor), without renewals. mechanism=unknown: the client had not "
+            "chosen an enabled mechanism.",
             "kafka_server_socket_server_metrics_successful_reauthentication_total": "Renewals of logins (KIP-368) that "
             "succeeded, by listener, SASL mechanism and worker (label networkprocessor).",
             "kafka_server_socket_server_metrics_failed_reauthentication_total": "Renewals of logins (KIP-368) that failed, by "

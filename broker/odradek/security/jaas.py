@@ -27,8 +27,6 @@ class LoginModule(NamedTuple):
     def __repr__(self) -> str:
         return f"<LoginModule {self.name}, options: {', '.join(self.options)}>"
 
-    __str__ = __repr__
-
     @property
     def simple_name(self) -> str:
         """The class name without its package."""

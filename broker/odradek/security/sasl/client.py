@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, known_error
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
 from odradek.security.sasl.scram import new_nonce
@@ -43,8 +43,6 @@ class Credentials(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Credentials of {self.user} for {self.mechanism}>"
-
-    __str__ = __repr__
 
 
 Login = Generator[Ask, Any, int]
@@ -115,7 +113,5 @@ def _fields(message: bytes) -> dict[str, str]:
 
 
 def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+    known = known_error(code)
+    return f"error {code}" if known is None else known.name

@@ -58,8 +58,6 @@ class ScramCredential(NamedTuple):
     def __repr__(self) -> str:
         return f"<ScramCredential of {self.iterations} iterations>"
 
-    __str__ = __repr__
-
 
 class CorruptCredential(ValueError):
     """The stored text of a credential cannot be read. The message does not contain it."""

@@ -36,8 +36,6 @@ class SaslSettings(NamedTuple):
     def __repr__(self) -> str:
         return f"<SaslSettings: {', '.join(self.mechanisms)}>"
 
-    __str__ = __repr__
-
     def make(self, mechanism: str) -> Mechanism:
         """A new login attempt with one of `mechanisms`."""
         return Scram(BY_NAME[mechanism]) if mechanism in BY_NAME else plain.Plain(self.users)
