@@ -231,7 +231,7 @@ TRAFFIC = (
         COUNTER,
         "listener networkprocessor",
         {
-            "kafka_server_socket_server_metrics_expired_connections_killed_count": "Connections that the broker closed because "
+            "kafka_server_socket_server_metrics_expired_connections_killed_total": "Connections that the broker closed because "
             "the client sent a request after the end of its session without having renewed its login (KIP-368), by listener "
             "and worker (label networkprocessor).",
         },

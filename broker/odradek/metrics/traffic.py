@@ -261,7 +261,7 @@ LOGIN_METRICS = {
     "renewed": "kafka_server_socket_server_metrics_successful_reauthentication_total",
     "renewal_failed": "kafka_server_socket_server_metrics_failed_reauthentication_total",
 }
-EXPIRED = "kafka_server_socket_server_metrics_expired_connections_killed_count"
+EXPIRED = "kafka_server_socket_server_metrics_expired_connections_killed_total"
 
 
 def login_families(shm: SharedMemory, places: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
