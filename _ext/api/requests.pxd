@@ -24,6 +24,8 @@ cdef class RequestHandler(FrameHandler):
     cdef readonly int64_t produce_requests
     cdef readonly int64_t fetch_requests
     cdef readonly int64_t other_requests
+    cdef int offer_to_gate(self, Connection connection, uint8_t* data, int64_t size) except -1
     cdef int note_request(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client,
                           int64_t length) except -1
+    cdef int respond(self, Connection connection, int16_t key, int16_t version, response) except -1
     cdef int run_other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1

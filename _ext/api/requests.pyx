@@ -87,6 +87,8 @@ cdef class RequestHandler(FrameHandler):
         cdef Route route
         cdef Charges charges = self.charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
+        if connection.gate is not None:
+            return self.offer_to_gate(connection, data, size)
         cursor_init(&body, data, size)
         key = read_int16(&body)
         version = read_int16(&body)
@@ -147,10 +149,47 @@ cdef class RequestHandler(FrameHandler):
         return self.run_other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
                               (<const char*>data)[:size])
 
+    cdef int offer_to_gate(self, Connection connection, uint8_t* data, int64_t size) except -1:
+        """Pass a frame to the gate of a connection whose client has not logged in, behind all its earlier requests.
+
+        The gate's `frame(connection, frame)` returns what `dispatch` returns. If its `raw` is true, the frame has no request header.
+        """
+        cdef Cursor head
+        cdef int16_t key = -1, version = 0
+        cdef int32_t correlation_id = 0
+        cdef int64_t length = -1
+        cdef const uint8_t* client = data
+        cdef bint raw = connection.gate.raw
+        self.produce_handler.execute(connection)
+        if connection.pending_tail is not None:
+            self.fetch_handler.hurry(connection)
+            if connection.pending_tail is not None:
+                return FRAME_DEFER
+        if not raw:
+            cursor_init(&head, data, size)
+            key = read_int16(&head)
+            version = read_int16(&head)
+            correlation_id = read_int32(&head)
+            length = read_string_length(&head, False)
+            if length > 0:
+                client = read_bytes(&head, length)
+            if head.error:
+                key, version, correlation_id, length, client = -1, 0, 0, -1, data
+            connection.keep_client_id(client, length)
+        connection.data_loop.api = METER_KEY_UNKNOWN if key < 0 else api_index(key)
+        self.note_request(connection, key, version, correlation_id, client, length)
+        still_client(&connection.metering.client)
+        connection.count_frame(connection.data_loop.api, version if version >= 0 else 0, size + 4)
+        self.other_requests += 1
+        return self.respond(connection, key, version, connection.gate.frame(connection, (<const char*>data)[:size]))
+
     cdef int run_other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1:
+        return self.respond(connection, key, version, self.dispatch(connection, key, version, correlation_id, client_id, frame))
+
+    cdef int respond(self, Connection connection, int16_t key, int16_t version, response) except -1:
+        """Write the response to the request that is being executed, if there is one already. Returns the FrameResult."""
         cdef uint8_t[4] head
         cdef int64_t wait_ms
-        response = self.dispatch(connection, key, version, correlation_id, client_id, frame)
         if response is None:
             return FRAME_PENDING
         if response is False:

@@ -103,6 +103,7 @@ cdef struct FrameOffers:
     # How frames are offered to the handler. `FrameReader` writes it; `throttle`, `resume` and `DataLoop` also set and clear holds.
     int hold                                   # bits of Hold; 0: frames are offered
     bint greeted                               # the first frame was accepted by the handler
+    int64_t most_bytes                         # the maximum size of a frame; less before a login. `limit_frames` and `DataLoop` set it
     bint offered                               # frames were accepted since the last `flush` of the handler
     bint joined                                # one of them was FRAME_JOINED
     bint resumed                               # offer the deferred frame again
@@ -158,7 +159,8 @@ cdef class Connection:
     cdef readonly str peer                     # the client's address and port
     cdef readonly uint32_t owner               # of the producers that this connection creates: hash of the client's address (owners.pxd)
     # the client, as its requests describe it: set by the handler and by `counted_client`
-    cdef public object principal
+    cdef public object principal               # "User:alice"; None: "User:ANONYMOUS"
+    cdef public object gate                    # receives every frame until the client has logged in; None: frames are executed
     cdef public object client_software_name
     cdef public object client_software_version
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes

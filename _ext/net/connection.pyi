@@ -50,6 +50,7 @@ class Connection:
     peer: Final[str]
     owner: Final[int]
     principal: Any
+    gate: Any
     client_software_name: Any
     client_software_version: Any
     client_id: Final[bytes]
@@ -63,6 +64,7 @@ class Connection:
     def reserve(self) -> Pending: ...
     def resume(self): ...
     def throttle(self, until_ms: int): ...
+    def limit_frames(self, most_bytes: int): ...
     def runs(self, name: str, version: str): ...
     def failed(self, api_key: int, code: int): ...
     @property
@@ -98,6 +100,7 @@ class ConnectionInput(TypedDict):
 class FrameOffers(TypedDict):
     hold: int
     greeted: bool
+    most_bytes: int
     offered: bool
     joined: bool
     resumed: bool

@@ -227,6 +227,7 @@ cdef class DataLoop(FrameReader):
         c.last_activity_ms = c.metering.counted_ms = self.now_ms
         c.metering.software = -1
         c.frames.hold = HOLD_STOPPING if self.stopping else 0
+        c.frames.most_bytes = self.max_request_bytes
         c.state.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
         if self.tls_listeners is not None and self.tls_listeners[listener_index] is not None:
@@ -367,6 +368,12 @@ cdef class DataLoop(FrameReader):
     def close(self, Connection c not None, reason="closed by the broker"):
         """Close the connection at once and drop its unsent responses. `reason` is logged."""
         self.close_now(c, CLOSE_ASKED, reason)
+
+    def close_after_responses(self, Connection c not None, reason):
+        """Read no more, and close the connection as soon as its responses are sent: at the end of this turn, or in the next
+        `flush_dirty`. `reason` is logged."""
+        self.begin_close(c, CLOSE_ASKED, reason)
+        self.mark_dirty(c)
 
     def close_all(self, reason="the broker stops"):
         """Close every connection at once."""

@@ -15,7 +15,8 @@ cdef enum:
     KIND_LOOKED = 4                     # the worker's answer to STATUS_LOOK: it has checked its clients
     KIND_HANG_UP = 5
     KIND_ADD_PARTITIONS = 6
-    KINDS = 7                           # first unused kind
+    KIND_CREDENTIAL = 7
+    KINDS = 8                           # first unused kind
     STATUS_OK = 0
     STATUS_FAILED = 1
     STATUS_LOOK = 4                     # answers no request: the worker must check which clients disconnected

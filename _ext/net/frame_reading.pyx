@@ -423,7 +423,7 @@ cdef class FrameReader(ResponseSender):
         cdef int result
         while n - at >= 4 and not c.frames.hold:
             size = <int64_t><int32_t>load32(data + at)
-            if size < SMALLEST_FRAME or size > self.max_request_bytes or not c.frames.greeted:
+            if size < SMALLEST_FRAME or size > c.frames.most_bytes or not c.frames.greeted:
                 if self.refuse(c, data + at, size):
                     break
             if n - at - 4 < size:
@@ -544,12 +544,12 @@ cdef class FrameReader(ResponseSender):
         if text is not None:
             self.begin_close(c, CLOSE_OTHER_PROTOCOL, text)
             return True
-        if SMALLEST_FRAME <= size <= self.max_request_bytes:
+        if (SMALLEST_FRAME if c.gate is None else 0) <= size <= c.frames.most_bytes:   # the tokens of a login have no header
             return False
         self.bad_frames += 1
         add(BAD_FRAMES, 1)
         self.begin_close(c, CLOSE_BAD_FRAME,
-                         f"the client sent a frame of {size} bytes, allowed are {SMALLEST_FRAME} to {self.max_request_bytes}")
+                         f"the client sent a frame of {size} bytes, allowed are {SMALLEST_FRAME} to {c.frames.most_bytes}")
         return True
 
     cdef bint queue_full(self, Connection c) noexcept:

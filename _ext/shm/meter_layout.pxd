@@ -20,6 +20,7 @@ cdef enum:
     METER_ERRORS = 160            # error code + 1; the last one counts all codes from there on
     METER_BUCKETS = 32            # bucket i: less than 2 ** i microseconds; the last one: everything longer
     METER_LISTENERS = 16
+    METER_MECHANISMS = 8          # SASL mechanisms, in the order of MECHANISMS in metering.pyx
     METER_SOFTWARE = 256
     METER_CLIENTS = 4096
     METER_TOPICS = 8192
@@ -129,6 +130,14 @@ cdef enum:                        # what an entry of usage counts
     USAGE_VALUES = 8
 
 
+cdef enum:                        # outcome of an authentication
+    LOGIN_SUCCEEDED = 0
+    LOGIN_FAILED = 1
+    RENEWAL_SUCCEEDED = 2         # of an authentication on a connection that had one before
+    RENEWAL_FAILED = 3
+    LOGIN_OUTCOMES = 4
+
+
 cdef struct MeterTimes:
     uint64_t[32] buckets
     uint64_t sum_us
@@ -138,6 +147,8 @@ cdef struct MeterListener:
     uint64_t open
     uint64_t accepted
     uint64_t other_software       # open connections whose software has no place in the table
+    uint64_t[32] logins           # ended authentications: mechanism * LOGIN_OUTCOMES + outcome
+    uint64_t expired_killed       # connections that were closed because they sent a request after the end of their session
 
 
 cdef struct MeterSoftware:

@@ -9,6 +9,8 @@ class MeterListener(TypedDict):
     open: int
     accepted: int
     other_software: int
+    logins: list[int]
+    expired_killed: int
 
 class MeterSoftware(TypedDict):
     since: int

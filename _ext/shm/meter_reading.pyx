@@ -12,6 +12,7 @@ from libc.string cimport memcpy, memset
 from odradek._ext.shm.atomics cimport fence, load_acquire_64
 from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
+    LOGIN_OUTCOMES,
     METER_BUCKETS,
     METER_ERRORS,
     METER_KEYS,
@@ -35,7 +36,7 @@ from odradek._ext.shm.meter_layout cimport (
     MeterUsage,
 )
 from odradek._ext.shm.metering cimport own_page
-from odradek._ext.shm.metering import PROBE_NAMES
+from odradek._ext.shm.metering import LOGIN_OUTCOME_NAMES, MECHANISMS, PROBE_NAMES
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_pages cimport meter_page
 
@@ -268,6 +269,27 @@ def read_listeners(int process):
     cdef MeterPage* page = page_at(process)
     cdef int i
     return {i: (page.listeners[i].open, page.listeners[i].accepted) for i in range(METER_LISTENERS) if page.listeners[i].accepted}
+
+
+def read_logins(int process):
+    """{(index of the listener, mechanism, outcome): number} of ended authentications, without those that are 0."""
+    cdef MeterPage* page = page_at(process)
+    cdef int i, mechanism, outcome
+    counts = {}
+    for i in range(METER_LISTENERS):
+        for mechanism in range(<int>len(MECHANISMS)):
+            for outcome in range(LOGIN_OUTCOMES):
+                if page.listeners[i].logins[mechanism * LOGIN_OUTCOMES + outcome]:
+                    counts[i, MECHANISMS[mechanism], LOGIN_OUTCOME_NAMES[outcome]] = (
+                        page.listeners[i].logins[mechanism * LOGIN_OUTCOMES + outcome])
+    return counts
+
+
+def read_expired_killed(int process):
+    """{index of the listener: connections closed because they sent a request after the end of their session}, without 0."""
+    cdef MeterPage* page = page_at(process)
+    cdef int i
+    return {i: page.listeners[i].expired_killed for i in range(METER_LISTENERS) if page.listeners[i].expired_killed}
 
 
 def read_software(int process):

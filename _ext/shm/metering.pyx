@@ -56,6 +56,8 @@ PROBE_NAMES = (
     "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
     "closed_error", "closed_asked", "closed_authentication",
 )
+MECHANISMS = ("unknown", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+LOGIN_OUTCOME_NAMES = ("succeeded", "failed", "renewed", "renewal_failed")
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")
 
@@ -415,6 +417,22 @@ cdef void software_closed(int place) noexcept nogil:
 
 
 # -- for Python ----------------------------------------------------------------------------------------------------
+
+def count_login(int listener, str mechanism not None, str outcome not None):
+    """Count the end of an authentication of a client.
+
+    :param listener: index of the listener. :param mechanism: one of MECHANISMS. :param outcome: one of LOGIN_OUTCOME_NAMES.
+    """
+    cdef int place = MECHANISMS.index(mechanism) * LOGIN_OUTCOMES + LOGIN_OUTCOME_NAMES.index(outcome)
+    if 0 <= listener < METER_LISTENERS:
+        own_page().listeners[listener].logins[place] += 1
+
+
+def count_expired(int listener):
+    """Count a connection that was closed because it sent a request after the end of its session."""
+    if 0 <= listener < METER_LISTENERS:
+        own_page().listeners[listener].expired_killed += 1
+
 
 def set_idle_ms(int64_t idle_ms):
     """Set the age after which an unused entry is retired once its table is three quarters full (metrics.usage.idle.ms)."""

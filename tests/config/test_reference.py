@@ -32,7 +32,7 @@ def test_the_code_uses_every_key_with_an_effect():
     files = [path for path in (ROOT / "broker").rglob("*.py") if "config" not in path.relative_to(ROOT).parent.parts]
     files += [
         ROOT / f"broker/odradek/config/{name}.py"
-        for name in ("broker_config", "dynamic", "features", "loggers", "zookeeper_client")
+        for name in ("broker_config", "dynamic", "features", "loggers", "providers", "zookeeper_client")
     ]
     code = "".join(path.read_text() for path in files)
     keys = [key for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.effect == NOW]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
@@ -12,12 +12,24 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 
 
+class Logins(Protocol):
+    """The logins of a worker's clients, see `odradek.processes.logins`."""
+
+    def renew(self, connection: Any, mechanism: str, version: int) -> tuple[int, tuple[str, ...]] | None:
+        """Begin a new login on a connection whose client has logged in: the error code and the enabled mechanisms.
+
+        None: the connection needs no login, or the client renewed it less than a second ago.
+        """
+        ...
+
+
 @dataclass
 class WorkerView:
     """A worker's view of the broker, used in its loop (`segments` only by one off-loop thread).
 
     :param advertised: the address that clients receive for each listener, in the order of the bound listeners.
     :param brokers: the live brokers of the cluster; None with an embedded metadata store.
+    :param logins: the logins of the worker's clients; None in tests without logins.
     """
 
     config: BrokerConfig
@@ -27,6 +39,7 @@ class WorkerView:
     log_dirs: Sequence[str]
     segments: SegmentCache
     brokers: ClusterBrokers | None = None
+    logins: Logins | None = None
 
 
 @dataclass

@@ -25,6 +25,10 @@ def _no_reassignments() -> Iterable[OngoingReassignment]:
     return ()
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass
 class CoordinatorView:
     """The objects that a coordinator owns; used only in its controller thread.
@@ -33,6 +37,7 @@ class CoordinatorView:
     :param reassignments: the reassignments under way, as the controller knows them.
     :param cluster: the controller of a cluster; None with the embedded store.
     :param quotas: the quotas that are enforced; None in tests without them.
+    :param credentials_changed: lets all workers drop the SCRAM credentials that they keep, and waits until they have done so.
     """
 
     config: BrokerConfig
@@ -45,6 +50,7 @@ class CoordinatorView:
     reassignments: Callable[[], Iterable[OngoingReassignment]] = _no_reassignments
     cluster: ClusterAdmin | None = None
     quotas: EnforcedQuotas | None = None
+    credentials_changed: Callable[[], None] = _nothing
 
 
 @dataclass

@@ -1,26 +1,36 @@
-"""DescribeUserScramCredentials (50): returns the SCRAM credentials of users. Executed in the coordinator's controller thread.
-No user has credentials yet.
+"""DescribeUserScramCredentials (50): the mechanisms and iterations of users' SCRAM credentials. Executed in the coordinator's
+controller thread.
 """
 
 from collections import Counter
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Steps
+from odradek.controller import scram
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_user_scram_credentials
 
 Response = describe_user_scram_credentials.Response
+NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: "
+TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Refuse each user: no user has credentials."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Describe the users of the request, or all users with credentials if it names none."""
     names = Counter(user.name for user in request.users or ())
+    found = yield from scram.described(call.view.store, names or None)
     results = []
-    for name, count in names.items():
-        repeated = count > 1
-        code = ErrorCode.DUPLICATE_RESOURCE if repeated else ErrorCode.RESOURCE_NOT_FOUND
-        message = (
-            f"The request names user {name} more than once." if repeated else f"User {name} has no SCRAM credentials."
-        )
-        results.append(Response.DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message))
+    for name in names or found:
+        result = Response.DescribeUserScramCredentialsResult(user=name, error_message=None)
+        if names[name] > 1:
+            result.error_code, result.error_message = ErrorCode.DUPLICATE_RESOURCE, TWICE + name
+        elif name not in found:
+            result.error_code, result.error_message = ErrorCode.RESOURCE_NOT_FOUND, NO_CREDENTIAL + name
+        else:
+            result.credential_infos = [
+                Response.CredentialInfo(mechanism=mechanism.number, iterations=iterations)
+                for mechanism, iterations in found[name].items()
+            ]
+        results.append(result)
     return Response(error_message=None, results=results)

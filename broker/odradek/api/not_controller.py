@@ -10,7 +10,13 @@ from typing import Any
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
-from odradek.protocol.schemas import create_partitions, create_topics, delete_topics, elect_leaders
+from odradek.protocol.schemas import (
+    alter_user_scram_credentials,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    elect_leaders,
+)
 
 CONTROLLED_SHUTDOWN = 7
 FIRST_WITH_TOPIC_IDS = 6  # of DeleteTopics
@@ -86,9 +92,20 @@ def _elect_leaders(request: Any, version: int, code: ErrorCode, message: str) ->
     )
 
 
+def _alter_user_scram_credentials(request: Any, _version: int, code: ErrorCode, message: str) -> Any:
+    make = alter_user_scram_credentials.Response
+    users = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
+    return make(
+        results=[
+            make.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message) for user in users
+        ]
+    )
+
+
 _OF_API: dict[int, Callable[[Any, int, ErrorCode, str], Any]] = {
     create_topics.API_KEY: _create_topics,
     delete_topics.API_KEY: _delete_topics,
     create_partitions.API_KEY: _create_partitions,
     elect_leaders.API_KEY: _elect_leaders,
+    alter_user_scram_credentials.API_KEY: _alter_user_scram_credentials,
 }

@@ -50,6 +50,7 @@ LAZY = {
     "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
     "partition": ("odradek.cli.partition:partition", "Explain the state of single partitions."),
     "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
+    "user": ("odradek.cli.user:user", "List, describe, add and remove users who log in with SCRAM."),
     "transaction": (
         "odradek.cli.transaction:transaction",
         "List, describe and abort transactions, and find hanging ones.",

@@ -27,6 +27,7 @@ GROUP, TRANSACTION = 0, 1
 """What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
 CHANGES = frozenset(
     {
+        "AlterUserScramCredentials",
         "CreateTopics",
         "CreatePartitions",
         "DeleteTopics",

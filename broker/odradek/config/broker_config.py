@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek.config import properties
+from odradek.config import properties, providers
 from odradek.config.errors import ConfigError, combined, raise_all
 from odradek.config.key import NONE, NONE_YET, ConfigKey, Value, show
 from odradek.config.listeners import (
@@ -39,6 +39,7 @@ DEFAULT_NODE_ID = 1
 KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
 KEY_LIST = "docs/configuration.md lists all keys"
 GROUP_PROTOCOLS = "group.coordinator.rebalance.protocols"
+BETWEEN_BROKERS = "PLAINTEXT"
 PROTOCOLS_IN_CLUSTER = ("classic",)
 """The default in a cluster: a Kafka 3.9 broker that becomes a coordinator ignores the records of KIP-848 groups."""
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
@@ -118,6 +119,7 @@ class BrokerConfig:
             self._values["metadata.store"] = "zookeeper" if self._values["zookeeper.connect"] else "embedded"
         if self.clustered and not self.is_set(GROUP_PROTOCOLS):
             self._values[GROUP_PROTOCOLS] = PROTOCOLS_IN_CLUSTER
+        errors += self._wrong_inter_broker_listener()
         errors += self._wrong_pairs({error.name for error in refused})
         if to_start and not {"metadata.store", "process.roles"}.intersection(error.name for error in errors):
             errors += self._wrong_metadata_store()
@@ -182,7 +184,6 @@ class BrokerConfig:
         prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
         names = [f"{prefix}{key}"] if mechanism is None else [f"{prefix}{mechanism.lower()}.{key}", f"{prefix}{key}"]
         return next((name for name in names if name in self.settings), key)
-
     def logger_levels(self, changed: Mapping[str, str]) -> dict[str, str]:
         """Level by logger, for the loggers with a configured level. :param changed: set at run time, of higher precedence."""
         entries = self["log.levels"]
@@ -397,6 +398,19 @@ class BrokerConfig:
                     "inter.broker.listener.name", f"must be the name of an advertised listener: {', '.join(by_name)}"
                 )
 
+    def _wrong_inter_broker_listener(self) -> Iterator[ConfigError]:
+        """Brokers cannot log in at other brokers yet."""
+        listener = getattr(self, "inter_broker_listener", None)
+        if not self.clustered or listener is None or listener.protocol == BETWEEN_BROKERS:
+            return
+        name = "inter.broker.listener.name"
+        name = name if self.is_set(name) else "security.inter.broker.protocol"
+        yield self._error(
+            name,
+            f"listener {listener.name} has the security protocol {listener.protocol}, which is not supported between brokers "
+            f"yet; must select a listener with {BETWEEN_BROKERS}",
+        )
+
     def _derive_log_dirs(self) -> Iterator[ConfigError]:
         name = "log.dirs" if self._values["log.dirs"] else "log.dir"
         items = _items(self._values[name])
@@ -484,7 +498,7 @@ def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), to_
         if not separator or not name.strip():
             raise ConfigError("", None, f"must be key=value, not {override!r}", "--set")
         entries.append((name.strip(), value, "--set"))
-    return resolve(entries, to_start)
+    return resolve(providers.resolved(entries), to_start)
 
 
 def resolve(entries: Sequence[tuple[str, str, str]], to_start: bool = False) -> BrokerConfig:

@@ -11,7 +11,7 @@ from odradek.config.errors import ConfigError, raise_all
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in requests between brokers."""
-SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL")
+SUPPORTED_PROTOCOLS = SECURITY_PROTOCOLS
 """Of listeners for clients."""
 BETWEEN_BROKERS = ("PLAINTEXT",)
 """Of the inter-broker listener in a cluster: brokers cannot use the others as clients yet."""

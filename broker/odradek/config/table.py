@@ -49,7 +49,8 @@ TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
 
 LISTENER_PREFIX = "listener.name."
 FREE_PREFIXES = ("config.providers.", "rlmm.config.", "rsm.config.")
-"""Prefixes of keys of plugins: the broker accepts these keys without a check, and they have no effect."""
+"""Prefixes of keys of plugins, which are in no table. `odradek.config.providers` uses those of config.providers; the others
+have no effect."""
 
 
 def broker_key(name: str) -> ConfigKey | None:

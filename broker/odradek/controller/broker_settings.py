@@ -21,6 +21,7 @@ from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import NoNode, Store, Watch
 from odradek.protocol.errors import ErrorCode
+from odradek.security.sasl.settings import all_settings
 from odradek.shm.running_config import Running, RunningConfig, TooManySettings, encoded
 
 log = logging.getLogger("odradek.config")
@@ -165,6 +166,7 @@ class BrokerSettings:
             checked = check_broker_changes(self._config, *layers)
             of_tls = self._tls is not None and any(of_tls_stores(name) for name in named)
             material = self._tls.check(checked) if self._tls is not None and of_tls else None
+            all_settings(checked)  # of SASL listeners
         except ConfigError as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         if validate_only:

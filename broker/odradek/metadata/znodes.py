@@ -35,6 +35,8 @@ DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 MACHINE_BOOT = "/odradek/machine_boot"
 """Not a node of Kafka: the boot id of the machine when the logs of an adopted cluster were last opened."""
+LOGIN_SECRET = "/odradek/login_secret"
+"""Not a node of Kafka: random bytes, from which brokers make up credentials of users who have none."""
 
 PERSISTENT = (
     "/consumers",

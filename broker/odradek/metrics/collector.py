@@ -281,6 +281,7 @@ class Collector:
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
+        yield from of_traffic.login_families(self.shm, workers, self._settings.listeners)
         for name in ("limit", "full", "refused"):
             value = sum(counters[f"connections_{name}"] for counters in words)
             yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)

@@ -213,6 +213,30 @@ TRAFFIC = (
         },
     ),
     *rows(
+        COUNTER,
+        "listener mechanism networkprocessor",
+        {
+            "kafka_server_socket_server_metrics_successful_authentication_total": "Logins of clients that succeeded, by "
+            "listener, SASL mechanism and worker (label networkprocessor), without renewals.",
+            "kafka_server_socket_server_metrics_failed_authentication_total": "Logins of clients that failed, by listener, "
+            "SASL mechanism and worker (label networkprocessor), without renewals. mechanism=unknown: the client had not "
+            "chosen an enabled mechanism.",
+            "kafka_server_socket_server_metrics_successful_reauthentication_total": "Renewals of logins (KIP-368) that "
+            "succeeded, by listener, SASL mechanism and worker (label networkprocessor).",
+            "kafka_server_socket_server_metrics_failed_reauthentication_total": "Renewals of logins (KIP-368) that failed, by "
+            "listener, SASL mechanism and worker (label networkprocessor).",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "listener networkprocessor",
+        {
+            "kafka_server_socket_server_metrics_expired_connections_killed_total": "Connections that the broker closed because "
+            "the client sent a request after the end of its session without having renewed its login (KIP-368), by listener "
+            "and worker (label networkprocessor).",
+        },
+    ),
+    *rows(
         GAUGE,
         "clientsoftwarename clientsoftwareversion listener networkprocessor",
         {

@@ -137,6 +137,16 @@ def listeners(shm: SharedMemory, page: int) -> dict[int, ListenerCounts]:
     return {index: ListenerCounts(*counts) for index, counts in meter_reading.read_listeners(page).items()}
 
 
+def logins(shm: SharedMemory, page: int) -> dict[tuple[int, str, str], int]:
+    """Return {(index of the listener, SASL mechanism, outcome): number of ended logins}; see `count_login`."""
+    return dict(meter_reading.read_logins(page))
+
+
+def expired_killed(shm: SharedMemory, page: int) -> dict[int, int]:
+    """Return {index of the listener: connections closed because they outlived their session}."""
+    return dict(meter_reading.read_expired_killed(page))
+
+
 def software(shm: SharedMemory, page: int) -> dict[tuple[str, str, int], int]:
     """Return {(client software name, version, index of the listener): open connections} of clients that sent their software
     name.

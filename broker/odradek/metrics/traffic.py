@@ -255,5 +255,29 @@ def connection_families(shm: SharedMemory, places: Sequence[Place], listeners: S
     yield Family(METRICS["kafka_server_socket_server_metrics_connections"], software)
 
 
+LOGIN_METRICS = {
+    "succeeded": "kafka_server_socket_server_metrics_successful_authentication_total",
+    "failed": "kafka_server_socket_server_metrics_failed_authentication_total",
+    "renewed": "kafka_server_socket_server_metrics_successful_reauthentication_total",
+    "renewal_failed": "kafka_server_socket_server_metrics_failed_reauthentication_total",
+}
+EXPIRED = "kafka_server_socket_server_metrics_expired_connections_killed_total"
+
+
+def login_families(shm: SharedMemory, places: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
+    """Yield the ended logins, and the connections that outlived their session. :param listeners: names by index."""
+    counts: dict[str, list[Sample]] = {metric: [] for metric in (*LOGIN_METRICS.values(), EXPIRED)}
+    for place in places:
+        worker = str(place.ordinal)
+        for (index, mechanism, outcome), number in pages.logins(shm, place.page).items():
+            labels = Labels(listener=_listener(listeners, index), mechanism=mechanism, networkprocessor=worker)
+            counts[LOGIN_METRICS[outcome]].append(("", labels, number))
+        for index, number in pages.expired_killed(shm, place.page).items():
+            labels = Labels(listener=_listener(listeners, index), networkprocessor=worker)
+            counts[EXPIRED].append(("", labels, number))
+    for metric, samples in counts.items():
+        yield Family(METRICS[metric], samples)
+
+
 def _listener(listeners: Sequence[str], index: int) -> str:
     return listeners[index] if index < len(listeners) else str(index)

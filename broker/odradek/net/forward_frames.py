@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from odradek._ext.net.connection import client_name
 from odradek._ext.net.forward_frames import MalformedFrame
+from odradek.security.sasl.scram_credential import ScramCredential
 
 CONTEXTS_KEPT = 4096
 KEPT_BYTES = 1024
@@ -36,6 +37,7 @@ class Kind(IntEnum):
     CANCEL = 2  # the connection is closed: cancel its requests; never answered
     LOOKED = 4  # the reaction to Status.LOOK: requests of ended connections are cancelled now; never answered
     HANG_UP = 5  # the client sends no more on the connection, but may still read answers; never answered
+    CREDENTIAL = 7  # the SCRAM credential of a user; payload: mechanism and user; answered with `encode_credential`
     ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `_ext/net/transaction_questions.pyx`
 
 
@@ -159,3 +161,60 @@ def decode_auto_created(payload: bytes) -> list[tuple[str, int, str | None]]:
         (name, message), position = _read_texts(payload, position + 2, 2)
         outcomes.append((name or "", code, message))
     return outcomes
+
+
+_CREDENTIAL = struct.Struct(">QI?")
+_PART = struct.Struct(">I")
+
+
+class CredentialReply(NamedTuple):
+    """The answer to CREDENTIAL: the credential of a user, or a made-up one.
+
+    :param version: the version of the credentials before they were read, see `odradek.shm.credentials_version`.
+    """
+
+    version: int
+    credential: ScramCredential
+
+    def __repr__(self) -> str:
+        return f"<CredentialReply of version {self.version}>"
+
+
+def encode_credential_question(mechanism: str, user: str) -> bytes:
+    """Encode the payload of CREDENTIAL. Raises ValueError if the name is longer than 65,534 bytes."""
+    if len(user.encode()) >= _NO_TEXT:
+        raise ValueError(f"a user name of {len(user)} characters")
+    return _texts((mechanism, user))
+
+
+def decode_credential_question(payload: bytes) -> tuple[str, str]:
+    """Mechanism and user of CREDENTIAL. Raises MalformedFrame."""
+    (mechanism, user), position = _read_texts(payload, 0, 2)
+    if position != len(payload) or not mechanism or not user:
+        raise MalformedFrame("a question for a credential without a mechanism or user")
+    return mechanism, user
+
+
+def encode_credential(reply: CredentialReply) -> bytes:
+    """Encode the answer to CREDENTIAL."""
+    credential = reply.credential
+    parts = (credential.salt, credential.stored_key, credential.server_key)
+    head = _CREDENTIAL.pack(reply.version, credential.iterations, credential.known)
+    return head + b"".join(_PART.pack(len(part)) + part for part in parts)
+
+
+def decode_credential(payload: bytes) -> CredentialReply:
+    """Decode the result of `encode_credential`. Raises MalformedFrame."""
+    try:
+        version, iterations, known = _CREDENTIAL.unpack_from(payload)
+        parts, position = [], _CREDENTIAL.size
+        for _ in range(3):
+            (length,) = _PART.unpack_from(payload, position)
+            position += _PART.size
+            parts.append(payload[position : position + length])
+            position += length
+    except struct.error:
+        position = -1
+    if position != len(payload):
+        raise MalformedFrame("an answer with a credential of the wrong length")
+    return CredentialReply(version, ScramCredential(parts[0], parts[1], parts[2], iterations, known))

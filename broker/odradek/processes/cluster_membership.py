@@ -40,6 +40,7 @@ from odradek.shm.partition_table import PartitionTable
 log = logging.getLogger("odradek.controller")
 
 LOG_DIR_FAILURE = 1
+USERS = znodes.USER_CONFIGS.removeprefix(f"{znodes.CONFIG}/") + "/"
 ACCEPTS_WITHIN_S = 3.0
 """The time in seconds within which a server must accept a connection to count as working."""
 
@@ -203,6 +204,9 @@ class ClusterMembership:
                 self._settings.reload_brokers()
             if self._quotas is not None:
                 self._quotas.refresh_paths(changed)
+            if any(path.startswith(USERS) for path in changed):  # quotas or SCRAM credentials: they have the same node
+                self._context.credentials.announce()
+                self._context.shm.wake_all()
             if self.controller is not None and (topics or own.intersection(changed)):
                 self.controller.settings_changed()
         except StoreError:

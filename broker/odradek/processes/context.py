@@ -11,6 +11,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.shm.client_limits import ClientLimits
+from odradek.shm.credentials_version import CredentialsVersion
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
@@ -33,6 +34,7 @@ class ProcessContext:
     :param clean: for each log directory, whether it was shut down cleanly before this start.
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
     :param client_limits: the quotas of clients and addresses.
+    :param credentials: the version of the SCRAM credentials, which the coordinator raises when they change.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
     :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
     :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
@@ -61,6 +63,7 @@ class ProcessContext:
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     tls: "TlsListeners | None" = None
     tls_reload: "TlsReload | None" = None
+    credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
 
     def note_cluster(self, cluster_id: str) -> None:
         """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log

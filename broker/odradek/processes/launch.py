@@ -19,6 +19,7 @@ from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.security.sasl.settings import all_settings
 
 if TYPE_CHECKING:
     from odradek.processes.tls_listeners import TlsListeners
@@ -46,6 +47,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     _warn_of_settings_without_effect(config)
     _check_policies(config)
     tls = _begin_tls(config)
+    _check_logins(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -93,6 +95,20 @@ def _begin_tls(config: BrokerConfig) -> "TlsListeners | None":
     from odradek.processes.tls_listeners import begin_tls
 
     return begin_tls(config)
+def _check_logins(config: BrokerConfig) -> None:
+    """Check the SASL settings of all listeners.
+
+    :raises StartError: a listener has no mechanism that this broker supports, or a JAAS line cannot be used.
+    """
+    try:
+        for listener, settings in all_settings(config).items():
+            if settings.missing:
+                log.warning(
+                    "listener %s does not offer the SASL mechanisms %s, which are not supported yet",
+                    listener, ", ".join(settings.missing),
+                )  # fmt: skip
+    except ConfigError as error:
+        raise StartError(str(error)) from error
 
 
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
@@ -100,8 +116,8 @@ def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
     rest = [name for name in config.without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
-        log.warning("this broker has no authentication and no authorization yet: every client that can connect may read, write "
-                    "and delete everything; these settings have no effect: %s", places)  # fmt: skip
+        log.warning("this broker has no authorization yet: every client that can connect and, on a SASL listener, log in may "
+                    "read, write and delete everything; these settings have no effect: %s", places)  # fmt: skip
     if rest:
         log.warning("these settings have no effect yet: %s", ", ".join(rest))
 

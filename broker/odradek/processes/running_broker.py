@@ -33,6 +33,7 @@ from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.client_limits import ClientLimits
+from odradek.shm.credentials_version import CredentialsVersion
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -67,6 +68,7 @@ class BrokerResources:
     running: RunningConfig = field(default_factory=RunningConfig)
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     tls: "TlsListeners | None" = None
+    credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
 
 
 class RunningBroker:
@@ -109,6 +111,7 @@ class RunningBroker:
         self._inherited |= {*resources.client_limits.descriptors}
         if resources.tls is not None:
             self._inherited.add(resources.tls.published.descriptor)
+        self._inherited |= set(resources.credentials.descriptors)
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -168,6 +171,7 @@ class RunningBroker:
         context.running.enter(child.index)
         context.running.take_over(context.config)
         context.client_limits.enter(child.index)
+        context.credentials.enter(child.index)
         gc.set_threshold(*COLLECTIONS)
         gc.enable()
         return resolve(child.row.main)(context)
@@ -195,6 +199,7 @@ class RunningBroker:
             running=self.resources.running,
             client_limits=self.resources.client_limits,
             tls=self.resources.tls,
+            credentials=self.resources.credentials,
         )
 
 

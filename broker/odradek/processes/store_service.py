@@ -12,18 +12,31 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
+from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
 from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
+from odradek.controller import scram
+from odradek.controller.broker_settings import TAKEN_OVER_WITHIN_S
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
 from odradek.metadata.group_offsets import Place
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
-from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status, decode_names, encode_auto_created
+from odradek.net.forward_frames import (
+    CredentialReply,
+    ForwardReply,
+    Kind,
+    MalformedFrame,
+    Status,
+    decode_credential_question,
+    decode_names,
+    encode_auto_created,
+    encode_credential,
+)
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import Forwarded, decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
@@ -36,6 +49,7 @@ from odradek.protocol.schemas import (
 )
 from odradek.quotas.limits import MUTATION
 from odradek.quotas.mutations import MutationRates
+from odradek.security.sasl.scram_credential import BY_NAME
 
 log = logging.getLogger("odradek.controller")
 
@@ -112,6 +126,8 @@ class StoreService:
         self._view = self._membership.open()
         self._store = self._view.store
         self._sweep = self._membership.sweep()
+        self._view.credentials_changed = self._announce_credentials
+        self._announce_credentials()  # a predecessor may have ended between a change and its announcement
 
     def execute(
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
@@ -125,6 +141,8 @@ class StoreService:
             return ForwardReply(Status.FAILED, 0)  # no client waits any more, so the request is not executed
         if request.kind == Kind.AUTO_CREATE:
             return (yield from self._auto_create(request.payload))
+        if request.kind == Kind.CREDENTIAL:
+            return self._credential(request.payload)
         assert self._view is not None
         view = self._view
         decoded = decode_forwarded(request, self._rows, self._limits, log)
@@ -190,6 +208,41 @@ class StoreService:
                 raise
         payload = encode_auto_created([(outcome.name, int(outcome.code), outcome.message) for outcome in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+
+    def _credential(self, payload: bytes) -> ForwardReply:
+        """The SCRAM credential of a user, or a made-up one."""
+        assert self._view is not None
+        try:
+            name, user = decode_credential_question(payload)
+        except MalformedFrame as error:
+            log.error("cannot decode a worker's question for a credential: %s", error)
+            return ForwardReply(Status.MALFORMED, 0)
+        version = self._context.credentials.version
+        try:
+            credential = scram.found_or_made_up(self._view.store, BY_NAME[name], user)
+        except StoreError as error:
+            self._membership.note_error(error)
+            raise
+        reply = CredentialReply(version, credential)
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, encode_credential(reply))
+
+    def _announce_credentials(self) -> None:
+        """SCRAM credentials may have changed: wait up to `TAKEN_OVER_WITHIN_S` until no worker keeps an older one."""
+        version = self._context.credentials.announce()
+        shm = self._context.shm
+        shm.wake_all()
+        workers = [
+            process.index
+            for process in shm.processes()
+            if process.kind == ProcessKind.WORKER and process.state == ProcessState.SERVING
+        ]
+        late = self._context.credentials.wait_until_taken(version, workers, TAKEN_OVER_WITHIN_S)
+        if late:
+            log.warning(
+                "%d workers have not dropped the SCRAM credentials that they keep within %g s (indexes %s of the process "
+                "table); they drop them when their event loops continue",
+                len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
+            )  # fmt: skip
 
     @property
     def is_open(self) -> bool:

@@ -52,9 +52,11 @@ from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, 
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
 from odradek.processes.context import ProcessContext
+from odradek.processes.credential_cache import CredentialCache
 from odradek.processes.delayed_appends import DelayedAppends
 from odradek.processes.expiry_timer import ExpiryTimer
 from odradek.processes.job_thread import JobThread
+from odradek.processes.logins import Logins
 from odradek.processes.slices import LoopSlices
 from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.processes.worker_upkeep import WorkerUpkeep
@@ -99,6 +101,14 @@ class Worker:
         self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
         self.forward.serve(self.topics, self._take_over_metadata)
         self.questions = TransactionQuestions(loop, self.forward, self._settle, self.delayed_appends.failed)
+        self.logins = Logins(
+            loop,
+            config,
+            context.listeners,
+            CredentialCache(loop, self.forward, context.credentials, self._settle),
+            self._settle,
+            context.count,
+        )
         self.brokers = (
             ClusterBrokers([listener.name for listener in context.advertised]) if in_cluster(config) else None
         )
@@ -118,6 +128,7 @@ class Worker:
         set_throttle_positions(throttle_positions())
         self.handshakes = JobThread(loop, "handshakes")
         self._begin_tls()
+        self.logins.data_loop = self.data_loop
         self.upkeep = WorkerUpkeep(
             loop,
             self.shm,
@@ -198,8 +209,10 @@ class Worker:
             log_dirs=[str(path) for path in self.context.log_dirs],
             segments=SegmentCache(64),
             brokers=self.brokers,
+            logins=self.logins,
         )
         dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
+        self.logins.dispatch = dispatcher
         return RequestHandler(
             produce_handler,
             self.fetch_handler,
@@ -252,6 +265,7 @@ class Worker:
             self._take_over_tls()
             self._take_over_settings()
             self._take_over_limits()
+            self.logins.take_over_credentials()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
@@ -283,6 +297,7 @@ class Worker:
         if self._running.changed:
             self._take_over_tls()  # before the settings are confirmed: AlterConfigs has then replaced the certificates everywhere
             self._running.take_over(self._config)
+            self.logins.configure(self._config)
             self._limit_replication()
             self.handler.produce_handler.verify_transactions = self._verify_transactions
 
@@ -311,7 +326,7 @@ class Worker:
     def _add(self, item: AcceptedConnection) -> None:
         """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""
         try:
-            self.data_loop.add(*item)
+            self.logins.begin(self.data_loop.add(*item))
         except OSError as error:
             log.warning(
                 "closing connection %d from %s because the system cannot serve it: %s",
@@ -357,6 +372,7 @@ class Worker:
     def _connection_closed(self, connection_id: int) -> None:
         self._closed.append(connection_id)
         self.forward.cancel(connection_id)
+        self.logins.closed(connection_id)
 
     def _close_connection(self, connection: Any, reason: str) -> None:
         self.data_loop.close(connection, reason)
@@ -435,6 +451,7 @@ class Worker:
     def close(self) -> None:
         self.data_loop.close_all()
         self.forward.close()
+        self.logins.close()
         self.delayed_appends.close()
         self.handler.produce_handler.responses.flusher.close()
         self.look_ups.close()

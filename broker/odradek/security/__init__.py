@@ -1,1 +1,1 @@
-"""Key stores, TLS contexts and principals. Pure: nothing here knows sockets of clients, processes or shared memory."""
+"""Authentication and authorization, without sockets and processes: who a client is, and what it may do."""

@@ -24,7 +24,6 @@ from odradek.config.key import (
     VERSION,
     ConfigKey,
     OneOf,
-    OnlyDefault,
     Pattern,
     Range,
     Synonym,
@@ -128,8 +127,10 @@ KEYS = (
         "A Python class, as package.module:Class, that can refuse new topics. See docs/policies.md."),
     ConfigKey("alter.config.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
         "A Python class, as package.module:Class, that can refuse configuration changes. See docs/policies.md."),
-    ConfigKey("config.providers", LIST, (), OnlyDefault(()), LOW, CLUSTER_WIDE, NONE_YET,
-        "Java classes that replace ${...} in values. Not supported: the broker cannot load Java classes."),
+    ConfigKey("config.providers", LIST, (), None, LOW, CLUSTER_WIDE, NOW,
+        "Names of providers that replace ${NAME:PATH:KEY} in values of the configuration file when the broker starts. "
+        "config.providers.NAME.class is the class of each: Kafka's FileConfigProvider, DirectoryConfigProvider or "
+        "EnvVarConfigProvider."),
     ConfigKey("inter.broker.protocol.version", STRING, None, VERSION, MEDIUM, READ_ONLY, NONE,
         "The protocol version that Kafka brokers use among themselves. This broker uses the versions of 3.9; in a cluster, it "
         "refuses to start if the value is below 3.9. Removed in Kafka 4.0."),

@@ -99,9 +99,10 @@ KEYS = (
         "It then closes connections whose request has been incomplete, or whose response has been unread, for 10 s. It "
         "starts with the client address that uses most memory (clients behind one gateway count as one). Odradek's own "
         "key."),
-    ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The time in ms after which a SASL client must authenticate again. 0: never."),
-    ConfigKey("connection.failed.authentication.delay.ms", INT, 100, Range(0), LOW, READ_ONLY, NONE_YET,
+    ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NOW,
+        "The time in ms after which a SASL client must authenticate again (KIP-368). The broker closes a connection that "
+        "sends another request after this time. 0: never. Can be set for a listener and mechanism."),
+    ConfigKey("connection.failed.authentication.delay.ms", INT, 100, Range(0), LOW, READ_ONLY, NOW,
         "The time in ms by which the broker delays its response to a failed authentication."),
     ConfigKey("max.connections", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of open connections, or of one listener with the prefix listener.name.NAME. At the limit, the "

@@ -15,6 +15,7 @@ from odradek.config.key import (
     MEDIUM,
     NONE,
     NONE_YET,
+    NOW,
     PASSWORD,
     PER_BROKER,
     READ_ONLY,
@@ -29,14 +30,16 @@ TITLE = "SASL: the authentication of clients."
 
 # fmt: off
 KEYS = (
-    ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), None, MEDIUM, PER_BROKER, NONE_YET,
-        "The SASL mechanisms that clients can use."),
+    ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), None, MEDIUM, PER_BROKER, NOW,
+        "The SASL mechanisms that clients can use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. A listener with SASL must have at "
+        "least one of them; GSSAPI and OAUTHBEARER are not supported yet, and are left out."),
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, PER_BROKER, NONE_YET,
         "The SASL mechanism that brokers use among themselves."),
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH, READ_ONLY, NONE,
         "The SASL mechanism for connections to KRaft controllers."),
-    ConfigKey("sasl.jaas.config", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The JAAS configuration, with credentials, for one listener and mechanism."),
+    ConfigKey("sasl.jaas.config", PASSWORD, None, None, MEDIUM, PER_BROKER, NOW,
+        "The login module of a listener and mechanism, with the users of PLAIN. Only the key "
+        "listener.name.LISTENER.MECHANISM.sasl.jaas.config is used, with both names in lower case."),
     ConfigKey("sasl.client.callback.handler.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
         "A Java class that handles SASL callbacks of the broker as a client."),
     ConfigKey("sasl.login.callback.handler.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
@@ -45,8 +48,14 @@ KEYS = (
         "A Java class that performs the login."),
     ConfigKey("sasl.server.callback.handler.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
         "A Java class that handles SASL callbacks of the broker as a server."),
-    ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY, NONE_YET,
+    ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY, NOW,
         "The maximum size in bytes of a message during authentication."),
+    ConfigKey("odradek.login.timeout.ms", LONG, 10_000, Range(100), LOW, READ_ONLY, NOW,
+        "The time in ms within which a client of a listener with SASL must log in, and renew its login. After that, the broker "
+        "closes the connection. Odradek's own key."),
+    ConfigKey("odradek.login.max.connections", INT, 2000, Range(1), LOW, READ_ONLY, NOW,
+        "The maximum number of connections whose clients have not logged in yet, in all workers together. Above it, the broker "
+        "closes the oldest of them. Odradek's own key."),
     ConfigKey("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, MEDIUM, PER_BROKER, NONE_YET,
         "The path of the kinit command."),
     ConfigKey("sasl.kerberos.min.time.before.relogin", LONG, 60000, None, MEDIUM, PER_BROKER, NONE_YET,

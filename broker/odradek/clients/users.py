@@ -1,0 +1,77 @@
+"""Reads and changes the SCRAM credentials of users (KIP-554). Functions over a `Cluster`.
+
+The password does not leave this process: the broker receives the salted password, from which it derives the credential.
+"""
+
+import secrets
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.errors import RefusedError, code_of
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_user_scram_credentials, describe_user_scram_credentials
+from odradek.security.sasl.scram_credential import BY_NUMBER, SALT_BYTES, ScramMechanism, salted_password
+
+
+class UserCredential(NamedTuple):
+    """A credential of a user: what the broker shows of it."""
+
+    user: str
+    mechanism: str
+    iterations: int
+
+
+def describe(cluster: Cluster, users: Collection[str] | None = None) -> list[UserCredential]:
+    """The credentials of users, or of all users. Raises RefusedError if a named user has none, ClientError."""
+    api = describe_user_scram_credentials
+    request = api.Request(users=None if users is None else [api.Request.UserName(name=user) for user in users])
+    response = cluster.ask_controller(api.SCHEMA, request, lambda response: [response.error_code])
+    if response.error_code:
+        raise RefusedError(response.error_code, response.error_message)
+    credentials = []
+    for result in sorted(response.results, key=lambda result: str(result.user)):
+        if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+            raise RefusedError(result.error_code, f"user '{result.user}' has no SCRAM credential")
+        if result.error_code:
+            raise RefusedError(result.error_code, result.error_message, f"user '{result.user}'")
+        for info in result.credential_infos:
+            mechanism = BY_NUMBER.get(info.mechanism)
+            name = f"mechanism {info.mechanism}" if mechanism is None else mechanism.name
+            credentials.append(UserCredential(result.user, name, info.iterations))
+    return credentials
+
+
+def set_password(
+    cluster: Cluster, user: str, password: str, mechanisms: Sequence[ScramMechanism], iterations: int
+) -> None:
+    """Set the credentials of a user for these mechanisms. Raises RefusedError, ClientError."""
+    make = alter_user_scram_credentials.Request
+    upsertions = []
+    for mechanism in mechanisms:
+        salt = secrets.token_bytes(SALT_BYTES)
+        salted = salted_password(mechanism, password.encode(), salt, iterations)
+        upsertions.append(
+            make.ScramCredentialUpsertion(
+                name=user, mechanism=mechanism.number, iterations=iterations, salt=salt, salted_password=salted
+            )
+        )
+    _alter(cluster, make(deletions=[], upsertions=upsertions))
+
+
+def remove(cluster: Cluster, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
+    """Delete the credentials of a user for these mechanisms. Raises RefusedError, ClientError."""
+    make = alter_user_scram_credentials.Request
+    deletions = [make.ScramCredentialDeletion(name=user, mechanism=mechanism.number) for mechanism in mechanisms]
+    _alter(cluster, make(deletions=deletions, upsertions=[]))
+
+
+def _alter(cluster: Cluster, request: object) -> None:
+    response = cluster.ask_controller(
+        alter_user_scram_credentials.SCHEMA,
+        request,
+        lambda response: [result.error_code for result in response.results],
+    )
+    for result in response.results:
+        if result.error_code:
+            raise RefusedError(code_of(result.error_code), result.error_message, f"user '{result.user}'")

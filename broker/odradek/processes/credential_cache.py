@@ -1,0 +1,110 @@
+"""The SCRAM credentials that a worker keeps, and its questions to the coordinator for others.
+
+A worker owns one `CredentialCache` and uses it only in its loop. A credential is kept until another one changes (the version in
+`odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used since. Made-up credentials are not kept, so that logins
+with invented names displace nothing.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+from odradek.net.forward import ForwardClient, ForwardError
+from odradek.net.forward_frames import (
+    CredentialReply,
+    ForwardContext,
+    ForwardReply,
+    Kind,
+    MalformedFrame,
+    Status,
+    decode_credential,
+    encode_credential_question,
+)
+from odradek.security.sasl.mechanism import CredentialQuestion
+from odradek.shm.credentials_version import CredentialsVersion
+
+log = logging.getLogger("odradek.requests")
+
+MOST_KEPT = 1000
+PATIENCE_S = 8.0
+"""The time in seconds that a login waits for the coordinator: less than odradek.login.timeout.ms by default."""
+
+Then = Callable[[CredentialReply | str], None]
+"""Receives the credential, or the reason why there is none."""
+
+
+class CredentialCache:
+    """See the module. :param settle: sends responses that were completed outside of an answer of the coordinator."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        forward: ForwardClient,
+        version: CredentialsVersion,
+        settle: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._forward = forward
+        self._version = version
+        self._settle = settle
+        self._kept: OrderedDict[CredentialQuestion, CredentialReply] = OrderedDict()
+        self._taken = version.take_over()
+
+    def take_over(self) -> None:
+        """Drop all credentials if one has changed, and confirm that."""
+        if self._version.version != self._taken:
+            self._kept.clear()
+            self._taken = self._version.take_over()
+
+    @property
+    def newest_version(self) -> int:
+        """The newest version of the credentials."""
+        return self._version.version
+
+    def kept(self, question: CredentialQuestion) -> CredentialReply | None:
+        """The credential, if it is kept."""
+        self.take_over()
+        reply = self._kept.get(question)
+        if reply is not None:
+            self._kept.move_to_end(question)
+        return reply
+
+    def ask(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
+        """Ask the coordinator; `then` is called once in the loop, never inside this call, unless the connection of the context
+        is closed before."""
+
+        def on_reply(reply: ForwardReply | ForwardError) -> None:
+            then(self._received(question, reply))
+
+        def on_refusal(reason: str) -> None:
+            then(reason)
+            self._settle()
+
+        try:
+            self._forward.send(
+                encode_credential_question(*question),
+                context,
+                self._loop.time() + PATIENCE_S,
+                on_reply,
+                Kind.CREDENTIAL,
+            )
+        except (ForwardError, ValueError) as error:
+            self._loop.call_soon(on_refusal, str(error))
+
+    def _received(self, question: CredentialQuestion, reply: ForwardReply | ForwardError) -> CredentialReply | str:
+        if isinstance(reply, ForwardError):
+            return str(reply)
+        if reply.status != Status.OK:
+            return f"the coordinator could not read the credential ({reply.status.name.lower()})"
+        try:
+            found = decode_credential(reply.payload)
+        except MalformedFrame as error:
+            log.error("the coordinator sent a malformed credential: %s; the login fails", error)
+            return "the coordinator sent a malformed credential"
+        self.take_over()
+        if found.credential.known and found.version >= self._taken:
+            self._kept[question] = found
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found

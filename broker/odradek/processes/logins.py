@@ -1,0 +1,357 @@
+"""The logins of a worker's clients on SASL listeners: puts gates before connections, and opens them.
+
+A worker owns one `Logins` and uses it only in its loop. The rules of the exchange are in `odradek.security.sasl.exchange`; this
+module connects them with connections, timers, the coordinator and metrics. A connection with a gate executes no request: the
+native `RequestHandler` passes each of its frames to the gate, behind the responses to all earlier requests.
+
+After the login, a connection whose session has an end is closed if it sends a request after that end without having renewed the
+login (KIP-368): a timer puts a gate before it, so the requests of open connections cost nothing.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from odradek._ext.shm.metering import count_expired, count_login
+from odradek.config.broker_config import BrokerConfig
+from odradek.config.errors import ConfigError
+from odradek.config.listeners import Listener
+from odradek.net.forward import context_of
+from odradek.net.forward_frames import CredentialReply
+from odradek.processes.credential_cache import CredentialCache
+from odradek.processes.login_failures import LoginFailures
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import api_versions, sasl_handshake
+from odradek.security.sasl.exchange import Action, Ask, Done, Exchange, Failed, Former, Respond, Versions
+from odradek.security.sasl.mechanism import CredentialQuestion
+from odradek.security.sasl.settings import SaslSettings, all_settings
+
+log = logging.getLogger("odradek.security")
+
+RENEWALS_APART_S = 1.0
+_ERROR_AT = 4  # in a response to ApiVersions: after the correlation id
+_CODE = struct.Struct(">h")
+_KEY = struct.Struct(">h")
+_REQUEST = struct.Struct(">hhi")
+
+Dispatch = Callable[[Any, int, int, int, bytes | None, bytes], bytes | bool | None]
+
+
+class Gate:
+    """Stands before a connection until its client has logged in, or has renewed the login."""
+
+    def __init__(self, logins: "Logins", exchange: Exchange, former: "Session | None" = None) -> None:
+        self._logins = logins
+        self.exchange = exchange
+        self.former = former
+        self.question: CredentialQuestion | None = None
+        self.answer: CredentialReply | None = None
+
+    @property
+    def raw(self) -> bool:
+        """Whether the next frame has no request header."""
+        return self.exchange.raw
+
+    def frame(self, connection: Any, frame: bytes) -> bytes | bool | None:
+        """See `RequestHandler.offer_to_gate`."""
+        return self._logins.process(self, connection, frame)
+
+
+class Session:
+    """A login whose session has an end. Stands before the connection after that end, and then only lets it renew the login."""
+
+    raw = False
+
+    def __init__(self, logins: "Logins", connection: Any, former: Former, renewed_at: float | None) -> None:
+        self._logins = logins
+        self.connection = connection
+        self.former = former
+        self.renewed_at = renewed_at  # loop time at which the last renewal began; None: there was none
+        self.timer: asyncio.TimerHandle | None = None
+
+    def frame(self, connection: Any, frame: bytes) -> bytes | bool | None:
+        """See `RequestHandler.offer_to_gate`."""
+        return self._logins.after_end(self, connection, frame)
+
+
+class Logins:
+    """See the module.
+
+    :param listeners: of the broker; `connection.listener_index` is an index of them.
+    :param data_loop: the worker's; set before the first connection.
+    :param dispatch: the worker's Dispatcher, which answers ApiVersions.
+    :param settle: sends the responses that were completed outside of a turn of the data loop.
+    :param workers: the number of workers, which share odradek.login.max.connections.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        listeners: Sequence[Listener],
+        credentials: CredentialCache,
+        settle: Callable[[], None],
+        workers: int,
+    ) -> None:
+        self._loop = loop
+        self._names = [listener.name for listener in listeners]
+        self._credentials = credentials
+        self._settle = settle
+        self._timeout_s = config.integer("odradek.login.timeout.ms") / 1000
+        self._most_waiting = max(1, config.integer("odradek.login.max.connections") // workers)
+        self._max_receive_bytes = config.integer("sasl.server.max.receive.size")
+        self._delay_s = config.integer("connection.failed.authentication.delay.ms") / 1000
+        self._settings = all_settings(config)
+        self._waiting: OrderedDict[int, tuple[Any, float]] = OrderedDict()  # connection and deadline, by connection id
+        self._renewing: OrderedDict[int, tuple[Any, float]] = OrderedDict()
+        self._sessions: dict[int, Session] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._failures = LoginFailures(loop.time)
+        self.data_loop: Any = None
+        self.dispatch: Dispatch | None = None
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Use the settings that changed at run time, for new logins."""
+        try:
+            self._settings = all_settings(config)
+        except ConfigError as error:
+            log.error("cannot apply the changed SASL settings: %s; the previous ones stay in force", error)
+
+    def take_over_credentials(self) -> None:
+        """Drop the credentials that are kept if one has changed."""
+        self._credentials.take_over()
+
+    # -- the beginning and the end of connections --------------------------------------------------------------------
+
+    def begin(self, connection: Any) -> None:
+        """Put a gate before a new connection, if it came to a SASL listener."""
+        settings = self._settings_of(connection)
+        if settings is None:
+            return
+        connection.gate = Gate(self, self._exchange(settings, None))
+        connection.limit_frames(self._max_receive_bytes)
+        self._wait(self._waiting, connection)
+        if len(self._waiting) > self._most_waiting:
+            oldest, _ = next(iter(self._waiting.values()))
+            self._note_failure(
+                oldest, "", "more connections wait for their logins than odradek.login.max.connections allows"
+            )
+            self.data_loop.close(oldest, "too many connections without a login")
+
+    def closed(self, connection_id: int) -> None:
+        """A connection was closed."""
+        self._waiting.pop(connection_id, None)
+        self._renewing.pop(connection_id, None)
+        session = self._sessions.pop(connection_id, None)
+        if session is not None and session.timer is not None:
+            session.timer.cancel()
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for session in self._sessions.values():
+            if session.timer is not None:
+                session.timer.cancel()
+
+    def _settings_of(self, connection: Any) -> SaslSettings | None:
+        index = connection.listener_index
+        return self._settings.get(self._names[index]) if 0 <= index < len(self._names) else None
+
+    def _exchange(self, settings: SaslSettings, former: Former | None) -> Exchange:
+        return Exchange(settings.mechanisms, settings.make, settings.lifetime_ms, former)
+
+    def _wait(self, waiting: OrderedDict[int, tuple[Any, float]], connection: Any) -> None:
+        waiting[connection.connection_id] = connection, self._loop.time() + self._timeout_s
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._timeout_s, self._close_late)
+
+    def _close_late(self) -> None:
+        """Close the connections whose clients have not logged in in time; both collections are in the order of deadlines."""
+        self._sweep = None
+        now = self._loop.time()
+        following = []
+        for waiting in (self._waiting, self._renewing):
+            while waiting:
+                connection, deadline = next(iter(waiting.values()))
+                if deadline > now:
+                    following.append(deadline)
+                    break
+                del waiting[connection.connection_id]
+                reason = f"the client did not log in within {self._timeout_s:g} s"
+                self._note_failure(connection, "", reason)
+                self.data_loop.close(connection, reason)
+        if following:
+            self._sweep = self._loop.call_at(min(following), self._close_late)
+        self._settle()
+
+    # -- frames -----------------------------------------------------------------------------------------------------
+
+    def process(self, gate: Gate, connection: Any, frame: bytes) -> bytes | bool | None:
+        """Process a frame before the login; see `RequestHandler.offer_to_gate`."""
+        action = gate.exchange.frame(frame)
+        if isinstance(action, Versions):
+            return self._versions(gate, connection, frame)
+        if isinstance(action, Respond):
+            return action.data
+        if isinstance(action, Ask):
+            known = self._credentials.kept(action.question)
+            if known is not None:
+                gate.question, gate.answer = action.question, known
+                action = gate.exchange.answered(known.credential)
+                if isinstance(action, Respond):
+                    return action.data
+        if isinstance(action, Done) and not self._is_outdated(gate):
+            self._open(gate, connection, action)
+            return action.data
+        self._later(gate, connection, connection.reserve(), action)
+        return None
+
+    def _versions(self, gate: Gate, connection: Any, frame: bytes) -> bytes | bool | None:
+        assert self.dispatch is not None
+        _, version, correlation_id = _REQUEST.unpack_from(frame)
+        response = self.dispatch(connection, api_versions.API_KEY, version, correlation_id, connection.client_id, frame)
+        if isinstance(response, bytes):
+            gate.exchange.versions_sent(_CODE.unpack_from(response, _ERROR_AT)[0])
+        return response
+
+    def _later(self, gate: Gate, connection: Any, pending: Any, action: Action) -> None:
+        """Carry out an action whose response has the place `pending`."""
+        if pending.cancelled:
+            return
+        if isinstance(action, Ask):
+            self._ask(gate, connection, pending, action.question)
+        elif isinstance(action, Done) and self._is_outdated(gate):
+            self._confirm(gate, connection, pending, action)
+        elif isinstance(action, Failed):
+            self._fail(gate, connection, pending, action)
+        elif isinstance(action, Done | Respond):
+            if isinstance(action, Done):
+                self._open(gate, connection, action)
+            pending.complete((len(action.data).to_bytes(4, "big"), action.data))
+
+    def _ask(self, gate: Gate, connection: Any, pending: Any, question: CredentialQuestion) -> None:
+        def then(reply: CredentialReply | str) -> None:
+            if pending.cancelled:
+                return
+            if isinstance(reply, str):
+                action: Action = gate.exchange.unanswered(reply)
+            else:
+                gate.question, gate.answer = question, reply
+                action = gate.exchange.answered(reply.credential)
+            self._later(gate, connection, pending, action)
+
+        self._credentials.ask(question, context_of(connection, connection.client_id), then)
+
+    def _is_outdated(self, gate: Gate) -> bool:
+        return gate.answer is not None and gate.answer.version < self._credentials.newest_version
+
+    def _confirm(self, gate: Gate, connection: Any, pending: Any, done: Done) -> None:
+        """Credentials changed during the login: the one that was used must still be that of the user. A login with an old
+        password must not succeed after the response to the request that changed the password."""
+        assert gate.question is not None and gate.answer is not None
+        used = gate.answer.credential
+
+        def then(reply: CredentialReply | str) -> None:
+            if not isinstance(reply, str) and reply.credential == used:
+                gate.answer = reply
+                self._later(gate, connection, pending, done)
+            else:
+                self._later(gate, connection, pending, gate.exchange.revoked())
+
+        self._credentials.ask(gate.question, context_of(connection, connection.client_id), then)
+
+    # -- outcomes ---------------------------------------------------------------------------------------------------
+
+    def _open(self, gate: Gate, connection: Any, done: Done) -> None:
+        """The client has logged in: execute its requests from now on."""
+        connection_id = connection.connection_id
+        self._waiting.pop(connection_id, None)
+        self._renewing.pop(connection_id, None)
+        connection.gate = None
+        connection.limit_frames(-1)
+        if gate.former is None:
+            connection.principal = f"User:{done.user}"
+        count_login(connection.listener_index, done.mechanism, "succeeded" if gate.former is None else "renewed")
+        log.debug("%s logged in as %s with %s", connection.name, connection.principal, done.mechanism)
+        if done.lifetime_ms:
+            renewed_at = None if gate.former is None else gate.former.renewed_at
+            session = Session(self, connection, Former(done.user, done.mechanism), renewed_at)
+            session.timer = self._loop.call_later(done.lifetime_ms / 1000, self._end, session)
+            self._sessions[connection_id] = session
+
+    def _fail(self, gate: Gate, connection: Any, pending: Any, failed: Failed) -> None:
+        """Send the response, if there is one, after the delay that slows down guessing; then close the connection."""
+        mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
+        self._note_failure(connection, mechanism, failed.reason, gate.former is not None)
+
+        def end() -> None:
+            if pending.cancelled:
+                return
+            reason = f"the login failed: {failed.reason}"
+            if failed.data is None:
+                self.data_loop.close(connection, reason)
+            else:
+                pending.failed(failed.code)
+                pending.complete((len(failed.data).to_bytes(4, "big"), failed.data))
+                self.data_loop.close_after_responses(connection, reason)
+            self._settle()
+
+        self._loop.call_later(self._delay_s, end)
+
+    def _note_failure(self, connection: Any, mechanism: str, reason: str, renewal: bool = False) -> None:
+        index = connection.listener_index
+        count_login(index, mechanism or "unknown", "renewal_failed" if renewal else "failed")
+        self._failures.note(connection.peer, self._names[index], mechanism, reason)
+
+    # -- renewals ---------------------------------------------------------------------------------------------------
+
+    def _end(self, session: Session) -> None:
+        """The session ends: from now on the connection must renew its login."""
+        session.timer = None
+        if session.connection.gate is None:
+            session.connection.gate = session
+
+    def after_end(self, session: Session, connection: Any, frame: bytes) -> bytes | bool | None:
+        """A frame after the end of the session."""
+        is_handshake = len(frame) >= _REQUEST.size and _KEY.unpack_from(frame)[0] == sasl_handshake.API_KEY
+        gate = self._renewal(session, connection) if is_handshake else None
+        if gate is not None:
+            return gate.frame(connection, frame)
+        count_expired(connection.listener_index)
+        reason = "the client sent a request after the end of its session, without having renewed its login"
+        self.data_loop.close_after_responses(connection, reason)
+        connection.close_reason = reason
+        return False
+
+    def renew(self, connection: Any, mechanism: str, version: int) -> tuple[int, tuple[str, ...]] | None:
+        """See `odradek.api.call.Logins`."""
+        session = self._sessions.get(connection.connection_id)
+        gate = None if session is None else self._renewal(session, connection)
+        if gate is None:
+            return None
+        code, mechanisms = gate.exchange.handshake(mechanism, version)
+        if code != ErrorCode.NONE:
+            reason = "the client tried to renew its login with a mechanism that is not enabled"
+            self._note_failure(connection, "", reason, True)
+            self.data_loop.close_after_responses(connection, reason)
+        return code, mechanisms
+
+    def _renewal(self, session: Session, connection: Any) -> Gate | None:
+        """Put a gate before a connection whose client renews its login; None if it did so less than a second ago."""
+        settings = self._settings_of(connection)
+        now = self._loop.time()
+        if settings is None or (session.renewed_at is not None and now - session.renewed_at < RENEWALS_APART_S):
+            return None
+        session.renewed_at = now
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+        del self._sessions[connection.connection_id]
+        gate = connection.gate = Gate(self, self._exchange(settings, session.former), session)
+        connection.limit_frames(self._max_receive_bytes)
+        self._wait(self._renewing, connection)
+        return gate

@@ -1,0 +1,1 @@
+"""SASL: the exchange by which a client proves who it is; server and client, without I/O."""

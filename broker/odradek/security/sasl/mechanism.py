@@ -1,0 +1,56 @@
+"""The interface between the exchange and a SASL mechanism of the server, and the results of its steps."""
+
+from typing import NamedTuple, Protocol
+
+from odradek.security.sasl.scram_credential import ScramCredential
+
+NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms that the broker supports."""
+
+
+class Challenge(NamedTuple):
+    """The exchange continues: a token for the client, which answers it."""
+
+    token: bytes
+
+
+class CredentialQuestion(NamedTuple):
+    """The mechanism needs the SCRAM credential of a user; `Mechanism.answered` continues."""
+
+    mechanism: str
+    user: str
+
+
+class Proven(NamedTuple):
+    """The client has proven who it is. ``token``: the last token for the client, possibly empty."""
+
+    token: bytes
+    user: str
+
+
+class Refused(Exception):
+    """The client has not proven who it is.
+
+    :ivar text: the error text for the client; None for the general one, which says nothing about the reason.
+    :ivar reason: the reason for the broker's log, without secrets.
+    """
+
+    def __init__(self, reason: str, text: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.text = text
+
+
+Step = Challenge | CredentialQuestion | Proven
+
+
+class Mechanism(Protocol):
+    """One login attempt of a client with one mechanism."""
+
+    def evaluate(self, token: bytes) -> Step:
+        """Process a token of the client. Raises Refused."""
+        ...
+
+    def answered(self, credential: ScramCredential) -> Step:
+        """Continue after a CredentialQuestion. Raises Refused."""
+        ...

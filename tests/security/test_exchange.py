@@ -1,0 +1,318 @@
+"""The exchange: whatever a client sends before it has proven who it is, nothing but the login is processed."""
+
+import struct
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from odradek.protocol import decode, encode_frame
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import api_versions, metadata, sasl_authenticate, sasl_handshake
+from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
+from odradek.security.sasl.client import Credentials, LoginError, login
+from odradek.security.sasl.exchange import TRANSITIONS, Ask, Done, Exchange, Failed, Former, Respond, State, Versions
+from odradek.security.sasl.plain import Plain, digest_of
+from odradek.security.sasl.scram import Scram
+from odradek.security.sasl.scram_credential import BY_NAME, SHA_256, credential_of, made_up, salted_password
+
+USERS = {"alice": digest_of(b"alice-secret")}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+GOOD = b"\0alice\0alice-secret"
+LIFETIME_MS = 60_000
+
+
+def exchange(former=None, mechanisms=MECHANISMS):
+    def make(name):
+        return Scram(BY_NAME[name]) if name in BY_NAME else Plain(USERS)
+
+    return Exchange(mechanisms, make, lambda name: LIFETIME_MS if name == "PLAIN" else 0, former)
+
+
+def credential(mechanism, user):
+    if user != "alice":
+        return made_up(mechanism, user, b"secret")
+    salt = b"s" * 32
+    return credential_of(mechanism, salted_password(mechanism, b"alice-secret", salt, 4096), salt, 4096)
+
+
+CREDENTIALS = {(name, "alice"): credential(BY_NAME[name], "alice") for name in BY_NAME}
+
+
+def frame(request, key, version, correlation_id=7):
+    header = RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id="me"
+    )
+    return bytes(encode_frame(header, request_header_version(key, version), request, version))[4:]
+
+
+def handshake(mechanism="PLAIN", version=1):
+    return frame(sasl_handshake.Request(mechanism=mechanism), 17, version)
+
+
+def authenticate(token=GOOD, version=2):
+    return frame(sasl_authenticate.Request(auth_bytes=token), 36, version)
+
+
+def versions(version=0):
+    return frame(api_versions.Request(client_software_name="x", client_software_version="1"), 18, version)
+
+
+METADATA = frame(metadata.Request(topics=[]), 3, 1)
+
+
+def answer(data, key, version):
+    (correlation_id,) = struct.unpack_from(">i", data)
+    assert correlation_id == 7
+    head = 4 + (1 if response_header_version(key, version) else 0)
+    response, end = decode(by_key(key).response, version, data, head)
+    assert end == len(data)
+    return response
+
+
+# -- the ways to a login ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_login_in_requests(version):
+    one = exchange()
+    assert one.frame(versions()) == Versions()
+    one.versions_sent(0)
+    chosen = one.frame(handshake())
+    assert isinstance(chosen, Respond) and answer(chosen.data, 17, 1).mechanisms == list(MECHANISMS)
+    assert not one.raw
+    done = one.frame(authenticate(version=version))
+    assert isinstance(done, Done) and (done.user, done.mechanism, done.lifetime_ms) == ("alice", "PLAIN", LIFETIME_MS)
+    response = answer(done.data, 36, version)
+    assert (response.error_code, response.auth_bytes) == (0, b"")
+    assert response.session_lifetime_ms == (LIFETIME_MS if version else 0)
+
+
+def test_a_login_with_tokens_alone():
+    one = exchange()
+    assert isinstance(one.frame(handshake(version=0)), Respond) and one.raw
+    assert one.frame(GOOD) == Done(b"", "alice", "PLAIN", LIFETIME_MS)
+
+
+def test_a_client_may_repeat_api_versions_after_an_error_only():
+    one = exchange()
+    assert one.frame(versions()) == Versions()
+    one.versions_sent(ErrorCode.UNSUPPORTED_VERSION)
+    assert one.frame(versions()) == Versions()
+    one.versions_sent(0)
+    assert isinstance(one.frame(versions()), Failed)
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_mechanism_gets_the_list_of_enabled_ones():
+    failed = exchange().frame(handshake("GSSAPI"))
+    response = answer(failed.data, 17, 1)
+    assert (response.error_code, response.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, list(MECHANISMS))
+
+
+@pytest.mark.parametrize(
+    ("frames", "key", "code"),
+    [
+        ([METADATA], None, None),
+        ([authenticate()], None, None),
+        ([handshake(), METADATA], None, None),
+        ([handshake(), handshake()], 17, ErrorCode.ILLEGAL_SASL_STATE),
+        ([handshake(), versions()], 18, ErrorCode.ILLEGAL_SASL_STATE),
+        ([b""], None, None),
+        ([b"\0\x11"], None, None),
+        ([b"\xff" * 20], None, None),
+        ([handshake()[:-1]], None, None),
+        ([handshake(), b""], None, None),
+        ([handshake(), authenticate()[:-1]], None, None),
+        ([handshake(version=0), b""], None, None),
+    ],
+)
+def test_other_frames_end_the_login(frames, key, code):
+    one = exchange()
+    for data in frames:
+        action = one.frame(data)
+    assert isinstance(action, Failed) and one.state is State.ENDED
+    if key is None:
+        assert action.data is None
+    else:
+        version = 1 if key == 17 else 0
+        assert (answer(action.data, key, version).error_code, action.code) == (code, code)
+
+
+def test_a_wrong_password_gets_kafkas_text_and_a_token_alone_gets_nothing():
+    one = exchange()
+    one.frame(handshake())
+    response = answer(one.frame(authenticate(b"\0alice\0wrong")).data, 36, 2)
+    assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert response.error_message == "Authentication failed: Invalid username or password"
+    one = exchange()
+    one.frame(handshake(version=0))
+    assert one.frame(b"\0alice\0wrong").data is None
+
+
+def test_scram_fails_with_the_same_text_for_everybody():
+    texts = set()
+    for user in ("alice", "nobody"):
+        with pytest.raises(LoginError) as caught:
+            log_in(exchange(), Credentials("SCRAM-SHA-256", user, "wrong"))
+        texts.add(str(caught.value))
+    assert len(texts) == 1 and texts.pop().endswith(
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+    )
+
+
+def test_without_an_answer_of_the_coordinator_the_connection_closes_without_a_response():
+    one = exchange()
+    one.frame(handshake("SCRAM-SHA-256"))
+    assert isinstance(one.frame(authenticate(b"n,,n=alice,r=x")), Ask)
+    assert one.unanswered("it is away") == Failed(None, "it is away", "SCRAM-SHA-256")
+
+
+# -- renewals --------------------------------------------------------------------------------------------------------
+
+FORMER = Former("alice", "PLAIN")
+
+
+def test_a_renewal_begins_with_the_handshake():
+    assert isinstance(exchange(FORMER).frame(versions()), Failed)
+    one = exchange(FORMER)
+    assert isinstance(one.frame(handshake()), Respond)
+    assert isinstance(one.frame(authenticate()), Done)
+
+
+def test_another_mechanism_or_user_cannot_renew():
+    one = exchange(FORMER)
+    assert isinstance(one.frame(handshake("SCRAM-SHA-256")), Respond)
+    failed = one.frame(authenticate(b"n,,n=alice,r=x"))
+    assert failed.data is None and "is not supported for re-authentication of mechanism 'PLAIN'" in failed.reason
+    one = exchange(Former("bob", "PLAIN"))
+    one.frame(handshake())
+    response = answer(one.frame(authenticate()).data, 36, 2)
+    assert response.error_message == "Cannot change principals during re-authentication from User.bob: User.alice"
+    one = exchange(Former("alice", "SCRAM-SHA-256"))
+    with pytest.raises(LoginError, match="Authentication failed during re-authentication due to"):
+        log_in(one, Credentials("SCRAM-SHA-256", "alice", "wrong"))
+
+
+# -- with the client -------------------------------------------------------------------------------------------------
+
+
+def log_in(one, credentials):
+    """A login of our client at our server. Returns the last action and the lifetime."""
+    client = login(credentials)
+    ask = next(client)
+    action = None
+    while True:
+        version = ask.api.max_version
+        action = one.frame(frame(ask.request, ask.api.key, version))
+        if isinstance(action, Ask):
+            name, user = action.question
+            action = one.answered(CREDENTIALS.get((name, user)) or credential(BY_NAME[name], user))
+        assert action.data is not None, action
+        try:
+            ask = client.send(answer(action.data, ask.api.key, version))
+        except StopIteration as end:
+            return action, end.value
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_our_client_logs_in(mechanism):
+    action, lifetime_ms = log_in(exchange(), Credentials(mechanism, "alice", "alice-secret"))
+    assert isinstance(action, Done) and action.user == "alice"
+    assert lifetime_ms == action.lifetime_ms
+
+
+def test_our_client_reports_the_enabled_mechanisms():
+    with pytest.raises(LoginError, match=r"but these: PLAIN$"):
+        log_in(exchange(mechanisms=("PLAIN",)), Credentials("SCRAM-SHA-512", "alice", "x"))
+    with pytest.raises(ValueError, match="must be one of PLAIN"):
+        next(login(Credentials("GSSAPI", "alice", "x")))
+
+
+def scram_server(server_first, server_last=b"v=AAAA"):
+    """Our client with a server that sends these tokens."""
+    client = login(Credentials("SCRAM-SHA-256", "alice", "alice-secret"), lambda: "nonce")
+    next(client)
+    client.send(sasl_handshake.Response(error_code=0, mechanisms=[]))
+    client.send(sasl_authenticate.Response(error_code=0, auth_bytes=server_first))
+    client.send(sasl_authenticate.Response(error_code=0, auth_bytes=server_last))
+
+
+@pytest.mark.parametrize(
+    ("server_first", "words"),
+    [
+        (b"r=nonce2,s=AAAA,i=4095", "demands 4095 SCRAM iterations"),
+        (b"r=nonce2,s=AAAA,i=99999999", "demands 99999999 SCRAM iterations"),
+        (b"r=other,s=AAAA,i=4096", "another nonce"),
+        (b"r=nonce,s=AAAA,i=4096", "another nonce"),
+        (b"r=nonce2,s=!,i=4096", "malformed"),
+        (b"e=other-error", "malformed"),
+        (b"", "malformed"),
+        (b"r=nonce2,s=AAAA,i=4096", "may be another server"),
+    ],
+)
+def test_our_client_does_not_believe_a_false_server(server_first, words):
+    with pytest.raises(LoginError, match=words):
+        scram_server(server_first)
+
+
+def test_the_clients_credentials_are_not_shown():
+    one = Credentials("PLAIN", "alice", "alice-secret")
+    assert "alice-secret" not in f"{one} {one!r} {[one]}"
+
+
+# -- any order of frames ---------------------------------------------------------------------------------------------
+
+CORRECT = [handshake(), handshake(version=0), authenticate(), GOOD]
+OTHERS = [
+    versions(),
+    versions(3),
+    handshake("SCRAM-SHA-256"),
+    handshake("SCRAM-SHA-512", 0),
+    handshake("GSSAPI"),
+    METADATA,
+    b"",
+    b"\0",
+    authenticate(b"\0alice\0wrong"),
+    authenticate(b"n,,n=alice,r=x"),
+    authenticate(version=0),
+    b"n,,n=alice,r=x",
+    frame(metadata.Request(topics=None), 3, 12),
+    struct.pack(">hhih", 0, 9, 7, -1),
+    struct.pack(">hhih", 1, 13, 7, -1) + b"\0" * 40,
+]
+frames = st.sampled_from(CORRECT + OTHERS) | st.binary(max_size=40)
+
+
+@given(st.lists(frames, max_size=8), st.booleans(), st.sampled_from([None, FORMER]))
+def test_no_order_of_frames_executes_a_request_before_the_login(sequence, versions_fail, former):
+    """A model of the only ways: [ApiVersions], SaslHandshake of an enabled mechanism, and then a proof."""
+    one = exchange(former)
+    handshaken = False
+    for data in sequence:
+        before = one.state
+        action = one.frame(data)
+        assert one.state is before or one.state in TRANSITIONS[before]
+        if isinstance(action, Versions):
+            assert former is None and not handshaken and data[:2] == b"\0\x12"
+            one.versions_sent(ErrorCode.INVALID_REQUEST if versions_fail else 0)
+        elif isinstance(action, Ask):
+            assert handshaken
+            action = one.answered(
+                CREDENTIALS[action.question] if action.question in CREDENTIALS else made_up(SHA_256, "x", b"s")
+            )
+            assert isinstance(action, Respond)
+        if isinstance(action, Respond) and not handshaken:
+            assert data[:2] == b"\0\x11"
+            handshaken = True
+        if isinstance(action, Done):
+            event("logged in")
+            assert handshaken and GOOD in data and action.user == "alice"
+            return
+        if isinstance(action, Failed):
+            event(f"failed in {before}")
+            assert one.state is State.ENDED
+            return
