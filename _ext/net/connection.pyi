@@ -6,6 +6,7 @@ from typing_extensions import TypeAlias
 
 from odradek._ext.net.buffers import Buffer
 from odradek._ext.net.output import OutQueue
+from odradek._ext.shm.client_quotas import QuotaUse
 from odradek._ext.shm.metering import Client
 
 
@@ -38,6 +39,12 @@ class Pending:
 
     def complete(self, parts=()): ...
     def failed(self, code: int): ...
+    def spent(self, us: int): ...
+    @property
+    def timed(self): ...
+    @property
+    def version(self): ...
+    def charge(self): ...
     def __dealloc__(self): ...
 
 class Connection:
@@ -77,6 +84,7 @@ class Connection:
 
 class ResponseOutput:
     now_ms: Final[int]
+    on_throttle: Any
 
     def write(self, data): ...
     def write_file(self, file_slice): ...
@@ -119,4 +127,18 @@ class ConnectionMetering(TypedDict):
     counted_ms: int
     software: int
 
+class ConnectionQuotas(TypedDict):
+    limited: bool
+    version: int
+    client: int
+    mark_us: int
+    api_key: int
+    api_version: int
+    produce: QuotaUse
+    fetch: QuotaUse
+    request: QuotaUse
+    request_of_client: QuotaUse
+
 def client_name(peer: str, client_id: str | None) -> str: ...
+def set_throttle_positions(table): ...
+def with_throttle_time(response: bytes, api_key: int, version: int, wait_ms: int): ...

@@ -289,7 +289,7 @@ cdef class DataLoop(FrameReader):
                 oldest = c
         if oldest is None:
             return False
-        self.close_now(oldest, CLOSE_ASKED, "max.connections is exceeded by a connection of a broker, and this one was idle for the longest time")
+        self.close_now(oldest, CLOSE_ASKED, "a connection of a broker exceeds max.connections, and this one was idle for the longest time")
         return True
 
     def release_throttled(self, int64_t now_ms):

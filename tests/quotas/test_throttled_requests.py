@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from odradek._ext.net.charging import Charges
+
 from odradek._ext.shm import client_quotas
 from odradek.api.table import BY_KEY
 from odradek.quotas.limits import DEFAULT, FETCH, PRODUCE, REQUEST, Limits
