@@ -3,6 +3,7 @@ from typing import TypedDict
 from typing_extensions import TypeAlias
 
 from odradek._ext.partition.log_writing import AppendItem
+from odradek._ext.shm.client_quotas import QuotaUse
 from odradek._ext.shm.metering import Client
 
 Slow: TypeAlias = int
@@ -47,6 +48,10 @@ class ProduceRequest(TypedDict):
     transactional_id: int
     transactional_id_bytes: int
     transactional: int
+    limited: int
+    body_bytes: int
+    produce_quota: QuotaUse
+    time_quota: QuotaUse
 
 class BatchProducer(TypedDict):
     id: int

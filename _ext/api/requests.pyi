@@ -3,6 +3,7 @@ from typing import Final
 from odradek._ext.api.fetch import FetchHandler
 from odradek._ext.api.produce import ProduceHandler
 from odradek._ext.api.purgatory import Purgatory
+from odradek._ext.net.charging import Charges
 from odradek._ext.net.forwarding import ForwardTable
 from odradek._ext.net.frame_reading import FrameHandler
 
@@ -11,6 +12,7 @@ class RequestHandler(FrameHandler):
     produce_handler: Final[ProduceHandler]
     fetch_handler: Final[FetchHandler]
     purgatory: Final[Purgatory]
+    charges: Charges
     forward_table: Final[ForwardTable]
     produce_requests: Final[int]
     fetch_requests: Final[int]

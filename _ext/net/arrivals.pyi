@@ -13,6 +13,8 @@ class Arrival:
     kind: Final[int]
     connection_id: Final[int]
     unawaited: Final[bool]
+    work_us: int
+    throttle_ms: int
 
     @property
     def api_key(self): ...

@@ -6,7 +6,7 @@ from typing_extensions import TypeAlias
 
 from odradek._ext.net.buffers import Buffer
 from odradek._ext.net.output import OutQueue
-from odradek._ext.net.tls import Tls
+from odradek._ext.shm.client_quotas import QuotaUse
 from odradek._ext.shm.metering import Client
 
 
@@ -27,7 +27,6 @@ class CloseReason(IntEnum):
     CLOSE_FILE = ...
     CLOSE_ERROR = ...
     CLOSE_ASKED = ...
-    CLOSE_AUTHENTICATION = ...
     CLOSE_REASONS = ...
 
 Hold: TypeAlias = int
@@ -40,6 +39,12 @@ class Pending:
 
     def complete(self, parts=()): ...
     def failed(self, code: int): ...
+    def spent(self, us: int): ...
+    @property
+    def timed(self): ...
+    @property
+    def version(self): ...
+    def charge(self): ...
     def __dealloc__(self): ...
 
 class Connection:
@@ -50,11 +55,9 @@ class Connection:
     peer: Final[str]
     owner: Final[int]
     principal: Any
-    gate: Any
     client_software_name: Any
     client_software_version: Any
     client_id: Final[bytes]
-    tls: Final[Tls]
     session: Any
     close_reason: Any
     pending_count: Final[int]
@@ -64,7 +67,6 @@ class Connection:
     def reserve(self) -> Pending: ...
     def resume(self): ...
     def throttle(self, until_ms: int): ...
-    def limit_frames(self, most_bytes: int): ...
     def runs(self, name: str, version: str): ...
     def failed(self, api_key: int, code: int): ...
     @property
@@ -82,6 +84,7 @@ class Connection:
 
 class ResponseOutput:
     now_ms: Final[int]
+    on_throttle: Any
 
     def write(self, data): ...
     def write_file(self, file_slice): ...
@@ -100,7 +103,6 @@ class ConnectionInput(TypedDict):
 class FrameOffers(TypedDict):
     hold: int
     greeted: bool
-    most_bytes: int
     offered: bool
     joined: bool
     resumed: bool
@@ -112,7 +114,6 @@ class ConnectionOutput(TypedDict):
     waiting_bytes: int
     blocked: bool
     cold: bool
-    sealed_bytes: int
 
 class LoopState(TypedDict):
     interest: int
@@ -126,4 +127,18 @@ class ConnectionMetering(TypedDict):
     counted_ms: int
     software: int
 
+class ConnectionQuotas(TypedDict):
+    limited: bool
+    version: int
+    client: int
+    mark_us: int
+    api_key: int
+    api_version: int
+    produce: QuotaUse
+    fetch: QuotaUse
+    request: QuotaUse
+    request_of_client: QuotaUse
+
 def client_name(peer: str, client_id: str | None) -> str: ...
+def set_throttle_positions(table): ...
+def with_throttle_time(response: bytes, api_key: int, version: int, wait_ms: int): ...

@@ -120,6 +120,12 @@ CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler",
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
 
+cdef bint ended_while_throttled(Connection c) noexcept:
+    """Whether the connection is throttled, its client sends no more, and no request and no response is left."""
+    return (c.frames.hold & HOLD_THROTTLE and c.pending_count == 0 and c.input.held.data == NULL and c.output.queue.head == NULL
+            and nothing_unread(c.fd))
+
+
 cdef class DataLoop(FrameReader):
     """All data connections of a worker.
 
@@ -440,7 +446,7 @@ cdef class DataLoop(FrameReader):
                 oldest = c
         if oldest is None:
             return False
-        self.close_now(oldest, CLOSE_ASKED, "max.connections is exceeded by a connection of a broker, and this one was idle for the longest time")
+        self.close_now(oldest, CLOSE_ASKED, "a connection of a broker exceeds max.connections, and this one was idle for the longest time")
         return True
 
     def release_throttled(self, int64_t now_ms):
@@ -558,8 +564,7 @@ cdef class DataLoop(FrameReader):
         if events & EPOLLRDHUP and not c.state.peer_finished:
             c.state.peer_finished = True
             self.handler.half_closed(c)
-            if c.fd >= 0 and c.frames.hold & HOLD_THROTTLE and c.pending_count == 0 and c.input.held.data == NULL \
-                    and c.output.queue.head == NULL and nothing_unread(c.fd):
+            if c.fd >= 0 and ended_while_throttled(c):
                 return self.close_now(c, CLOSE_EOF, "the client closed it while it was throttled")
         if c.fd >= 0:
             self.update_interest(c, True)
@@ -593,6 +598,8 @@ cdef class DataLoop(FrameReader):
                 return self.close_now(c, c.state.closing - 1, c.close_reason)
             if c.state.eof and c.input.held.data == NULL:
                 return self.close_now(c, CLOSE_EOF, "the client closed it")
+            if c.state.peer_finished and ended_while_throttled(c):
+                return self.close_now(c, CLOSE_EOF, "the client closed it while it was throttled")
         return self.update_interest(c, False)
 
     cdef int update_interest(self, Connection c, bint force) except -1:

@@ -127,13 +127,11 @@ cdef int64_t take_place(QuotaTable* table, uint64_t key, uint32_t owner, int64_t
     its place, so at least one of them sees both, and frees its own.
     """
     cdef uint32_t probe, index
-    cdef int64_t at, free, second
+    cdef int64_t free, second
     cdef uint64_t found
     cdef QuotaBucket* bucket
-    cdef int attempt
-    for attempt in range(ATTEMPTS):
+    for _ in range(ATTEMPTS):
         free = -1
-        at = -1
         for probe in range(PROBES):
             index = place_of(key, probe)
             found = load_acquire_64(&bucket_at(table, index).key)

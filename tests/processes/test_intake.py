@@ -23,7 +23,9 @@ class IntakeUnderTest:
         self.listening.setblocking(False)
         self.channel = make_channel()
         self.worker = Receiver(self.channel[1].fileno())
-        self.intake = Intake(self.loop, [self.listening], [self.channel], ConnectionLimits(Limits(1, 10)), lambda ordinal: True)
+        self.intake = Intake(
+            self.loop, [self.listening], [self.channel], ConnectionLimits(Limits(1, 10)), lambda ordinal: True
+        )
         self.clients = []
 
     def connect(self):

@@ -1,8 +1,9 @@
 """What a client's throttle time is in Kafka 4.3: written from the behaviour of its Rate, its samples and its quota managers.
 
-A sample begins at its first record, and is complete after the length of a window. Samples live while something was recorded in them
-within all windows; one more than the windows may. The rate is their sum, divided by the time since the oldest began, which counts as
-all windows but one at least. A client above its limit must wait until its sum, divided by that time and the wait, is the limit.
+A sample begins at its first record, and is complete after the length of a window. Samples live while something was recorded in
+them within all windows; one more than the windows may. The rate is their sum, divided by the time since the oldest began, which
+counts as all windows but one at least. A client above its limit must wait until its sum, divided by that time and the wait, is
+the limit.
 """
 
 from collections.abc import Callable

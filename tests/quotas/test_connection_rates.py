@@ -47,7 +47,9 @@ def test_the_rates_of_many_names_are_bounded():
 
 
 def test_a_listener_waits_at_most_a_window_when_connections_are_too_frequent(clock):
-    limits = ConnectionLimits(Limits(MANY, MANY, rate=10, listeners=[ListenerLimits(MANY, MANY), ListenerLimits(MANY, 2)]), clock_ms=clock)
+    limits = ConnectionLimits(
+        Limits(MANY, MANY, rate=10, listeners=[ListenerLimits(MANY, MANY), ListenerLimits(MANY, 2)]), clock_ms=clock
+    )
     for _ in range(20):
         limits.accepted(OUTER)
     assert limits.pause_ms(OUTER) == 0
@@ -70,7 +72,9 @@ def test_the_limit_of_the_broker_does_not_hold_the_listener_of_brokers(clock):
 
 
 def test_a_listener_has_a_limit_of_its_own(clock):
-    limits = ConnectionLimits(Limits(MANY, MANY, listeners=[ListenerLimits(2, MANY), ListenerLimits(MANY, MANY)]), clock_ms=clock)
+    limits = ConnectionLimits(
+        Limits(MANY, MANY, listeners=[ListenerLimits(2, MANY), ListenerLimits(MANY, MANY)]), clock_ms=clock
+    )
     limits.add(1, "a", INNER)
     limits.add(2, "a", INNER)
     assert limits.listener_full(INNER) and not limits.listener_full(OUTER)

@@ -21,12 +21,16 @@ ORDER = [
 
 
 def test_the_levels_are_all_that_an_entity_can_have():
-    assert sorted(map(str, LEVELS)) == sorted(map(str, set(itertools.product((True, False, None), repeat=2)) - {(None, None)}))
+    assert sorted(map(str, LEVELS)) == sorted(
+        map(str, set(itertools.product((True, False, None), repeat=2)) - {(None, None)})
+    )
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
 def test_the_first_level_applies(first):
-    values = [((*entity, None), {PRODUCE: 100.0 + number}) for number, (entity, _) in enumerate(ORDER) if number >= first]
+    values = [
+        ((*entity, None), {PRODUCE: 100.0 + number}) for number, (entity, _) in enumerate(ORDER) if number >= first
+    ]
     limit = Limits(reversed(values)).limit(PRODUCE, USER, CLIENT)
     assert (limit.rate, limit.user, limit.client_id) == (100.0 + first, *ORDER[first][1])
 
@@ -39,20 +43,37 @@ def test_a_level_without_the_key_does_not_count():
 
 
 def test_quotas_of_others_do_not_apply():
-    limits = Limits([(("bob", CLIENT, None), {PRODUCE: 1.0}), ((USER, "other", None), {PRODUCE: 1.0}), ((None, "other", None), {PRODUCE: 1.0})])
+    limits = Limits(
+        [
+            (("bob", CLIENT, None), {PRODUCE: 1.0}),
+            ((USER, "other", None), {PRODUCE: 1.0}),
+            ((None, "other", None), {PRODUCE: 1.0}),
+        ]
+    )
     assert limits.limit(PRODUCE, USER, CLIENT) is None
     assert limits.resolve(f"User:{USER}", CLIENT.encode()) == [None, None, None]
 
 
 def test_what_workers_receive():
     limits = Limits([((USER, None, None), {PRODUCE: 5.0, REQUEST: 12.5}), ((None, DEFAULT, None), {FETCH: 7.0})])
-    assert limits.resolve("User:alice", b"app\xff") == [(5.0, b"alice", None), (7.0, None, b"app\xff"), (125_000.0, b"alice", None)]
+    assert limits.resolve("User:alice", b"app\xff") == [
+        (5.0, b"alice", None),
+        (7.0, None, b"app\xff"),
+        (125_000.0, b"alice", None),
+    ]
     assert limits.resolve("User:ANONYMOUS", b"") == [None, (7.0, None, b""), None]
-    assert limits.of_requests and not Limits([((None, None, "10.0.0.1"), {"connection_creation_rate": 1.0})]).of_requests
+    assert (
+        limits.of_requests and not Limits([((None, None, "10.0.0.1"), {"connection_creation_rate": 1.0})]).of_requests
+    )
 
 
 def test_the_rate_of_connections_is_that_of_the_address_or_the_default():
-    limits = Limits([((None, None, "10.0.0.1"), {"connection_creation_rate": 5.0}), ((None, None, DEFAULT), {"connection_creation_rate": 9.0})])
+    limits = Limits(
+        [
+            ((None, None, "10.0.0.1"), {"connection_creation_rate": 5.0}),
+            ((None, None, DEFAULT), {"connection_creation_rate": 9.0}),
+        ]
+    )
     assert (limits.connection_rate("10.0.0.1"), limits.connection_rate("10.0.0.2")) == (5.0, 9.0)
     assert Limits().connection_rate("10.0.0.1") is None
 

@@ -6,12 +6,12 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from odradek._ext.shm.client_quotas import QuotaKind
+from odradek._ext.testing.client_quota_probe import Use
 
 from odradek._ext.shm import client_quotas
-from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek._ext.testing.client_quota_probe import Use
 from tests.quotas.kafkas_rate import KafkasRate
 
 PRODUCE = QuotaKind.QUOTA_PRODUCE
@@ -48,7 +48,12 @@ def fresh(limit=LIMIT, now_ms=START, **options):
     return Use(PRODUCE, None, b"%d-%d" % (os.getpid(), next(numbers)), limit, now_ms=now_ms, **options)
 
 
-@given(steps, st.sampled_from([1.0, 250.5, 1000.0, 20_000.0]), st.booleans(), st.sampled_from([(11, 1), (2, 1), (1, 3), (5, 2), (60, 1)]))
+@given(
+    steps,
+    st.sampled_from([1.0, 250.5, 1000.0, 20_000.0]),
+    st.booleans(),
+    st.sampled_from([(11, 1), (2, 1), (1, 3), (5, 2), (60, 1)]),
+)
 def test_throttle_times_are_those_of_kafka_with_windows_on_a_grid(events, limit, bounded, windows):
     number, seconds = windows
     SharedMemory(64)
@@ -89,7 +94,10 @@ def test_where_windows_begin_changes_no_more_than_what_one_window_holds(events):
         use.add(amount, now)
         model.record(amount, now)
         recorded.append((now, amount))
-        edges = [sum(size for at, size in recorded if 0 <= now - at - edge <= 2 * WINDOW_MS) for edge in range(9000, 13_001, 500)]
+        edges = [
+            sum(size for at, size in recorded if 0 <= now - at - edge <= 2 * WINDOW_MS)
+            for edge in range(9000, 13_001, 500)
+        ]
         most = max(edges) / LIMIT * 1000 + 2 * WINDOW_MS + 1
         assert abs(use.wait_ms(now) - model.throttle_ms(LIMIT, now)) <= most
 
@@ -120,7 +128,11 @@ def test_the_sum_is_exact_whichever_process_records(memory, processes):
     for limit in (1_000.0, 100_000.0, 5_000_000.0):
         own = Use(PRODUCE, None, b"%d-%d" % (os.getpid(), 0), limit, now_ms=now)
         assert own is not use
-        same = [row for row in client_quotas.buckets(now) if row[8] == rounds * sum(each + child for child in range(processes))]
+        same = [
+            row
+            for row in client_quotas.buckets(now)
+            if row[8] == rounds * sum(each + child for child in range(processes))
+        ]
         assert len(same) == 1, "all recorded in one bucket"
     assert abs(use.wait_ms(now) - model.throttle_ms(1_000_000.0, now)) <= 1
 
@@ -167,7 +179,16 @@ def test_a_client_that_was_idle_may_use_the_windows_that_it_missed(memory):
 
 
 def test_names_that_are_told_apart_have_buckets_of_their_own(memory):
-    names = [(None, b"a"), (b"a", None), (b"a", b"a"), (b"", b"a"), (b"a", b""), (b"", b"aa"), (b"x" * 500 + b"1", None), (b"x" * 500 + b"2", None)]
+    names = [
+        (None, b"a"),
+        (b"a", None),
+        (b"a", b"a"),
+        (b"", b"a"),
+        (b"a", b""),
+        (b"", b"aa"),
+        (b"x" * 500 + b"1", None),
+        (b"x" * 500 + b"2", None),
+    ]
     uses = [Use(kind, user, client, LIMIT, now_ms=START) for user, client in names for kind in range(3)]
     assert len({use.bucket for use in uses}) == len(uses)
     again = [Use(kind, user, client, LIMIT, now_ms=START) for user, client in names for kind in range(3)]
@@ -211,7 +232,9 @@ def test_unused_buckets_are_freed_and_their_users_find_others(memory):
 
 def test_a_flood_of_client_ids_from_one_address_leaves_other_clients_their_buckets(memory):
     """The flooder's clients are evicted, or share a bucket `other` with nobody else."""
-    victims = [Use(PRODUCE, None, b"victim-%d" % number, LIMIT, owner=number + 10, now_ms=START) for number in range(100)]
+    victims = [
+        Use(PRODUCE, None, b"victim-%d" % number, LIMIT, owner=number + 10, now_ms=START) for number in range(100)
+    ]
     for victim in victims:
         victim.add(50_000, START)
     others = 0
@@ -233,7 +256,9 @@ def test_buckets_whose_windows_are_over_make_room(memory):
         use = Use(PRODUCE, None, b"old-%d" % number, LIMIT, owner=number, now_ms=START + number)
         assert use.bucket < 16384 or number > 12_000
     late = START + 60_000 + 14_000
-    assert all(Use(PRODUCE, None, b"new-%d" % number, LIMIT, owner=7, now_ms=late).bucket < 16384 for number in range(5000))
+    assert all(
+        Use(PRODUCE, None, b"new-%d" % number, LIMIT, owner=7, now_ms=late).bucket < 16384 for number in range(5000)
+    )
 
 
 def test_the_buckets_are_shown_with_names_limits_and_rates(memory):

@@ -38,10 +38,8 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for entry, name in zip(request.entries, names, strict=True):
         if pace.over():
             yield
-        if enforced is not None and any(not op.remove for op in entry.ops):
-            room = enforced.check_room
-        else:
-            room = _always_room
+        adds = any(not op.remove for op in entry.ops)
+        room = enforced.check_room if enforced is not None and adds else _always_room
         result = _entry(entry, quotas, bool(request.validate_only), counts[name] > 1, room)
         response.entries.append(result)
         if result.error_code == ErrorCode.NONE:

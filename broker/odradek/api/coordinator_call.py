@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from odradek._ext.net.connection import client_name
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.broker_settings import BrokerSettings
-from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 from odradek.controller.client_limits import EnforcedQuotas
+from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topics import Refusal

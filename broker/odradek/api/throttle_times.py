@@ -1,8 +1,9 @@
 """Where responses contain their throttle time.
 
-A worker stores the throttle time in an encoded response, because it is known only when the response is complete, and because the
-coordinator encodes some responses (`with_throttle_time`, `Pending.complete_framed`). Native code writes that of Produce and Fetch, and
-finds that of ApiVersions, which follows a list. The table is written down, because the schemas of all APIs would take memory in each
+A worker stores the throttle time in an encoded response, because it is known only when the response is complete, and because
+the coordinator encodes some responses (`with_throttle_time`, `Pending.complete_framed`). Native code writes that of Produce and
+Fetch, and finds that of ApiVersions, which follows a list. The table is written down, because the schemas of all APIs would
+take memory in each
 worker; a test compares it with the schemas.
 """
 
@@ -18,15 +19,16 @@ _FIRST_AND_FLEXIBLE = {
     66: (0, 0), 67: (0, 0), 68: (0, 0), 69: (0, 0), 74: (0, 0), 75: (0, 0),
 }
 # fmt: on
-"""By API key: the first version whose response contains the throttle time, as its first field, and the first flexible version."""
+"""By API key: the first version whose response contains the throttle time, as its first field, and the first flexible
+version."""
 _AT_OTHER_PLACES = {(47, 0): 6}
 """Of OffsetDelete it follows the error code."""
 CORRELATION_BYTES, TAGS_BYTES = 4, 1
 
 
 def throttle_positions() -> dict[tuple[int, int], int]:
-    """The position of the throttle time in the responses of all served versions, by (API key, version): bytes from the beginning of
-    the response's header. Responses without it, and those that native code handles, are omitted."""
+    """The position of the throttle time in the responses of all served versions, by (API key, version): bytes from the
+    beginning of the response's header. Responses without it, and those that native code handles, are omitted."""
     return _AT_OTHER_PLACES | {
         (key, version): CORRELATION_BYTES + (TAGS_BYTES if version >= flexible else 0)
         for key, (first, flexible) in _FIRST_AND_FLEXIBLE.items()

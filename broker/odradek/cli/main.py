@@ -58,7 +58,10 @@ LAZY = {
     "produce": ("odradek.cli.produce:produce", "Send records to a topic, from lines of text or JSON."),
     "consume": ("odradek.cli.consume:consume", "Read records from topics."),
     "config": ("odradek.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
-    "quota": ("odradek.cli.quota:quota", "Limit what users, client ids and addresses may use, and show who is throttled."),
+    "quota": (
+        "odradek.cli.quota:quota",
+        "Limit what users, client ids and addresses may use, and show who is throttled.",
+    ),
     "offsets": (
         "odradek.cli.offsets:offsets",
         "Copy committed offsets between the metadata tree and __consumer_offsets.",

@@ -30,7 +30,10 @@ def of_entity(function: Command) -> Command:
 
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
-        names = {name: options.pop(name) for name in ("user", "user_default", "client_id", "client_id_default", "ip", "ip_default")}
+        names = {
+            name: options.pop(name)
+            for name in ("user", "user_default", "client_id", "client_id_default", "ip", "ip_default")
+        }
         return function(*arguments, entity=_entity(**names), **options)
 
     command: Any = run
@@ -49,7 +52,12 @@ def of_entity(function: Command) -> Command:
 
 
 def _entity(
-    user: str | None, user_default: bool, client_id: str | None, client_id_default: bool, ip: str | None, ip_default: bool
+    user: str | None,
+    user_default: bool,
+    client_id: str | None,
+    client_id_default: bool,
+    ip: str | None,
+    ip_default: bool,
 ) -> "QuotaEntity | None":
     """The entity of the options; None if there are none. Ends the command if they contradict each other."""
     from odradek.clients.quotas import QuotaEntity
@@ -99,8 +107,9 @@ def _numbers(context: click.Context, parameter: click.Parameter, words: tuple[st
 def quota() -> None:
     """Limit how much of a broker users, client ids and addresses may use.
 
-    Of the quotas with the same key, the first that exists applies: of a user with a client id, of a user with all client ids, of a
-    user; then the same for the default user; then of a client id, of all client ids. Each broker applies a quota on its own.
+    Of the quotas with the same key, the first that exists applies: of a user with a client id, of a user with all client ids,
+    of a user; then the same for the default user; then of a client id, of all client ids. Each broker applies a quota on its
+    own.
     """
 
 
@@ -132,7 +141,9 @@ def describe(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None") ->
 @of_entity
 @click.argument("values", metavar="KEY=NUMBER...", nargs=-1, required=True, callback=_numbers)
 @click.option("--dry-run", is_flag=True, help="Let the broker check the change, and change nothing.")
-def set_(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", values: dict[str, float], dry_run: bool) -> None:
+def set_(
+    cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", values: dict[str, float], dry_run: bool
+) -> None:
     """Set quotas of one entity; they apply at once to its clients, also to connected ones.
 
     \b
@@ -151,7 +162,10 @@ def set_(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", values
     if as_json:
         echo_json({"entity": dict(wanted.parts), "set": values, "dry_run": dry_run})
     else:
-        click.echo(f"{'would set' if dry_run else 'set'} {', '.join(f'{key}={_shown(value)}' for key, value in values.items())} of {wanted}")
+        click.echo(
+            f"{'would set' if dry_run else 'set'} {', '.join(f'{key}={_shown(value)}' for key, value in values.items())} of "
+            f"{wanted}"
+        )
 
 
 @quota.command("remove")
@@ -204,7 +218,14 @@ def throttled(metrics: str, timeout: float, as_json: bool) -> None:
         return
     titles = ["user", "client id", "quota", "limit", "rate", "throttled for"]
     rows = [
-        [client.user, client.client_id, client.quota, _shown(client.limit), _shown(client.rate), span(int(client.remaining_ms))]
+        [
+            client.user,
+            client.client_id,
+            client.quota,
+            _shown(client.limit),
+            _shown(client.rate),
+            span(int(client.remaining_ms)),
+        ]
         for client in clients
     ]
     print_table(titles, rows, "no client is throttled")

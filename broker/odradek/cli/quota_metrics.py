@@ -68,7 +68,8 @@ def judge_quotas(text: str) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{'client' if len(long) == 1 else 'clients'} {abbreviate(map(_name, long))}",
-            f"the {worst.quota} of {worst.limit:,.0f} is exceeded; the client must wait for another {span(int(worst.remaining_ms))}",
+            f"the {worst.quota} of {worst.limit:,.0f} is exceeded; the client must wait for another "
+            f"{span(int(worst.remaining_ms))}",
             "the requests of the client wait so long, and may exceed its time-outs",
             "let the client send or fetch less, or raise its quota (`odradek quota list`, `odradek quota set`)",
         )
@@ -79,8 +80,8 @@ def judge_quotas(text: str) -> Iterator[Finding]:
             "quotas",
             f"the table of clients was full {float(overflows[1]):,.0f} times",
             "clients without a place in it share their quota with others of their address",
-            "find out who sends requests with many client ids or users (`odradek usage`), and give them one quota by user instead of "
-            "one for each client id",
+            "find out who sends requests with many client ids or users (`odradek usage`), and give them one quota by user "
+            "instead of one for each client id",
         )
 
 

@@ -43,7 +43,9 @@ def describe(cluster: Cluster, entity: QuotaEntity | None = None) -> list[Entity
         names = {part.entity_type: part.entity_name for part in entry.entity}
         parts = tuple((kind, names[kind]) for kind in TYPES if kind in names)
         found.append(EntityQuotas(QuotaEntity(parts), {value.key: value.value for value in entry.values}))
-    return sorted(found, key=lambda quotas: [(kind, name is not None, name or "") for kind, name in quotas.entity.parts])
+    return sorted(
+        found, key=lambda quotas: [(kind, name is not None, name or "") for kind, name in quotas.entity.parts]
+    )
 
 
 def alter(

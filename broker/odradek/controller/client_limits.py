@@ -1,7 +1,7 @@
 """The quotas of the metadata store as the limits that the broker's processes enforce.
 
-Runs in the coordinator's controller thread. All quotas are read when the coordinator starts, and those of single entities when they
-change, by this broker or by another one.
+Runs in the coordinator's controller thread. All quotas are read when the coordinator starts, and those of single entities when
+they change, by this broker or by another one.
 """
 
 import logging
@@ -46,14 +46,16 @@ class EnforcedQuotas:
         self._publish()
 
     def refresh(self, entities: Iterable[Entity]) -> None:
-        """Read the quotas of these entities again, and publish them; all processes apply them when this returns. Raises StoreError."""
+        """Read the quotas of these entities again, and publish them; all processes apply them when this returns. Raises
+        StoreError."""
         for entity in entities:
             path = path_of(entity)
             self._set(entity, quotas_in(path, read_settings(self._store, path)))
         self._publish()
 
     def refresh_paths(self, paths: Iterable[str]) -> None:
-        """As `refresh`, for paths below `/config` of which another broker notified this one; others are ignored. Raises StoreError."""
+        """As `refresh`, for paths below `/config` of which another broker notified this one; others are ignored. Raises
+        StoreError."""
         entities = [entity for entity in map(entity_at, paths) if entity is not None]
         if entities:
             self.refresh(entities)

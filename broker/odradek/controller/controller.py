@@ -398,9 +398,7 @@ class Controller:
             self._partitions.configure(topic)
         self._stale = False
 
-    def delete_topics(
-        self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge
-    ) -> list[Outcome]:
+    def delete_topics(self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge) -> list[Outcome]:
         """Delete topics by name or id; one outcome for each request, in order, with an empty ``name`` for an unknown id."""
         try:
             self._refresh()

@@ -26,8 +26,8 @@ class Outcome:
 
 
 Charge = Callable[[int], None]
-"""Called with the number of partitions that are created or deleted, before that is done. Raises Refusal if the client's quota is
-exceeded."""
+"""Called with the number of partitions that are created or deleted, before that is done. Raises Refusal if the client's quota
+is exceeded."""
 
 
 def free_of_charge(_: int) -> None:

@@ -733,12 +733,13 @@ QUOTAS = (
         GAUGE,
         "user client_id",
         {
-            "kafka_server_produce_byte_rate": "Bytes of Produce requests per second of a client with a producer_byte_rate, over the "
-            "windows of its quota. A level that does not tell users, or client ids, apart omits the label.",
-            "kafka_server_fetch_byte_rate": "Bytes of Fetch responses per second of a client with a consumer_byte_rate, over the "
-            "windows of its quota. A level that does not tell users, or client ids, apart omits the label.",
-            "kafka_server_request_request_time": "Time of this broker's processes that a client with a request_percentage uses, in "
-            "percent of one thread, over the windows of its quota. A level that does not tell users, or client ids, apart omits the "
+            "kafka_server_produce_byte_rate": "Bytes of Produce requests per second of a client with a producer_byte_rate, "
+            "over the windows of its quota. A level that does not tell users, or client ids, apart omits the label.",
+            "kafka_server_fetch_byte_rate": "Bytes of Fetch responses per second of a client with a consumer_byte_rate, over "
+            "the windows of its quota. A level that does not tell users, or client ids, apart omits the label.",
+            "kafka_server_request_request_time": "Time of this broker's processes that a client with a request_percentage "
+            "uses, in percent of one thread, over the windows of its quota. A level that does not tell users, or client ids, "
+            "apart omits the "
             "label.",
         },
     ),
@@ -766,16 +767,16 @@ QUOTAS = (
         COUNTER,
         "quota user client_id",
         {
-            "odradek_quota_throttled_seconds_total": "Sum of the throttle times of a client's requests, in seconds, by quota. It "
-            "begins again when the client has sent nothing for an hour.",
+            "odradek_quota_throttled_seconds_total": "Sum of the throttle times of a client's requests, in seconds, by quota. "
+            "It begins again when the client has sent nothing for an hour.",
         },
     ),
     *rows(
         COUNTER,
         "quota",
         {
-            "odradek_quota_throttled_requests_total": "Requests, or new connections for connection_creation_rate, whose clients were "
-            "throttled, by quota.",
+            "odradek_quota_throttled_requests_total": "Requests, or new connections for connection_creation_rate, whose "
+            "clients were throttled, by quota.",
         },
     ),
     *rows(
@@ -791,10 +792,10 @@ QUOTAS = (
         COUNTER,
         "",
         {
-            "odradek_quota_overflows_total": "How often a client had to share its quota with other clients of its address, because "
-            "odradek_quota_buckets reached its limit.",
-            "odradek_quota_evictions_total": "Clients whose rates were dropped because another client needed their place: clients "
-            "that had sent nothing within the windows of a rate, or those of an address that used most of the places.",
+            "odradek_quota_overflows_total": "How often a client had to share its quota with other clients of its address, "
+            "because odradek_quota_buckets reached its limit.",
+            "odradek_quota_evictions_total": "Clients whose rates were dropped because another client needed their place: "
+            "clients that had sent nothing within the windows of a rate, or those of an address that used most of the places.",
         },
     ),
 )

@@ -10,7 +10,11 @@ from odradek.metrics.processes import single
 from odradek.quotas.limits import CONNECTIONS, OF_REQUESTS, US_OF_PERCENT
 
 _RATES = ("kafka_server_produce_byte_rate", "kafka_server_fetch_byte_rate", "kafka_server_request_request_time")
-_THROTTLES = ("kafka_server_produce_throttle_time", "kafka_server_fetch_throttle_time", "kafka_server_request_throttle_time")
+_THROTTLES = (
+    "kafka_server_produce_throttle_time",
+    "kafka_server_fetch_throttle_time",
+    "kafka_server_request_throttle_time",
+)
 _UNITS = (1.0, 1.0, US_OF_PERCENT)
 OTHER = "other"
 """The client id of a bucket that clients without a place in the table share."""
@@ -31,7 +35,8 @@ class Bucket(NamedTuple):
 
 
 def families(most: int) -> Iterator[Family]:
-    """Yield the families. :param most: the largest number of clients with series of their own: those that were throttled longest."""
+    """Yield the families. :param most: the largest number of clients with series of their own: those that were throttled
+    longest."""
     counts = client_quotas.counters()
     yield single("odradek_quota_buckets", counts["used"])
     yield single("odradek_quota_buckets_limit", counts["room"])
@@ -39,7 +44,8 @@ def families(most: int) -> Iterator[Family]:
     yield single("odradek_quota_evictions_total", counts["evicted"])
     throttles = zip((*OF_REQUESTS, CONNECTIONS), (*counts["throttles"], counts["connections"]), strict=True)
     yield Family(
-        METRICS["odradek_quota_throttled_requests_total"], [("", Labels(quota=key), number) for key, number in throttles]
+        METRICS["odradek_quota_throttled_requests_total"],
+        [("", Labels(quota=key), number) for key, number in throttles],
     )
     buckets = [Bucket(*row) for row in client_quotas.buckets()]
     yield single("odradek_quota_throttled_clients", sum(bucket.remaining_ms > 0 for bucket in buckets))
@@ -48,7 +54,9 @@ def families(most: int) -> Iterator[Family]:
     for kind, unit in enumerate(_UNITS):
         of_kind = [(bucket, labels) for bucket, labels in shown if bucket.kind == kind]
         yield Family(METRICS[_RATES[kind]], [("", Labels(**labels), bucket.rate / unit) for bucket, labels in of_kind])
-        yield Family(METRICS[_THROTTLES[kind]], [("", Labels(**labels), bucket.remaining_ms) for bucket, labels in of_kind])
+        yield Family(
+            METRICS[_THROTTLES[kind]], [("", Labels(**labels), bucket.remaining_ms) for bucket, labels in of_kind]
+        )
     yield Family(
         METRICS["odradek_quota_limit"],
         [("", _of_quota(bucket, labels), bucket.limit / _UNITS[bucket.kind]) for bucket, labels in shown],

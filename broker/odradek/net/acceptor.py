@@ -80,14 +80,18 @@ class Acceptor:
         return len(self._waiting)
 
     def may_accept(self, listener_index: int) -> bool:
-        """False while `MAX_WAITING` sockets wait for a channel, or while a limit of connections is reached: then new connections of
-        the listener stay in its backlog."""
+        """False while `MAX_WAITING` sockets wait for a channel, or while a limit of connections is reached: then new
+        connections of the listener stay in its backlog."""
         if self.limits.listener_full(listener_index):
             if not self._logged_full:
                 self._logged_full = True
                 count("connections_full")
                 limit = self.limits.of_listener(listener_index).connections
-                which = f"max.connections={self.limits.total}" if self.limits.full else f"max.connections={limit} of a listener"
+                which = (
+                    f"max.connections={self.limits.total}"
+                    if self.limits.full
+                    else f"max.connections={limit} of a listener"
+                )
                 log.warning("%s is reached: new connections wait in the backlog until open connections close", which)
             return False
         if len(self.limits) < self.limits.total * 0.9:
@@ -116,7 +120,8 @@ class Acceptor:
         return True
 
     def close_held(self) -> int:
-        """Close the connections of throttled addresses whose time is over. Returns the ms until the next one; -1: there is none."""
+        """Close the connections of throttled addresses whose time is over. Returns the ms until the next one; -1: there is
+        none."""
         now_ms = self._clock_ms()
         while self._held and self._held[0][0] <= now_ms:
             self._held.popleft()[1].close()
@@ -171,8 +176,8 @@ class Acceptor:
             self._close_one()
 
     def _close_one(self) -> None:
-        """The listener of brokers accepted a connection above max.connections: let the worker with the most connections close the one
-        that it used least recently, of another listener."""
+        """The listener of brokers accepted a connection above max.connections: let the worker with the most connections close
+        the one that it used least recently, of another listener."""
         protected = next(
             (index for index, limits in enumerate(self.limits.limits.listeners) if limits.protected), NO_LISTENER
         )

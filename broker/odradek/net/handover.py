@@ -24,8 +24,8 @@ _IDS_PER_MESSAGE = 500
 NO_LISTENER = 0xFFFF
 """The index of no listener."""
 CLOSE_ONE = (1 << 64) - 1
-"""Stands for the id of a connection in a message that asks the worker to close the connection that it used least recently, but none of
-the listener whose index the message contains."""
+"""Stands for the id of a connection in a message that asks the worker to close the connection that it used least recently, but
+none of the listener whose index the message contains."""
 
 
 class ChannelClosed(Exception):

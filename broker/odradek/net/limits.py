@@ -50,7 +50,8 @@ class ListenerLimits(NamedTuple):
     """The limits of one listener.
 
     :param connections: the most open connections. :param rate: the most new connections per second.
-    :param protected: whether it is the listener of brokers, besides others: it does not wait for the limits of the whole broker.
+    :param protected: whether it is the listener of brokers, besides others: it does not wait for the limits of the whole
+    broker.
     """
 
     connections: int
@@ -138,7 +139,8 @@ class ConnectionLimits:
         return max(0, self._paused_until.get(index, 0) - self._clock_ms())
 
     def accepted(self, index: int) -> None:
-        """Count a new connection of a listener; pause the listener if new connections are too frequent, at most for a window."""
+        """Count a new connection of a listener; pause the listener if new connections are too frequent, at most for a
+        window."""
         now_ms, limits = self._clock_ms(), self.of_listener(index)
         waits = [0]
         if not limits.protected:
@@ -151,7 +153,8 @@ class ConnectionLimits:
         self._paused_until[index] = now_ms + max(waits)
 
     def address_wait_ms(self, address: str) -> int:
-        """Count a new connection of an address. Returns 0, or after how long the connection must be closed instead of served."""
+        """Count a new connection of an address. Returns 0, or after how long the connection must be closed instead of
+        served."""
         limit = self.address_rate(address)
         return 0 if limit is None else self._address_rates.admit(address, limit, self._clock_ms())
 

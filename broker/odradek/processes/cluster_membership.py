@@ -17,9 +17,9 @@ import odradek._ext.shm.brokers as brokers
 from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
-from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA

@@ -281,7 +281,8 @@ class Worker:
 
     def _apply_limits(self) -> None:
         limits = self.context.client_limits.limits
-        self.handler.charges = Charges(limits.resolve) if limits.of_requests else None
+        charges: Any = Charges(limits.resolve) if limits.of_requests else None
+        self.handler.charges = charges
         self.data_loop.forget_quotas()
 
     def _release_throttled(self) -> int:

@@ -120,8 +120,9 @@ class WorkerUpkeep:
     def _report_full_table(self) -> None:
         if client_quotas.first_overflow():
             log.warning(
-                "the table of client quotas is full: more clients than it has room for sent requests within the windows of a rate. "
-                "Clients without room share a bucket with others of their address; odradek_quota_overflows_total counts them"
+                "the table of client quotas is full: more clients than it has room for sent requests within the windows of a "
+                "rate. Clients without room share a bucket with others of their address; odradek_quota_overflows_total "
+                "counts them"
             )
 
     def _count(self) -> None:

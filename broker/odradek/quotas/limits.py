@@ -25,7 +25,8 @@ ANYBODY: Final = None
 class Limit(NamedTuple):
     """A limit that applies to a client.
 
-    :param rate: units per second. :param user, client_id: who shares it. None: the limit does not tell users, or client ids, apart.
+    :param rate: units per second. :param user, client_id: who shares it. None: the limit does not tell users, or client ids,
+    apart.
     """
 
     rate: float
@@ -43,7 +44,8 @@ LEVELS: tuple[tuple[bool | None, bool | None], ...] = (
     (None, True),
     (None, False),
 )
-"""The levels in the order in which they are tried: (user, client id); True: by name, False: the default, None: not part of it."""
+"""The levels in the order in which they are tried: (user, client id); True: by name, False: the default, None: not part of
+it."""
 
 
 def entity_of(names: Mapping[str, str | None]) -> Entity:

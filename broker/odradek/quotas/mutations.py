@@ -61,7 +61,9 @@ class MutationRates:
         """The charge of one request. :param strict: whether changes above the limit are refused; else they are made, and their
         client is throttled."""
         limit = limits.limit(MUTATION, user_of(principal), client_id)
-        return MutationCharge(self, None if limit is None else limit.rate, limit and (limit.user, limit.client_id), strict)
+        return MutationCharge(
+            self, None if limit is None else limit.rate, limit and (limit.user, limit.client_id), strict
+        )
 
     def take(self, key: Key, rate: float, partitions: int, strict: bool) -> int:
         """Take tokens. Returns the throttle time in ms. Raises QuotaExceeded, if `strict`, and takes none."""

@@ -39,9 +39,7 @@ class WindowedRate:
         return min(int((rate - limit) / limit * elapsed + 0.5), self._window_ms)
 
     def _drop_old(self, now_ms: float) -> None:
-        self._samples = [
-            sample for sample in self._samples if now_ms - sample[1] < self._windows * self._window_ms
-        ]
+        self._samples = [sample for sample in self._samples if now_ms - sample[1] < self._windows * self._window_ms]
 
     def idle(self, now_ms: float) -> bool:
         """Whether nothing was counted in the time of all windows."""

@@ -1,7 +1,7 @@
 """The limits of clients, published by the coordinator to all processes (docs/decisions/0032-quotas.md).
 
-The coordinator reads them from the metadata store when it starts and when they change. Workers enforce the limits of requests, the
-supervisor those of new connections.
+The coordinator reads them from the metadata store when it starts and when they change. Workers enforce the limits of requests,
+the supervisor those of new connections.
 """
 
 import json
@@ -32,7 +32,9 @@ def encoded(values: Values) -> bytes:
     """Encode limits. Raises TooManyLimits."""
     data = json.dumps([[entity, quotas] for entity, quotas in values.items()], separators=(",", ":")).encode()
     if len(data) > LARGEST:
-        raise TooManyLimits(f"the client quotas take {len(data)} bytes; the limit is {LARGEST} bytes: delete some of them")
+        raise TooManyLimits(
+            f"the client quotas take {len(data)} bytes; the limit is {LARGEST} bytes: delete some of them"
+        )
     return data
 
 
@@ -66,7 +68,8 @@ class ClientLimits:
         return version, Limits((tuple(entity), quotas) for entity, quotas in json.loads(data))
 
     def take_over(self) -> bool:
-        """Read the newest limits if there are any that this process has not. Returns whether there were. The caller applies `limits`,
+        """Read the newest limits if there are any that this process has not. Returns whether there were. The caller applies
+        `limits`,
         then calls `confirm`."""
         if not self.changed:
             return False
@@ -80,8 +83,8 @@ class ClientLimits:
     _version = 0
 
     def publish(self, values: Values, shm: SharedMemory) -> None:
-        """Publish limits to all processes, and wait up to `TAKEN_OVER_WITHIN_S` until each has applied them. Only the coordinator calls
-        it. Raises TooManyLimits."""
+        """Publish limits to all processes, and wait up to `TAKEN_OVER_WITHIN_S` until each has applied them. Only the
+        coordinator calls it. Raises TooManyLimits."""
         version = self._pages.publish(encoded(values))
         self._pages.taken(version)
         self.limits = Limits(values.items())
@@ -89,8 +92,8 @@ class ClientLimits:
         late = self._pages.wait_until_taken(version, _appliers(shm), TAKEN_OVER_WITHIN_S)
         if late:
             log.warning(
-                "%d processes have not applied the changed quotas within %g s (indexes %s of the process table); they apply them when "
-                "their event loops continue",
+                "%d processes have not applied the changed quotas within %g s (indexes %s of the process table); they apply "
+                "them when their event loops continue",
                 len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Published bytes whose readers confirm that they have taken them over, in a memfd that is created before the first fork.
 
-Layout: a version word, one word per process with the version that it has taken over, then the two copies of `PublishedPages`. The
-writer publishes the bytes, then stores their version in the word, then wakes every process; a reader that finds a new version word
+Layout: a version word, one word per process with the version that it has taken over, then the two copies of `PublishedPages`.
+The writer publishes the bytes, then stores their version in the word, then wakes every process; a reader that finds a new
+version word
 takes the newest bytes, which may be newer than the word. Words have eight bytes, are aligned, and have one writer each.
 """
 
@@ -50,8 +51,8 @@ class ConfirmedPages:
         return self._words[0] != self._seen
 
     def publish(self, data: bytes) -> int:
-        """Publish these bytes to every process. Returns their version. The caller must wake the processes. Raises ValueError if they
-        do not fit."""
+        """Publish these bytes to every process. Returns their version. The caller must wake the processes. Raises ValueError
+        if they do not fit."""
         version = self._pages.publish(data)
         self._words[0] = version
         return version

@@ -106,8 +106,8 @@ KEYS = (
         "The time in ms by which the broker delays its response to a failed authentication."),
     ConfigKey("max.connections", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of open connections, or of one listener with the prefix listener.name.NAME. At the limit, the "
-        "broker accepts no new connection until another one is closed. The listener of brokers, if there are others, still accepts: "
-        "the connection of another listener that was idle for the longest time is closed instead."),
+        "broker accepts no new connection until another one is closed. The listener of brokers, if there are others, still "
+        "accepts: the connection of another listener that was idle for the longest time is closed instead."),
     ConfigKey("max.connections.per.ip", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of open connections from one IP address. The broker closes further connections at once."),
     ConfigKey("max.connections.per.ip.overrides", STRING, "",
@@ -115,8 +115,8 @@ KEYS = (
         "Values of max.connections.per.ip for single addresses or host names, as comma-separated host:count."),
     ConfigKey("max.connection.creation.rate", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of new connections per second, for the broker, or for one listener with the prefix "
-        "listener.name.NAME. Above it, the broker does not accept connections for up to a window (quota.window.size.seconds). The "
-        "limit of the broker does not apply to the listener of brokers, if there are others."),
+        "listener.name.NAME. Above it, the broker does not accept connections for up to a window (quota.window.size.seconds). "
+        "The limit of the broker does not apply to the listener of brokers, if there are others."),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
         "The maximum number of incremental fetch sessions (KIP-227) that the broker keeps for all clients together. A "
         "client without a session sends all its partitions in every Fetch request."),

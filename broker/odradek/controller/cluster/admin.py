@@ -149,9 +149,7 @@ class ClusterAdmin:
             ]
         return list(outcomes.values())
 
-    def delete_topics(
-        self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge
-    ) -> list[Outcome]:
+    def delete_topics(self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge) -> list[Outcome]:
         """Begin to delete topics by name or id; one outcome for each request, in order; no name for an unknown id.
 
         The topics are invisible when this returns; their nodes go when all brokers have deleted their replicas.

@@ -73,9 +73,7 @@ class ClientRequests:
         """See `ClusterAdmin`."""
         return self._changed(self._admin.create_partitions(requests, validate_only, charge))
 
-    def delete_topics(
-        self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge
-    ) -> list[Outcome]:
+    def delete_topics(self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge) -> list[Outcome]:
         """See `ClusterAdmin`."""
         return self._changed(self._admin.delete_topics(requests, charge))
 
