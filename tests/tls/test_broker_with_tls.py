@@ -29,7 +29,10 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def broker(files):
-    settings = broker_settings(files, "required") | {"ssl.principal.mapping.rules": "RULE:^CN=([^,]*),.*$/$1/", "num.network.threads": "2"}
+    settings = broker_settings(files, "required") | {
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]*),.*$/$1/",
+        "num.network.threads": "2",
+    }
     with Broker(settings, topics={"t": 1, "from-confluent": 1, "from-aiokafka": 1, "from-kafka-python": 1}) as running:
         yield running
 
@@ -145,7 +148,11 @@ def test_cold_and_warm_segments_are_the_same_over_tls(broker, files):
 
 def command(*arguments, text=None):
     return subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)], capture_output=True, text=True, input=text, timeout=120
+        [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=text,
+        timeout=120,
     )
 
 
@@ -211,8 +218,14 @@ def pump(source, target):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"ssl.keystore.location": "/no/such/file"}, "ssl.keystore.location=/no/such/file: cannot be read: No such file"),
-        ({"ssl.client.auth": "required", "ssl.truststore.location": ""}, "ssl.client.auth=required: needs ssl.truststore.location"),
+        (
+            {"ssl.keystore.location": "/no/such/file"},
+            "ssl.keystore.location=/no/such/file: cannot be read: No such file",
+        ),
+        (
+            {"ssl.client.auth": "required", "ssl.truststore.location": ""},
+            "ssl.client.auth=required: needs ssl.truststore.location",
+        ),
         ({"ssl.keystore.location": ""}, "ssl.keystore.location must be set"),
         ({"ssl.cipher.suites": "NONE"}, "ssl.cipher.suites=NONE: NONE is not known"),
     ],
@@ -259,7 +272,11 @@ def test_certificates_are_replaced_under_load(tmp_path, by):
     if by == "time":
         settings["odradek.ssl.reload.ms"] = "50"
     with Broker(settings, topics={"t": 1}) as broker:
-        client = {"bootstrap.servers": broker.bootstrap_servers, "security.protocol": "SSL", "ssl.ca.location": f"{files}/ca.pem"}
+        client = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "SSL",
+            "ssl.ca.location": f"{files}/ca.pem",
+        }
         producer, lost = Producer(client | {"linger.ms": 0}), []
         admin = AdminClient(client)
         stop = threading.Event()
@@ -306,7 +323,10 @@ def test_certificates_are_replaced_under_load(tmp_path, by):
             assert serial_number(broker) == before
             worker = next(process for process in broker.processes() if process["kind"] == "worker")
             os.kill(worker["pid"], 9)  # its successor has the new certificate, too
-            until(lambda: all(p["pid"] != worker["pid"] and p["state"] == "serving" for p in broker.processes()), "no successor")
+            until(
+                lambda: all(p["pid"] != worker["pid"] and p["state"] == "serving" for p in broker.processes()),
+                "no successor",
+            )
             assert serial_number(broker) == before
         finally:
             stop.set()
@@ -341,5 +361,7 @@ def test_other_protocols_and_failures_are_counted_and_logged_once_for_an_address
             client_context().wrap_socket(sock, server_hostname="127.0.0.1")
     assert of_broker()
     workers = 2
-    refusals = [line for line in broker.log_tail().splitlines() if " odradek.connections: " in line and " closed: " in line]
+    refusals = [
+        line for line in broker.log_tail().splitlines() if " odradek.connections: " in line and " closed: " in line
+    ]
     assert 1 <= len(refusals) <= workers

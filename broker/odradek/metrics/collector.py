@@ -85,6 +85,7 @@ class Collector:
         wall: Callable[[], int] = now_ms,
     ) -> None:
         self.lock = threading.Lock()
+        self.certificate_ends: Callable[[], Mapping[str, int]] = dict  # Unix ms by name of the listener; the reporter sets it
         self.spool: Spool | None = None
         self.history = EndHistory()
         self.open_transactions = OpenTransactions()
@@ -279,6 +280,12 @@ class Collector:
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
+        for name in ("tls_reloads", "tls_reload_failures"):
+            yield single(f"odradek_{name}_total", sum(counters[name] for counters in words))
+        yield Family(
+            METRICS["odradek_tls_certificate_expiry_timestamp_seconds"],
+            [("", Labels(listener=name), ends_ms / 1000) for name, ends_ms in self.certificate_ends().items()],
+        )
         for name in ("limit", "full", "refused"):
             value = sum(counters[f"connections_{name}"] for counters in words)
             yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)

@@ -1,8 +1,9 @@
 """The TLS material of the listeners, shared by the broker's processes in a memfd that is created before the first fork.
 
-The supervisor publishes the first version, before it serves; the coordinator publishes later ones, after it has checked them. Workers
-take them over when they start and when they are woken. The memfd contains private keys: it has no name in a file system, only processes
-of the broker have its descriptor, and its pages never reach a disk unless the machine swaps.
+The supervisor publishes the first version, before it serves; the coordinator publishes later ones, after it has
+checked them. Workers take them over when they start and when they are woken. The memfd contains private keys: it has
+no name in a file system, only processes of the broker have its descriptor, and its pages never reach a disk unless
+the machine swaps.
 """
 
 import json
@@ -34,7 +35,8 @@ class PublishedTls:
         return self._fd
 
     def publish(self, material: Mapping[str, ListenerMaterial]) -> int:
-        """Publish the material of all listeners. Returns its version. The caller must wake the workers. Raises TooMuchMaterial."""
+        """Publish the material of all listeners. Returns its version. The caller must wake the workers. Raises
+        TooMuchMaterial."""
         data = json.dumps({name: list(fields) for name, fields in material.items()}, separators=(",", ":")).encode()
         if len(data) > LARGEST:
             raise TooMuchMaterial(
