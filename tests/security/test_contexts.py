@@ -93,7 +93,7 @@ def test_every_key_works_with_every_version_and_client_authentication(keys, tmp_
 
 
 def test_a_listener_needs_a_key_store():
-    with pytest.raises(ConfigError, match="ssl.keystore.location must be set"):
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location must be set"):
         load_listeners(load(("listeners", "SSL://:0")))
 
 

@@ -42,7 +42,9 @@ def broker(files):
 
 def get(broker, path, header=None, context=None):
     """(status, body) of a page."""
-    request = urllib.request.Request(f"{broker.metrics_url}{path}", headers={} if header is None else {"Authorization": header})
+    request = urllib.request.Request(
+        f"{broker.metrics_url}{path}", headers={} if header is None else {"Authorization": header}
+    )
     try:
         with urllib.request.urlopen(request, timeout=60, context=context or client_context()) as response:
             return response.status, response.read().decode()
@@ -95,7 +97,9 @@ def test_commands_read_it_with_a_command_config(broker, files):
         ports = "port 0, so its actual port is not known" in result.stderr  # the test's broker has a free port
         assert result.returncode == 0 or (select[0] == "-b" and ports), result.stderr
     doctor = command("doctor", "-b", broker.bootstrap_servers, "-m", broker.metrics_url, *how)
-    assert doctor.returncode == 0 and "certificate" not in doctor.stdout and "metrics cannot be read" not in doctor.stdout
+    assert (
+        doctor.returncode == 0 and "certificate" not in doctor.stdout and "metrics cannot be read" not in doctor.stdout
+    )
     refused = command("usage", "top", "-m", broker.metrics_url, "--command-config", files / "client.properties")
     assert "requires a password or token" in refused.stderr
     untrusted = command("usage", "top", "-m", broker.metrics_url)
@@ -113,7 +117,9 @@ def test_changed_files_of_credentials_are_read_again(tmp_path):
     assert credentials.permit("Bearer second"), "the former ones stay in use"
 
 
-@pytest.mark.parametrize(("key", "text"), [("metrics.listener.password.file", "x\n"), ("metrics.listener.token.file", "")])
+@pytest.mark.parametrize(
+    ("key", "text"), [("metrics.listener.password.file", "x\n"), ("metrics.listener.token.file", "")]
+)
 def test_malformed_files_of_credentials_are_refused(tmp_path, key, text):
     path = tmp_path / "f"
     path.write_text(text)

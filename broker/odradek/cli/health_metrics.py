@@ -45,7 +45,9 @@ def judge_certificate(subject: str, ends: float, now: float) -> Iterator[Finding
         "error" if left_days <= 0 else "warning",
         subject,
         f"its certificate {'has expired' if left_days <= 0 else 'expires'}: {date}",
-        "clients that verify certificates cannot connect any more" if left_days <= 0 else "clients then cannot connect any more",
+        "clients that verify certificates cannot connect any more"
+        if left_days <= 0
+        else "clients then cannot connect any more",
         "replace the file of ssl.keystore.location; the broker reads it again within odradek.ssl.reload.ms",
     )
 

@@ -28,7 +28,8 @@ class ClientSecurity:
     :param key, chain: PEM of the client's private key and certificates; empty: it presents none.
     :param verifies_host: whether the broker's certificate must contain the host name or address to which the client connects.
     :param versions: the lowest and highest TLS version. :param ciphers: of TLS 1.2, in OpenSSL's names; empty: the default.
-    :param sasl: the keys that begin with "sasl.". :param authorization: the Authorization header for a broker's metrics.listener.
+    :param sasl: the keys that begin with "sasl.". :param authorization: the Authorization header for a broker's
+    metrics.listener.
     """
 
     protocol: str = "PLAINTEXT"
@@ -174,14 +175,23 @@ def _with_tls(
         return tuple(filter(None, (part.strip() for part in settings.get(name, default).split(","))))
 
     key_store = StoreSettings(
-        *(text(f"ssl.keystore.{part}") for part in ("location", "type", "password")), text("ssl.key.password"),
-        text("ssl.keystore.certificate.chain"), text("ssl.keystore.key"),
+        text("ssl.keystore.location"),
+        text("ssl.keystore.type"),
+        text("ssl.keystore.password"),
+        text("ssl.key.password"),
+        text("ssl.keystore.certificate.chain"),
+        text("ssl.keystore.key"),
         lambda part: f"ssl.{'' if part == 'key.password' else 'keystore.'}{part}",
-    )  # fmt: skip
+    )
     trust_store = StoreSettings(
-        *(text(f"ssl.truststore.{part}") for part in ("location", "type", "password")), None,
-        text("ssl.truststore.certificates"), None, lambda part: f"ssl.truststore.{part}",
-    )  # fmt: skip
+        text("ssl.truststore.location"),
+        text("ssl.truststore.type"),
+        text("ssl.truststore.password"),
+        None,
+        text("ssl.truststore.certificates"),
+        None,
+        lambda part: f"ssl.truststore.{part}",
+    )
     pair = read_key_store(key_store) if key_store.given else None
     trusted = read_trust_store(trust_store) if trust_store.given else ()
     algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")

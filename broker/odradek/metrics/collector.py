@@ -8,7 +8,7 @@ import logging
 import marshal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class Collector:
         wall: Callable[[], int] = now_ms,
     ) -> None:
         self.lock = threading.Lock()
-        self.certificate_ends: Callable[[], Mapping[str, int]] = dict  # Unix ms by name of the listener; the reporter sets it
+        self.certificate_ends: Callable[[], Mapping[str, int]] = dict  # Unix ms by listener; the reporter sets it
         self.spool: Spool | None = None
         self.history = EndHistory()
         self.open_transactions = OpenTransactions()

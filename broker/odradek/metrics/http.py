@@ -119,7 +119,9 @@ class Response(NamedTuple):
 
 
 _UNAUTHORIZED = Response(
-    HTTPStatus.UNAUTHORIZED, _PLAIN, b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n"
+    HTTPStatus.UNAUTHORIZED,
+    _PLAIN,
+    b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n",
 )
 
 

@@ -1,6 +1,7 @@
 """Who may read the reporter's HTTP pages: TLS, and a password or token. Used in the threads of the HTTP server.
 
-The pages /healthz and /readyz need no credentials: what probes a broker seldom has any, and they tell nothing but the broker's state.
+The pages /healthz and /readyz need no credentials: what probes a broker seldom has any, and they tell nothing but the
+broker's state.
 """
 
 import base64
@@ -82,7 +83,9 @@ def _credentials(key: str, path: str) -> list[bytes]:
     except (OSError, ValueError) as error:
         raise ConfigError(key, path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not lines:
-        raise ConfigError(key, path, "is empty; it must contain " + ("user:password" if key == PASSWORD_FILE else "a token"))
+        raise ConfigError(
+            key, path, "is empty; it must contain " + ("user:password" if key == PASSWORD_FILE else "a token")
+        )
     if key == PASSWORD_FILE and any(b":" not in line or line.endswith(b":") for line in lines):
         raise ConfigError(key, path, "must contain user:password in each line")
     return [(b"basic " if key == PASSWORD_FILE else b"bearer ") + line for line in lines]
@@ -104,8 +107,8 @@ def _presented(header: str | None) -> bytes:
 class HttpTls:
     """The TLS context of the metrics listener, from `ssl.*` and `listener.name.metrics.ssl.*`.
 
-    A client certificate is asked for only by `listener.name.metrics.ssl.client.auth`. Every `odradek.ssl.reload.ms`, changed files are
-    read again; if that fails, the former certificate stays in use.
+    A client certificate is asked for only by `listener.name.metrics.ssl.client.auth`. Every `odradek.ssl.reload.ms`,
+    changed files are read again; if that fails, the former certificate stays in use.
 
     :param clock: monotonic seconds. :raises ConfigError: the listener cannot work.
     """

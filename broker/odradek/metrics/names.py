@@ -453,8 +453,9 @@ PROCESSES = (
             "which costs little time.",
             "odradek_failed_authentications_total": "Connections to listeners with TLS that a worker closed because the TLS "
             "handshake or the login failed or took too long.",
-            "odradek_unauthenticated_connections_closed_total": "Connections that a worker closed because their clients did not "
-            "authenticate in time (odradek.tls.handshake.timeout.ms), or because too many connections had not authenticated yet.",
+            "odradek_unauthenticated_connections_closed_total": "Connections that a worker closed because their clients did "
+            "not authenticate in time (odradek.tls.handshake.timeout.ms), or because too many connections had not "
+            "authenticated yet.",
         },
     ),
     *rows(
@@ -470,8 +471,8 @@ PROCESSES = (
         GAUGE,
         "listener",
         {
-            "odradek_tls_certificate_expiry_timestamp_seconds": "Unix time in seconds at which the certificate of a listener, or "
-            "one of its chain, expires."
+            "odradek_tls_certificate_expiry_timestamp_seconds": "Unix time in seconds at which the certificate of a listener, "
+            "or one of its chain, expires."
         },
     ),
     *rows(

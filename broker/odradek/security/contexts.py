@@ -83,7 +83,7 @@ def load_listener(config: BrokerConfig, listener: Listener) -> ListenerMaterial:
     if client_auth != "none" and not trust:
         raise reading.error(
             "ssl.client.auth",
-            "needs ssl.truststore.location or ssl.truststore.certificates: those that certificates of clients are checked against",
+            "needs ssl.truststore.location or ssl.truststore.certificates, against which certificates are checked",
         )
     rules = str(reading.value("ssl.principal.mapping.rules"))
     try:

@@ -7,7 +7,7 @@ code is the reference of the tests.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import re2
 
@@ -91,7 +91,7 @@ class Rule(NamedTuple):
     :param replacement: literals and numbers of groups. :param case: "L", "U" or "".
     """
 
-    pattern: object | None
+    pattern: Any
     replacement: tuple[str | int, ...] = ()
     case: str = ""
 
@@ -99,7 +99,7 @@ class Rule(NamedTuple):
         """The short name; None if the rule does not apply."""
         if self.pattern is None:
             return name
-        if self.pattern.fullmatch(name) is None:  # type: ignore[attr-defined]
+        if self.pattern.fullmatch(name) is None:
             return None
         short = self._replaced(name)
         return short.lower() if self.case == "L" else short.upper() if self.case == "U" else short
@@ -109,7 +109,7 @@ class Rule(NamedTuple):
         parts: list[str] = []
         at = copied = 0
         while at <= len(name):
-            match = self.pattern.search(name, at)  # type: ignore[union-attr]
+            match = self.pattern.search(name, at)
             if match is None:
                 break
             parts.append(name[copied : match.start()])

@@ -12,10 +12,7 @@ Signature = tuple[tuple[str, tuple[int, ...] | None], ...]
 def signature(config: BrokerConfig, listener_names: Iterable[str]) -> Signature:
     """What shows that a store of these listeners was replaced: by path the file's facts, None for a file that is missing."""
     paths = {
-        str(path)
-        for name in listener_names
-        for key in STORES
-        if (path := config.listener_value(name, key)) is not None
+        str(path) for name in listener_names for key in STORES if (path := config.listener_value(name, key)) is not None
     }
     return tuple((path, facts(path)) for path in sorted(paths))
 

@@ -9,6 +9,7 @@ the machine swaps.
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from odradek.security.contexts import ListenerMaterial
 from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
@@ -58,5 +59,5 @@ class PublishedTls:
         return self._pages.version
 
 
-def _material(fields: list[object]) -> ListenerMaterial:
-    return ListenerMaterial._make(tuple(field) if isinstance(field, list) else field for field in fields)  # type: ignore[arg-type]
+def _material(fields: list[Any]) -> ListenerMaterial:
+    return ListenerMaterial._make(tuple(field) if isinstance(field, list) else field for field in fields)
