@@ -43,11 +43,15 @@ def ca_pem(name="ca"):
     return authority(name).cert_pem.bytes().decode()
 
 
-def material(client_auth="none", *, rules="DEFAULT", versions=("TLSv1.2", "TLSv1.3"), ciphers="", slow=False, name="SSL"):
+def material(
+    client_auth="none", *, rules="DEFAULT", versions=("TLSv1.2", "TLSv1.3"), ciphers="", slow=False, name="SSL"
+):
     """The material of a listener."""
     key, chain = pem(of_broker())
     trust = ca_pem() if client_auth != "none" else ""
-    return ListenerMaterial(name, True, key, chain, trust, client_auth, versions, ciphers, rules, slow, 1 << 42, "CN=broker", ())
+    return ListenerMaterial(
+        name, True, key, chain, trust, client_auth, versions, ciphers, rules, slow, 1 << 42, "CN=broker", ()
+    )
 
 
 def client_context(version=None, certificate=None):
@@ -62,7 +66,8 @@ def client_context(version=None, certificate=None):
 
 
 def write_files(directory, client="alice"):
-    """Write broker.pem, ca.pem, client.pem (key and chain), and client.properties for `--command-config`; returns the directory."""
+    """Write broker.pem, ca.pem, client.pem (key and chain), and client.properties for `--command-config`; returns the
+    directory."""
     for name, parts in (
         ("broker.pem", pem(of_broker())),
         ("client.pem", pem(of_client(client))),

@@ -44,9 +44,10 @@ cdef class FrameHandler:
 cdef class FrameReader(ResponseSender):
     """Third layer of the data loop. It owns the receive buffers, the limits of requests and of queued responses, and the handler.
 
-    DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream, and
-    `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; and
-    `authenticated`, called after a TLS handshake that is the whole authentication. DataLoop calls `readable`, `offer_held`, `release_holds` and `judge_unread`.
+    DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream;
+    `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; and `authenticated`,
+    called after a TLS handshake that is the whole authentication. DataLoop calls `readable`, `offer_held`, `release_holds` and
+    `judge_unread`.
     """
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool

@@ -32,7 +32,7 @@ class TlsDriver(Driver):
 
     def _note(self, peer, text):
         self.failures.append(text)
-        return None
+        return
 
     def tls_client(self, context=None, handshake=True, **how):
         """A connected TlsClient, after its handshake."""

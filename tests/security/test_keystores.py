@@ -19,7 +19,13 @@ SECRET = "geheim-4711"
 
 def settings(location=None, type=None, password=None, key_password=None, inline=None, inline_key=None):
     return StoreSettings(
-        None if location is None else str(location), type, password, key_password, inline, inline_key, lambda part: f"x.{part}"
+        None if location is None else str(location),
+        type,
+        password,
+        key_password,
+        inline,
+        inline_key,
+        lambda part: f"x.{part}",
     )
 
 
@@ -33,7 +39,9 @@ def chain_of(certificate):
 
 def encrypted(certificate, password=SECRET):
     form = serialization.BestAvailableEncryption(password.encode())
-    return key_of(certificate).private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, form).decode()
+    return (
+        key_of(certificate).private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, form).decode()
+    )
 
 
 def refused(read, store, name, reason):
@@ -61,7 +69,9 @@ def test_a_pem_key_may_be_encrypted_and_in_the_configuration(tmp_path):
     inline = {"inline": chain, "inline_key": encrypted(of_broker())}
     for where in ({"location": path}, inline):
         plain = read_key_store(settings(**where, key_password=SECRET)).key
-        assert serialization.load_pem_private_key(plain, None).private_numbers() == key_of(of_broker()).private_numbers()
+        assert (
+            serialization.load_pem_private_key(plain, None).private_numbers() == key_of(of_broker()).private_numbers()
+        )
         refused(read_key_store, settings(**where, key_password="wrong"), "x.key.password", "is not the password")
         refused(read_key_store, settings(**where), "x.key.password", "must be set")
 
@@ -152,7 +162,9 @@ def self_signed(key):
 def keytool(*arguments):
     if shutil.which("keytool") is None:
         pytest.skip("needs keytool")
-    subprocess.run(["keytool", "-J-XX:TieredStopAtLevel=1", *map(str, arguments)], check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        ["keytool", "-J-XX:TieredStopAtLevel=1", *map(str, arguments)], check=True, capture_output=True, timeout=120
+    )
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +198,12 @@ def test_stores_of_keytool_are_read(jks_files):
 def test_wrong_jks_stores_are_refused(jks_files, tmp_path):
     store = jks_files / "k.jks"
     refused(read_key_store, settings(store, None, "wrong", "keypassword"), "x.password", "is not the password")
-    refused(read_key_store, settings(store, None, "storepass", SECRET), "x.key.password", "is not the password of the private key")
+    refused(
+        read_key_store,
+        settings(store, None, "storepass", SECRET),
+        "x.key.password",
+        "is not the password of the private key",
+    )
     refused(read_key_store, settings(store, None, "storepass"), "x.password", "is not the password of the private key")
     refused(read_key_store, settings(store), "x.password", "must be set")
     refused(read_key_store, settings(jks_files / "t.jks", None, "storepass"), "x.location", "contains no private keys")

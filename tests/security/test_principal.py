@@ -20,7 +20,30 @@ OIDS = {
     "SERIALNUMBER": "550405", "own": "2b0601040182f17d010203",
 }  # fmt: skip
 UTF8, PRINTABLE, IA5, BMP, INTEGER = 0x0C, 0x13, 0x16, 0x1E, 0x02
-ALPHABET = ["a", "B", "7", " ", ",", "=", "+", "<", ">", "#", ";", '"', "\\", "\0", "/", "é", "漢", "😀", "\r", "\n", "\t", "'"]
+ALPHABET = [
+    "a",
+    "B",
+    "7",
+    " ",
+    ",",
+    "=",
+    "+",
+    "<",
+    ">",
+    "#",
+    ";",
+    '"',
+    "\\",
+    "\0",
+    "/",
+    "é",
+    "漢",
+    "😀",
+    "\r",
+    "\n",
+    "\t",
+    "'",
+]
 
 
 def der(tag, content):
@@ -49,9 +72,14 @@ def generated(seed):
         attributes = []
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
             text = "".join(rng.choice(ALPHABET) for _ in range(rng.choice([0, 1, 2, 3, 8, 150])))
-            kind, tag = rng.choice(list(OIDS)), rng.choice([UTF8, UTF8, PRINTABLE, IA5, INTEGER])  # BMP: older JDKs differ
+            kind, tag = (
+                rng.choice(list(OIDS)),
+                rng.choice([UTF8, UTF8, PRINTABLE, IA5, INTEGER]),
+            )  # BMP: older JDKs differ
             if tag in (PRINTABLE, IA5):
-                text = "".join(char for char in text if char.isascii() and (tag == IA5 or char.isalnum() or char in " ,=+/"))
+                text = "".join(
+                    char for char in text if char.isascii() and (tag == IA5 or char.isalnum() or char in " ,=+/")
+                )
             attributes.append(attribute(kind, b"\x05" if tag == INTEGER else text, tag))
         parts.append(attributes)
     return name(*parts)
@@ -60,7 +88,10 @@ def generated(seed):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (name(attribute("C", "DE", PRINTABLE), attribute("O", "Acme"), attribute("CN", "alice")), "CN=alice,O=Acme,C=DE"),
+        (
+            name(attribute("C", "DE", PRINTABLE), attribute("O", "Acme"), attribute("CN", "alice")),
+            "CN=alice,O=Acme,C=DE",
+        ),
         (name(attribute("CN", "a, b")), "CN=a\\, b"),
         (name(attribute("CN", " a ")), "CN=\\ a\\ "),
         (name(attribute("CN", "  ")), "CN=\\ \\ "),
@@ -81,7 +112,9 @@ def test_the_subject_of_a_certificate_is_found():
     from cryptography.hazmat.primitives.serialization import Encoding
 
     loaded = x509.load_pem_x509_certificate(certificate)
-    assert subject_name(loaded.public_bytes(Encoding.DER)) == loaded.subject.rfc4514_string().replace("#", "\\#"), "Java escapes # everywhere"
+    assert subject_name(loaded.public_bytes(Encoding.DER)) == loaded.subject.rfc4514_string().replace("#", "\\#"), (
+        "Java escapes # everywhere"
+    )
 
 
 def test_malformed_certificates_are_refused():

@@ -1,9 +1,11 @@
 """Checks of `odradek doctor` on a cluster's brokers, partitions and replicas, over Kafka's protocol. Works with any Kafka."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_groups import examine_groups
+from odradek.cli.health_metrics import judge_certificate
 from odradek.cli.health_transactions import examine_transactions
 from odradek.cli.output import count
 from odradek.clients import configs
@@ -20,7 +22,7 @@ DEFAULT_REPLICAS = "default.replication.factor"
 def examine_cluster(cluster: Cluster) -> list[Finding]:
     """All findings. Raises ClientError if the cluster does not return its metadata."""
     view = cluster.metadata()
-    findings = [*_brokers(cluster, view), *_partitions(view), *_offsets_topic(view)]
+    findings = [*_brokers(cluster, view), *_certificates(cluster, view), *_partitions(view), *_offsets_topic(view)]
     findings += _default_replicas(cluster, view)
     try:
         findings += _settings(cluster, view)
@@ -88,6 +90,13 @@ def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:
             "topics cannot be created or changed, and partitions of failed brokers get no new leader",
             "start the brokers that are down; look in their logs for a lost connection to the metadata store",
         )
+
+
+def _certificates(cluster: Cluster, view: View) -> Iterator[Finding]:
+    """The findings on the certificates of the listeners to which the command connects."""
+    for node_id, ends in cluster.of_each(view.brokers, lambda _, connection: connection.certificate_ends).items():
+        if isinstance(ends, float):
+            yield from judge_certificate(f"broker {node_id}", ends, time.time())
 
 
 def _partitions(view: View) -> Iterator[Finding]:

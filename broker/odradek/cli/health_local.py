@@ -47,10 +47,11 @@ def examine_broker(data_dir: str) -> list[Finding]:
 def metrics_of(data_dir: str) -> str | None:
     """HOST:PORT of the broker's metrics.listener; None if it has none, or does not respond."""
     try:
-        listener = status_of(*find(None, (), data_dir, None)).get("metrics")
+        status = status_of(*find(None, (), data_dir, None))
     except FindError:
         return None
-    return listener and address_of(listener)
+    listener = status.get("metrics")
+    return listener and ("https://" if status.get("metrics_tls") else "") + address_of(listener)
 
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:

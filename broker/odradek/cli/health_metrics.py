@@ -1,6 +1,7 @@
-"""Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits."""
+"""Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits, certificates that expire."""
 
 import re
+import time
 from collections.abc import Iterator
 
 from odradek.cli.finding import Finding, abbreviate
@@ -12,6 +13,8 @@ FETCH_BYTES = 1 << 20
 `fetch.message.max.bytes`."""
 OLD_FETCHES = ("0", "1", "2")
 """Versions of Fetch whose response may contain only part of a batch, so that the client never receives all of it."""
+EXPIRES_SOON_DAYS = 14
+DAY_S = 86_400
 _SAMPLE = re.compile(r"(\w+)\{([^}]*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -33,8 +36,26 @@ def examine_metrics(address: str, timeout: float) -> list[Finding]:
     return [*judge_metrics(text), *judge_quotas(text)]
 
 
-def judge_metrics(text: str) -> Iterator[Finding]:
-    """The findings in the text of a broker's metrics."""
+def judge_certificate(subject: str, ends: float, now: float) -> Iterator[Finding]:
+    """A finding if a certificate expires soon. :param ends, now: Unix times in seconds."""
+    left_days = (ends - now) / DAY_S
+    if left_days > EXPIRES_SOON_DAYS:
+        return
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends))
+    yield Finding(
+        "error" if left_days <= 0 else "warning",
+        subject,
+        f"its certificate {'has expired' if left_days <= 0 else 'expires'}: {date}",
+        "clients that verify certificates cannot connect any more"
+        if left_days <= 0
+        else "clients then cannot connect any more",
+        "replace the file of ssl.keystore.location; the broker reads it again within odradek.ssl.reload.ms",
+    )
+
+
+def judge_metrics(text: str, now: float | None = None) -> Iterator[Finding]:
+    """The findings in the text of a broker's metrics. :param now: Unix time in seconds; None: the present time."""
+    now = time.time() if now is None else now
     large: dict[str, int] = {}
     old = False
     for line in text.splitlines():
@@ -44,6 +65,8 @@ def judge_metrics(text: str) -> Iterator[Finding]:
         name, labels, value = sample[1], dict(_LABEL.findall(sample[2])), float(sample[3])
         if name == "odradek_topic_largest_batch_bytes" and value > FETCH_BYTES:
             large[labels["topic"]] = int(value)
+        elif name == "odradek_tls_certificate_expiry_timestamp_seconds":
+            yield from judge_certificate(f"listener {labels['listener']}", value, now)
         elif name == "kafka_network_requestmetrics_requests_total" and labels["request"] == "Fetch":
             old |= labels["version"] in OLD_FETCHES and value > 0
     if not large:

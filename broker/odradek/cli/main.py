@@ -74,6 +74,10 @@ LAZY = {
         "odradek.cli.usage:usage",
         "Show the bytes, records and requests that a broker served, by client, principal, topic and API.",
     ),
+    "certificate": (
+        "odradek.cli.certificate:certificate",
+        "Show the certificates of a listener, a key store or a trust store.",
+    ),
     "doctor": ("odradek.cli.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
 }
 

@@ -55,7 +55,7 @@ _SERVERS_OPTION = click.option(
 )
 
 
-def BOOTSTRAP_OPTION(command: Command) -> Command:  # noqa: N802 - a decorator, as the other options
+def BOOTSTRAP_OPTION(command: Command) -> Command:
     """The options that say how to connect: --bootstrap-server and --command-config."""
     return _SERVERS_OPTION(COMMAND_CONFIG_OPTION(command))
 

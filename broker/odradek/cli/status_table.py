@@ -46,7 +46,8 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"  listener     {listener['name']}://{host}:{listener['port']}")
     if report.get("metrics"):
         host, port = report["metrics"]["host"], report["metrics"]["port"]
-        lines.append(f"  metrics      http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        scheme = "https" if report.get("metrics_tls") else "http"
+        lines.append(f"  metrics      {scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics")
     if "cluster" in report:
         lines += membership_lines(report["cluster"], report["node_id"])
     lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]

@@ -9,7 +9,7 @@ import click
 
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import JSON_OPTION, SERVERS
+from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, SERVERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,8 +62,9 @@ BROKER_OPTIONS = (
         metavar="HOST:PORT",
         envvar="ODRADEK_METRICS",
         show_envvar=True,
-        help="Select a broker by its metrics.listener.  [default: 127.0.0.1:9404]",
+        help="Select a broker by its metrics.listener; https://HOST:PORT for one with TLS.  [default: 127.0.0.1:9404]",
     ),
+    COMMAND_CONFIG_OPTION,
 )
 """The options that select a broker, and --timeout and --json; in the reverse order of the help."""
 

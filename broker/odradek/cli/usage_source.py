@@ -5,6 +5,7 @@ Runs in the process of the command.
 
 import http.client
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -53,12 +54,20 @@ class Source:
     """
 
     def __init__(self, location: UsageLocation, timeout: float) -> None:
+        from odradek.cli.options import command_security
+        from odradek.clients.errors import ClientError
+
+        try:
+            self._security = command_security()
+        except ClientError as error:
+            raise UsageError(str(error)) from None
         if location.metrics is None and location.names_a_broker:
-            self.host, self.port = _local_address(location)
+            address = _local_address(location)
         elif location.metrics is None and location.servers is not None:
-            self.host, self.port = _configured_address(location.servers, timeout)
+            address = _configured_address(location.servers, timeout)
         else:
-            self.host, self.port = parse_address(location.metrics or DEFAULT_ADDRESS)
+            address = parse_address(location.metrics or DEFAULT_ADDRESS)
+        self.host, self.port, self._tls = address
         self._timeout = timeout
 
     @property
@@ -78,9 +87,10 @@ class Source:
         return body.decode("utf-8", "replace")
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
+        connection = self._connection()
+        headers = {} if self._security.authorization is None else {"Authorization": self._security.authorization}
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=headers)
             response = connection.getresponse()
             return response.status, response.read(_MAX_RESPONSE_BYTES)
         except TimeoutError:
@@ -91,17 +101,41 @@ class Source:
             raise UsageError(
                 f"nothing listens on {self.address}: start a broker with metrics.listener, or {_HOW_TO_SELECT}"
             ) from None
+        except ssl.SSLCertVerificationError as error:
+            raise UsageError(
+                f"the certificate of {self.address} is not accepted: {error.verify_message.rstrip('.')}; name a file with"
+                " --command-config that contains ssl.truststore.location"
+            ) from None
+        except ssl.SSLError as error:
+            reason = (error.reason or str(error)).lower().replace("_", " ")
+            raise UsageError(f"the TLS handshake with {self.address} failed: {reason}") from None
         except OSError as error:
             raise UsageError(f"{self.address} cannot be reached: {error.strerror or error}; {_HOW_TO_SELECT}") from None
         except http.client.HTTPException as error:
-            reason = f"the response is not HTTP: {type(error).__name__}"
+            reason = f"the response is not HTTP: {type(error).__name__}; for one with TLS use https://{self.address}"
             raise UsageError(
                 f"{self.address} is not the metrics.listener of an Odradek broker ({reason}); {_HOW_TO_SELECT}"
             ) from None
         finally:
             connection.close()
 
+    def _connection(self) -> http.client.HTTPConnection:
+        from odradek.clients.errors import ClientError
+
+        if not self._tls:
+            return http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
+        try:
+            context = self._security.context()
+        except ClientError as error:
+            raise UsageError(str(error)) from None
+        return http.client.HTTPSConnection(self.host, self.port, timeout=self._timeout, context=context)
+
     def _unexpected_response(self, status: int, path: str) -> UsageError:
+        if status == http.HTTPStatus.UNAUTHORIZED:
+            return UsageError(
+                f"{self.address} requires a password or token: name a file with --command-config that contains"
+                " metrics.listener.password.file or metrics.listener.token.file"
+            )
         return UsageError(
             f"{self.address} is not the metrics.listener of an Odradek broker (response {status} to {path}); {_HOW_TO_SELECT}"
         )
@@ -118,24 +152,26 @@ class Source:
         return document
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """The host and port of HOST:PORT, [IPv6]:PORT, or an http:// URL. Raises UsageError."""
-    word = text.removeprefix("http://").partition("/")[0]
+def parse_address(text: str) -> tuple[str, int, bool]:
+    """Host, port and whether TLS is used of HOST:PORT, [IPv6]:PORT, or an http:// or https:// URL. Raises UsageError."""
+    tls = text.startswith("https://")
+    word = text.removeprefix("https://" if tls else "http://").partition("/")[0]
     host, colon, port = word.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"--metrics '{text}' is not HOST:PORT, e.g. {DEFAULT_ADDRESS}")
-    return host, int(port)
+    return host, int(port), tls
 
 
-def _local_address(location: UsageLocation) -> tuple[str, int]:
+def _local_address(location: UsageLocation) -> tuple[str, int, bool]:
     """The metrics.listener of a broker of this machine, from its supervisor's status. Raises UsageError."""
     from odradek.cli.running_broker import FindError, address_of, find, status_of
     from odradek.config import ConfigError
 
     try:
         directory, running = find(location.config_file, location.overrides, location.data_dir, location.pid)
-        metrics = status_of(directory, running).get("metrics")
+        status = status_of(directory, running)
+        metrics = status.get("metrics")
     except (ConfigError, FindError) as error:
         raise UsageError(str(error)) from None
     if metrics is None:
@@ -143,10 +179,10 @@ def _local_address(location: UsageLocation) -> tuple[str, int]:
             f"the broker of {directory} reports no usage, because its metrics.listener is empty; "
             f"set it, e.g. to {DEFAULT_ADDRESS}"
         )
-    return parse_address(address_of(metrics))
+    return *parse_address(address_of(metrics))[:2], bool(status.get("metrics_tls"))
 
 
-def _configured_address(servers: str, timeout: float) -> tuple[str, int]:
+def _configured_address(servers: str, timeout: float) -> tuple[str, int, bool]:
     """The metrics.listener in the configuration of the broker at a Kafka listener. Raises UsageError."""
     from odradek.cli.options import connection_to
     from odradek.cli.running_broker import ANY_HOST
@@ -161,7 +197,8 @@ def _configured_address(servers: str, timeout: float) -> tuple[str, int]:
         with connection_to(shown, timeout) as cluster:
             brokers = cluster.view().brokers
             node_id = next((number for number, advertised in brokers.items() if advertised == address), min(brokers))
-            entry = describe(cluster, Resource("broker", str(node_id)), [key]).get(key)
+            entries = describe(cluster, Resource("broker", str(node_id)), [key, f"{key}.tls"])
+            entry, tls = entries.get(key), entries.get(f"{key}.tls")
     except ClientError as error:
         raise UsageError(f"{error}; --metrics HOST:PORT selects a broker's metrics.listener directly") from None
     if entry is None:
@@ -182,7 +219,7 @@ def _configured_address(servers: str, timeout: float) -> tuple[str, int]:
             f"the {key} of the broker at {shown} is {entry.value}, which can be reached only on the broker's machine; "
             "run this command there"
         )
-    return host, int(port)
+    return host, int(port), tls is not None and tls.value == "true"
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,8 +1,10 @@
-"""How a client protects its connections: Kafka's client keys in a properties file (`--command-config`), and the sockets made with them.
+"""How a client protects its connections: Kafka's client keys in a properties file (`--command-config`), and the
+sockets made with them.
 
 Used in one thread of a client's process. Unknown keys are ignored: such a file is also read by Kafka's own tools.
 """
 
+import base64
 import os
 import socket
 import ssl
@@ -26,7 +28,8 @@ class ClientSecurity:
     :param key, chain: PEM of the client's private key and certificates; empty: it presents none.
     :param verifies_host: whether the broker's certificate must contain the host name or address to which the client connects.
     :param versions: the lowest and highest TLS version. :param ciphers: of TLS 1.2, in OpenSSL's names; empty: the default.
-    :param sasl: the keys that begin with "sasl.".
+    :param sasl: the keys that begin with "sasl.". :param authorization: the Authorization header for a broker's
+    metrics.listener.
     """
 
     protocol: str = "PLAINTEXT"
@@ -37,6 +40,7 @@ class ClientSecurity:
     versions: tuple[str, str] = ("TLSv1.2", "TLSv1.3")
     ciphers: str = ""
     sasl: Mapping[str, str] = field(default_factory=dict, repr=False)
+    authorization: str | None = field(default=None, repr=False)
     _made: list[ssl.SSLContext] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -46,7 +50,8 @@ class ClientSecurity:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "ClientSecurity":
-        """Read Kafka's client keys from a properties file. Raises ClientError, with one line that names the key and the reason."""
+        """Read Kafka's client keys from a properties file. Raises ClientError, with one line that names the key and
+        the reason."""
         file = os.fspath(path)
         try:
             with open(file, "rb") as stream:
@@ -62,15 +67,17 @@ class ClientSecurity:
     def from_settings(cls, settings: Mapping[str, str]) -> "ClientSecurity":
         """The same from settings. Raises ConfigError."""
         known = {name: value for name, value in settings.items() if name.startswith(_PREFIXES)}
+        header = _authorization(settings)
         protocol = known.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise ConfigError("security.protocol", protocol, f"must be one of {', '.join(PROTOCOLS)}")
         sasl = {name: value for name, value in known.items() if name.startswith("sasl.")}
         if protocol.startswith("SASL"):
             raise ConfigError("security.protocol", protocol, "is not supported yet; must be PLAINTEXT or SSL")
-        if protocol not in ("SSL", "SASL_SSL"):
-            return cls(protocol, sasl=sasl)
-        return _with_tls(protocol, known, sasl)
+        # TLS also without security.protocol=SSL: metrics.listener may use it while the listener does not.
+        if protocol == "SSL" or any(name.startswith("ssl.") for name in known):
+            return _with_tls(protocol, known, sasl, header)
+        return cls(protocol, sasl=sasl, authorization=header)
 
     def context(self) -> ssl.SSLContext:
         """The TLS context, made at the first call. Raises ClientError."""
@@ -105,7 +112,9 @@ class ClientSecurity:
             return context.wrap_socket(sock, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             sock.close()
-            raise UnreachableError(f"the broker's certificate is not accepted: {_verification(error, host, bool(self.trusted))}") from None
+            raise UnreachableError(
+                f"the broker's certificate is not accepted: {_verification(error, host, bool(self.trusted))}"
+            ) from None
         except ssl.SSLError as error:
             sock.close()
             raise UnreachableError(f"the TLS handshake failed: {_handshake(error)}") from None
@@ -135,7 +144,26 @@ class ClientSecurity:
 PLAIN = ClientSecurity()
 
 
-def _with_tls(protocol: str, settings: Mapping[str, str], sasl: Mapping[str, str]) -> ClientSecurity:
+def _authorization(settings: Mapping[str, str]) -> str | None:
+    """The header for metrics.listener, from the first line of the file that the broker's own keys name. Raises ConfigError."""
+    for key, scheme in (("metrics.listener.token.file", "Bearer"), ("metrics.listener.password.file", "Basic")):
+        path = settings.get(key)
+        if not path:
+            continue
+        try:
+            with open(path, "rb") as file:
+                line = file.read(_LONGEST_FILE).strip().partition(b"\n")[0].strip()
+        except OSError as error:
+            raise ConfigError(key, path, f"cannot be read: {error.strerror}") from None
+        if not line:
+            raise ConfigError(key, path, "is empty")
+        return f"{scheme} {(base64.b64encode(line) if scheme == 'Basic' else line).decode('latin-1')}"
+    return None
+
+
+def _with_tls(
+    protocol: str, settings: Mapping[str, str], sasl: Mapping[str, str], authorization: str | None
+) -> ClientSecurity:
     from odradek.security.cipher_suites import Suites, chosen
     from odradek.security.contexts import checked_versions, versions_with
     from odradek.security.keystores import StoreSettings, pem, read_key_store, read_trust_store
@@ -147,19 +175,30 @@ def _with_tls(protocol: str, settings: Mapping[str, str], sasl: Mapping[str, str
         return tuple(filter(None, (part.strip() for part in settings.get(name, default).split(","))))
 
     key_store = StoreSettings(
-        *(text(f"ssl.keystore.{part}") for part in ("location", "type", "password")), text("ssl.key.password"),
-        text("ssl.keystore.certificate.chain"), text("ssl.keystore.key"),
+        text("ssl.keystore.location"),
+        text("ssl.keystore.type"),
+        text("ssl.keystore.password"),
+        text("ssl.key.password"),
+        text("ssl.keystore.certificate.chain"),
+        text("ssl.keystore.key"),
         lambda part: f"ssl.{'' if part == 'key.password' else 'keystore.'}{part}",
-    )  # fmt: skip
+    )
     trust_store = StoreSettings(
-        *(text(f"ssl.truststore.{part}") for part in ("location", "type", "password")), None,
-        text("ssl.truststore.certificates"), None, lambda part: f"ssl.truststore.{part}",
-    )  # fmt: skip
+        text("ssl.truststore.location"),
+        text("ssl.truststore.type"),
+        text("ssl.truststore.password"),
+        None,
+        text("ssl.truststore.certificates"),
+        None,
+        lambda part: f"ssl.truststore.{part}",
+    )
     pair = read_key_store(key_store) if key_store.given else None
     trusted = read_trust_store(trust_store) if trust_store.given else ()
     algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm.lower() not in ("https", ""):
-        raise ConfigError("ssl.endpoint.identification.algorithm", algorithm, "must be https, or empty for no check of the host name")
+        raise ConfigError(
+            "ssl.endpoint.identification.algorithm", algorithm, "must be https, or empty for no check of the host name"
+        )
     key = "ssl.enabled.protocols"
     versions = checked_versions(
         names(key, "TLSv1.2,TLSv1.3"), lambda reason: ConfigError(key, settings.get(key), reason)
@@ -182,6 +221,7 @@ def _with_tls(protocol: str, settings: Mapping[str, str], sasl: Mapping[str, str
         versions,
         suites.openssl,
         sasl,
+        authorization,
     )
 
 
@@ -194,7 +234,11 @@ def _verification(error: ssl.SSLCertVerificationError, host: str, own_trust: boo
         )
     if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
         return "it has expired"
-    where = "ssl.truststore.location" if own_trust else "the certificates of this system, because ssl.truststore.location is not set"
+    where = (
+        "ssl.truststore.location"
+        if own_trust
+        else "the certificates of this system, because ssl.truststore.location is not set"
+    )
     return f"{message} (checked against {where})"
 
 

@@ -215,6 +215,14 @@ class Connection:
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     @property
+    def certificate_ends(self) -> float | None:
+        """Unix time in seconds at which the broker's certificate expires; None without TLS."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return None
+        ends = (self._socket.getpeercert() or {}).get("notAfter")
+        return ssl.cert_time_to_seconds(str(ends)) * 1.0 if ends else None
+
+    @property
     def unanswered(self) -> list[str]:
         """API names of requests that have no response yet and do more than validate."""
         return [request.api.name for request in self._pending if request.changes]

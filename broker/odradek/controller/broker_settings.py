@@ -82,7 +82,8 @@ class BrokerSettings:
     """The settings made at run time for this broker, for all brokers, and for groups.
 
     :param config: the configuration of this process, which the controller and its partitions share; changed in place.
-    :param running: publishes changes to the other processes. :param tls: replaces the certificates of listeners; None if none has any.
+    :param running: publishes changes to the other processes. :param tls: replaces the certificates of listeners; None
+    if none has any.
     """
 
     def __init__(
@@ -155,8 +156,8 @@ class BrokerSettings:
     ) -> None:
         """Change the settings of this broker (`own`), or of all brokers; when this returns, all processes use them.
 
-        :param named: the keys in the request. If one of TLS is among them, key stores and trust stores are read again, also if the
-            value, a path, is the present one.
+        :param named: the keys in the request. If one of TLS is among them, key stores and trust stores are read
+            again, also if the value, a path, is the present one.
         Raises Refusal, StoreError, NotController.
         """
         present = self.of_broker(own)

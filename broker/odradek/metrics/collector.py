@@ -8,7 +8,7 @@ import logging
 import marshal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +86,7 @@ class Collector:
         wall: Callable[[], int] = now_ms,
     ) -> None:
         self.lock = threading.Lock()
+        self.certificate_ends: Callable[[], Mapping[str, int]] = dict  # Unix ms by listener; the reporter sets it
         self.spool: Spool | None = None
         self.history = EndHistory()
         self.open_transactions = OpenTransactions()
@@ -282,6 +283,12 @@ class Collector:
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
         yield from of_traffic.login_families(self.shm, workers, self._settings.listeners)
+        for name in ("tls_reloads", "tls_reload_failures"):
+            yield single(f"odradek_{name}_total", sum(counters[name] for counters in words))
+        yield Family(
+            METRICS["odradek_tls_certificate_expiry_timestamp_seconds"],
+            [("", Labels(listener=name), ends_ms / 1000) for name, ends_ms in self.certificate_ends().items()],
+        )
         for name in ("limit", "full", "refused"):
             value = sum(counters[f"connections_{name}"] for counters in words)
             yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)

@@ -10,6 +10,7 @@ import json
 import logging
 import socket
 import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client.exposition import choose_encoder
+
+from odradek.metrics.http_access import OPEN_PAGES, HttpTls
 
 log = logging.getLogger("odradek.reporter")
 
@@ -41,6 +44,7 @@ class Pages:
 
     :param not_ready: returns the reason why the broker is not ready; None if it is ready.
     :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query.
+    :param permit: whether a request with this Authorization header may read the pages other than `OPEN_PAGES`.
     """
 
     def __init__(
@@ -48,7 +52,9 @@ class Pages:
         render: Render,
         not_ready: Callable[[], str | None],
         usage: Callable[[dict[str, list[str]]], dict[str, Any]],
+        permit: Callable[[str | None], bool] = lambda header: True,
     ) -> None:
+        self.permit = permit
         self.metrics = Shared(render)
         self.not_ready = not_ready
         self.usage = usage
@@ -112,6 +118,13 @@ class Response(NamedTuple):
     gzip: bool = False
 
 
+_UNAUTHORIZED = Response(
+    HTTPStatus.UNAUTHORIZED,
+    _PLAIN,
+    b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n",
+)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: "HttpServer"
     timeout = PATIENCE_S
@@ -119,10 +132,20 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     protocol_version = "HTTP/1.1"
 
+    def setup(self) -> None:
+        """Complete the TLS handshake, if there is one, in the connection's own thread. Raises OSError."""
+        if isinstance(self.request, ssl.SSLSocket):
+            self.request.settimeout(PATIENCE_S)
+            self.request.do_handshake()
+        super().setup()
+
     def do_GET(self) -> None:
         """Answer a GET or HEAD request."""
         self.server.has_request(self.connection)
         url = urlsplit(self.path)
+        if url.path not in OPEN_PAGES and not self.server.pages.permit(self.headers.get("Authorization")):
+            self._send(_UNAUTHORIZED)
+            return
         try:
             response = self._respond(url.path, url.query)
         except Exception:  # a connection is a border for exceptions: the server must continue
@@ -175,6 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
             "Connection": "close",
             "X-Content-Type-Options": "nosniff",
         }
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = 'Basic realm="odradek", charset="UTF-8"'
         if response.gzip:
             headers["Content-Encoding"] = "gzip"
         self.send_response(response.status)
@@ -189,13 +214,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves in a separate thread until the process ends. :param listening: the listening socket; the caller keeps owning
-    it."""
+    """Serves in a separate thread until the process ends.
+
+    :param listening: the listening socket; the caller keeps owning it. :param tls: for each new connection; None: plain HTTP.
+    """
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, listening: socket.socket, pages: Pages, most: int = MOST_CONNECTIONS) -> None:
+    def __init__(
+        self, listening: socket.socket, pages: Pages, most: int = MOST_CONNECTIONS, tls: HttpTls | None = None
+    ) -> None:
+        self._tls = tls
         super().__init__(listening.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -208,6 +238,17 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def start(self) -> None:
         """Start to accept connections."""
         self._thread.start()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection. Its thread does the TLS handshake, so that no client delays the accepting of others."""
+        request, address = super().get_request()
+        if self._tls is not None:
+            try:
+                request = self._tls.context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+            except OSError:
+                request.close()
+                raise
+        return request, address
 
     def has_request(self, connection: socket.socket) -> None:
         """Note that a connection's request has arrived, so that no new connection replaces it."""
@@ -232,7 +273,9 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Close connections that have been open for too long; called periodically."""
+        """Close connections that have been open for too long, and look at the certificate's file; called periodically."""
+        if self._tls is not None:
+            self._tls.refresh()
         now = time.monotonic()
         with self._lock:
             for connection, (since, _) in list(self._open.items()):
@@ -242,7 +285,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def _cut(self, connection: socket.socket) -> None:
         del self._open[connection]
         try:
-            connection.shutdown(socket.SHUT_RDWR)  # its thread sees the end, and closes
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # its thread sees the end, and closes
         except OSError:
             pass  # the client has closed the connection already
 

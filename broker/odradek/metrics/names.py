@@ -467,6 +467,39 @@ PROCESSES = (
         {"odradek_connections_closed_total": "Client connections that were closed, by reason."},
     ),
     *rows(
+        COUNTER,
+        "worker",
+        {
+            "odradek_tls_handshakes_total": "TLS handshakes that a worker completed.",
+            "odradek_tls_handshake_seconds_total": "Time in seconds that a worker spent on TLS handshakes, also on those that "
+            "failed.",
+            "odradek_tls_resumed_handshakes_total": "TLS handshakes that a worker completed by resuming an earlier session, "
+            "which costs little time.",
+            "odradek_failed_authentications_total": "Connections to listeners with TLS that a worker closed because the TLS "
+            "handshake or the login failed or took too long.",
+            "odradek_unauthenticated_connections_closed_total": "Connections that a worker closed because their clients did "
+            "not authenticate in time (odradek.tls.handshake.timeout.ms), or because too many connections had not "
+            "authenticated yet.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "",
+        {
+            "odradek_tls_reloads_total": "Number of times that the broker replaced certificates of listeners while it ran.",
+            "odradek_tls_reload_failures_total": "Number of times that the broker could not use changed key stores or trust "
+            "stores. The former certificates stay in use.",
+        },
+    ),
+    *rows(
+        GAUGE,
+        "listener",
+        {
+            "odradek_tls_certificate_expiry_timestamp_seconds": "Unix time in seconds at which the certificate of a listener, "
+            "or one of its chain, expires."
+        },
+    ),
+    *rows(
         GAUGE,
         "",
         {"odradek_connections_limit": "Maximum number of open client connections of the broker (max.connections)."},

@@ -55,6 +55,10 @@ _OF_WORKER = {
     "odradek_bad_frames_total": "bad_frames",
     "odradek_idle_connections_memory_bytes": "kept_bytes",
     "odradek_idle_connections_memory_dropped_bytes_total": "forgotten_bytes",
+    "odradek_tls_handshakes_total": "tls_handshakes",
+    "odradek_tls_resumed_handshakes_total": "tls_resumed",
+    "odradek_failed_authentications_total": "failed_authentications",
+    "odradek_unauthenticated_connections_closed_total": "unauthenticated_closed",
 }
 
 
@@ -174,6 +178,8 @@ def worker_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Fami
     yield Family(METRICS["odradek_worker_busy_seconds_total"], busy)
     for name, word in _OF_WORKER.items():
         yield Family(METRICS[name], [("", labels[index], counters[word]) for index, counters in words.items()])
+    handshakes: list[Sample] = [("", labels[w], counters["tls_handshake_us"] / 1e6) for w, counters in words.items()]
+    yield Family(METRICS["odradek_tls_handshake_seconds_total"], handshakes)
     closed: list[Sample] = [
         ("", Labels(worker=str(place.ordinal), reason=word.removeprefix(_CLOSED)), value)
         for place in workers

@@ -1,4 +1,5 @@
-"""Limits log lines about refused connections: one line for each address and minute, with the number of those that were not logged.
+"""Limits log lines about refused connections: one line for each address and minute, with the number of those that
+were not logged.
 
 Used in a worker's event loop.
 """
@@ -23,7 +24,8 @@ class FailureLog:
         self._unlogged: dict[str, int] = {}
 
     def admit(self, peer: str, text: str) -> str | None:
-        """The text to log about a connection of `peer` (address and port), or None if this address had a line within a minute."""
+        """The text to log about a connection of `peer` (address and port), or None if this address had a line within
+        a minute."""
         address = peer.rpartition(":")[0]
         now = self._clock()
         since = self._since.get(address)

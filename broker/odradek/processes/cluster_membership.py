@@ -112,7 +112,9 @@ class ClusterMembership:
         admin = self.controller.admin
         # ClientRequests has what the handlers of APIs use of the embedded store's Controller.
         controller = cast(Controller, ClientRequests(member, admin))
-        settings = self._settings = BrokerSettings(store, cast(Controller, member), config, self._context.running, shm, self._context.tls_reload)
+        settings = self._settings = BrokerSettings(
+            store, cast(Controller, member), config, self._context.running, shm, self._context.tls_reload
+        )
         changes = self._changes = SettingsChanges(store, self._on_settings)
         changes.begin()
         settings.load(self._note_groups)

@@ -13,6 +13,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.key import show
 from odradek.config.listeners import Listener
+from odradek.metrics import http_access
 from odradek.net import listeners
 from odradek.processes import logs
 from odradek.processes.log_dirs import LogDirectories, StartError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.config")
 
 MAX_OPEN_FILES = 1 << 20
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
@@ -48,6 +50,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     _check_policies(config)
     tls = _begin_tls(config)
     _check_logins(config)
+    _check_metrics_access(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -64,7 +67,9 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
                 # The socket outlives every reporter, so a scrape waits while the reporter restarts.
                 metrics_socket = _bind_metrics(config.metrics_listener)
                 sockets.append(metrics_socket)
-            resources = BrokerResources(config, directories, sockets[: len(bound)], bound, metrics_socket, rows, tls=tls)
+            resources = BrokerResources(
+                config, directories, sockets[: len(bound)], bound, metrics_socket, rows, tls=tls
+            )
             return Supervisor(resources).run()
         finally:
             for sock in sockets:
@@ -109,6 +114,23 @@ def _check_logins(config: BrokerConfig) -> None:
                 )  # fmt: skip
     except ConfigError as error:
         raise StartError(str(error)) from error
+
+
+def _check_metrics_access(config: BrokerConfig) -> None:
+    """Check TLS and credentials of the metrics listener. Raises StartError."""
+    if config.metrics_listener is None:
+        return
+    try:
+        if config[http_access.TLS]:
+            http_access.HttpTls(config)
+        elif http_access.Credentials(config).required and config.metrics_listener.host not in LOOPBACK:
+            log.warning(
+                "clients of metrics.listener=%s send their passwords and tokens unencrypted: set %s=true",
+                config["metrics.listener"], http_access.TLS,
+            )  # fmt: skip
+        http_access.Credentials(config)
+    except ConfigError as error:
+        raise StartError(str(error)) from None
 
 
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:

@@ -31,6 +31,8 @@ from odradek.metrics.collector import Collector, Groups, Settings
 from odradek.metrics.coordinator_report import MalformedParts, decode_parts
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
 from odradek.metrics.http import HttpServer, Pages
+from odradek.metrics.http_access import NAME as METRICS_NAME
+from odradek.metrics.http_access import TLS, Credentials, HttpTls
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
 from odradek.metrics.transactions import MalformedReport, TransactionReport, decode_transactions
@@ -102,6 +104,10 @@ class Reporter:
         self.collector.spool = self.usage.spool
         self._interval_s = config.integer("usage.spool.interval.ms") / 1000
         self._has_been_ready = False
+        has_tls = context.metrics_socket is not None and bool(config[TLS])
+        self._tls = HttpTls(config) if has_tls else None
+        self._listener_ends: tuple[int, dict[str, int]] = (0, {})
+        self.collector.certificate_ends = self._certificate_ends
 
     async def run(self) -> None:
         """Serve until SIGTERM."""
@@ -109,7 +115,8 @@ class Reporter:
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         http = None
         if self._context.metrics_socket is not None:
-            http = HttpServer(self._context.metrics_socket, Pages(self._render, self.not_ready, self._usage))
+            pages = Pages(self._render, self.not_ready, self._usage, Credentials(self._context.config).permit)
+            http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
         beating = self._loop.create_task(self._beat())
         ticking = self._loop.create_task(self._tick())
         spooling = self._loop.create_task(self._spool()) if self.usage.keeps_history else None
@@ -137,6 +144,14 @@ class Reporter:
         taken it over."""
         if self._context.running.changed:
             self._context.running.take_over(self._context.config)
+
+    def _certificate_ends(self) -> dict[str, int]:
+        """For each listener with TLS, also that of the metrics, the Unix time in ms at which its certificates expire."""
+        tls = self._context.tls
+        if tls is not None and tls.published.version != self._listener_ends[0]:
+            version, material = tls.published.read()
+            self._listener_ends = version, {name: of_listener.ends_ms for name, of_listener in material.items()}
+        return self._listener_ends[1] | ({} if self._tls is None else {METRICS_NAME: self._tls.ends_ms})
 
     async def _beat(self) -> None:
         while True:

@@ -84,6 +84,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "cluster_id": shm.cluster_id,
         "listeners": [listener._asdict() for listener in resources.bound],
         "metrics": _address(resources.metrics_socket),
+        "metrics_tls": bool(resources.config["metrics.listener.tls"]),
         "partitions": shm.partitions,
         "producer_state": shm.producer_state,
         "loading": loading_report(shm.loading_dirs, directories.paths),

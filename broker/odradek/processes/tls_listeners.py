@@ -1,7 +1,7 @@
 """The listeners with TLS in one process: their contexts, made from the published material.
 
-The supervisor makes the first contexts before it forks, so that all workers have the same keys for session tickets; later ones are made
-by each worker when the coordinator has published new material. Used in the process's only thread.
+The supervisor makes the first contexts before it forks, so that all workers have the same keys for session tickets;
+later ones are made by each worker when the coordinator has published new material. Used in the process's only thread.
 """
 
 import logging

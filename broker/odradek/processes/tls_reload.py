@@ -1,11 +1,12 @@
-"""Replaces certificates while the broker runs: after AlterConfigs of this broker, and when a file of a key or trust store changed.
+"""Replaces certificates while the broker runs: after AlterConfigs of this broker, and when a file of a key or trust
+store changed.
 
-Runs in the coordinator's store thread, as do all changes of settings. The rules are Kafka's (`contexts.why_not_replaced`); what does not
-pass them, or cannot be read, changes nothing: the former certificates stay in use. Open connections always keep what they have.
+Runs in the coordinator's store thread, as do all changes of settings. The rules are Kafka's
+(`contexts.why_not_replaced`); what does not pass them, or cannot be read, changes nothing: the former certificates
+stay in use. Open connections always keep what they have.
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -13,13 +14,12 @@ from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.security.contexts import ListenerMaterial, load_listeners, why_not_replaced
+from odradek.security.store_files import Signature, signature
 from odradek.shm.published_tls import PublishedTls, TooMuchMaterial
 
 log = logging.getLogger("odradek.tls")
 
-STORES = ("ssl.keystore.location", "ssl.truststore.location")
 Material = Mapping[str, ListenerMaterial]
-Signature = tuple[tuple[str, tuple[int, ...] | None], ...]
 
 
 class TlsReload:
@@ -39,7 +39,7 @@ class TlsReload:
         self._config = config
         self._wake = wake
         self._clock = clock
-        self._seen = self._used = signature(config)
+        self._seen = self._used = self._signature()
         self._next_look = 0.0
 
     def check(self, config: BrokerConfig) -> Material | None:
@@ -65,11 +65,14 @@ class TlsReload:
         for name, fresh in material.items():
             if present.get(name) != fresh:
                 ends = time.strftime("%Y-%m-%d", time.gmtime(fresh.ends_ms / 1000))
-                log.info("listener %s uses a new key store or trust store; its certificates are valid until %s", name, ends)
+                log.info(
+                    "listener %s uses a new key store or trust store; its certificates are valid until %s", name, ends
+                )
         self._wake()
 
     def follow(self, config: BrokerConfig) -> None:
-        """Use what the settings describe, for instance those that were stored before this start. A failure is logged and counted."""
+        """Use what the settings describe, for instance those that were stored before this start. A failure is logged
+        and counted."""
         try:
             self.apply(self.check(config))
         except ConfigError as error:
@@ -77,34 +80,19 @@ class TlsReload:
             log.error("cannot use the changed key stores, so the former ones stay in use: %s", error)
 
     def look(self) -> None:
-        """Called often: every `odradek.ssl.reload.ms`, look at the files' times, and follow a change that is complete, that is, that
-        is older than one interval: keys and certificates are seldom replaced at the same moment."""
+        """Called often: every `odradek.ssl.reload.ms`, look at the files' times, and follow a change that is
+        complete, that is, that is older than one interval: keys and certificates are seldom replaced at the same
+        moment."""
         interval_s = self._config.integer("odradek.ssl.reload.ms") / 1000
         now = self._clock()
         if not interval_s or now < self._next_look:
             return
         self._next_look = now + interval_s
-        present, before = signature(self._config), self._seen
+        present, before = self._signature(), self._seen
         self._seen = present
         if present == before and present != self._used:
             self._used = present
             self.follow(self._config)
 
-
-def signature(config: BrokerConfig) -> Signature:
-    """What shows that a store's file was replaced: inode, size and time of change, by path; None for a file that is missing."""
-    paths = {
-        str(path)
-        for listener in config.listeners
-        for key in STORES
-        if (path := config.listener_value(listener.name, key)) is not None
-    }
-    return tuple((path, _facts(path)) for path in sorted(paths))
-
-
-def _facts(path: str) -> tuple[int, ...] | None:
-    try:
-        stat = os.stat(path)  # noqa: PTH116 - follows links, also the chain of links of a mounted secret
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    def _signature(self) -> Signature:
+        return signature(self._config, [listener.name for listener in self._config.listeners])

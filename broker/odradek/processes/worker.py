@@ -148,7 +148,9 @@ class Worker:
         loop.handshake_thread = self.handshakes
         loop.handshake_timeout_ms = config.integer("odradek.tls.handshake.timeout.ms")
         loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
-        loop.max_unauthenticated_of_address = -(-config.integer("odradek.unauthenticated.max.connections.per.ip") // workers)
+        loop.max_unauthenticated_of_address = -(
+            -config.integer("odradek.unauthenticated.max.connections.per.ip") // workers
+        )
         self._take_over_tls(first=True)
 
     def _take_over_tls(self, first: bool = False) -> None:
@@ -296,7 +298,7 @@ class Worker:
 
     def _take_over_settings(self) -> None:
         if self._running.changed:
-            self._take_over_tls()  # before the settings are confirmed: AlterConfigs has then replaced the certificates everywhere
+            self._take_over_tls()  # before the settings are confirmed, which ends AlterConfigs
             self._running.take_over(self._config)
             self.logins.configure(self._config)
             self._limit_replication()

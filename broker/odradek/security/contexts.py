@@ -1,7 +1,8 @@
 """TLS contexts of listeners: from the configuration to a `ListenerMaterial`, and from that to an `ssl.SSLContext`.
 
-Functions without state. The supervisor loads the material before it serves, the coordinator loads it again when something changed; both
-check it completely, so that workers, which receive the material as bytes, build contexts that are known to work.
+Functions without state. The supervisor loads the material before it serves, the coordinator loads it again when
+something changed; both check it completely, so that workers, which receive the material as bytes, build contexts that
+are known to work.
 """
 
 import os
@@ -30,9 +31,11 @@ class ListenerMaterial(NamedTuple):
 
     :param authenticates: the handshake is the whole authentication (SSL); False: SASL follows.
     :param key, chain, trust: PEM; `trust` is empty if no client certificate is asked for and there is no trust store.
-    :param versions: the lowest and highest version, keys of `VERSIONS`. :param ciphers: for TLS 1.2, in OpenSSL's names; empty: default.
-    :param rules: ssl.principal.mapping.rules. :param slow: see `KeyPair.slow`. :param ends_ms: Unix time at which the first certificate
-        of the chain expires. :param subject, names: subject and alternative names of the listener's own certificate.
+    :param versions: the lowest and highest version, keys of `VERSIONS`. :param ciphers: for TLS 1.2, in OpenSSL's
+    names; empty: default.
+    :param rules: ssl.principal.mapping.rules. :param slow: see `KeyPair.slow`. :param ends_ms: Unix time at which the
+        first certificate of the chain expires. :param subject, names: subject and alternative names of the listener's
+        own certificate.
     """
 
     name: str
@@ -54,10 +57,12 @@ class ListenerMaterial(NamedTuple):
 
 
 def load_listeners(config: BrokerConfig) -> dict[str, ListenerMaterial]:
-    """The material of all listeners with TLS, by name; checked by a handshake of each with itself. Raises ConfigError for the first
-    that cannot work, with one line."""
+    """The material of all listeners with TLS, by name; checked by a handshake of each with itself. Raises ConfigError
+    for the first that cannot work, with one line."""
     return {
-        listener.name: load_listener(config, listener) for listener in config.listeners if listener.protocol in ENCRYPTED
+        listener.name: load_listener(config, listener)
+        for listener in config.listeners
+        if listener.protocol in ENCRYPTED
     }
 
 
@@ -77,9 +82,9 @@ def load_listener(config: BrokerConfig, listener: Listener) -> ListenerMaterial:
     trust = read_trust_store(trust_store) if trust_store.given else ()
     if client_auth != "none" and not trust:
         raise reading.error(
-            "ssl.client.auth", "needs ssl.truststore.location or ssl.truststore.certificates: the certificates that clients' ones"
-            " are checked against",
-        )  # fmt: skip
+            "ssl.client.auth",
+            "needs ssl.truststore.location or ssl.truststore.certificates, against which certificates are checked",
+        )
     rules = str(reading.value("ssl.principal.mapping.rules"))
     try:
         parse_rules(rules)
@@ -114,7 +119,9 @@ def _of_tls(reading: "_Settings", store: StoreSettings, pair: KeyPair, error: Ex
         return reading.error("ssl.cipher.suites", f"leaves no suite that the {pair.kind} key of the listener can use")
     part = "location" if store.location is not None else "key"
     return ConfigError(
-        store.name_of(part), store.location, f"contains a key or certificate that TLS cannot use: {reason.lower().replace('_', ' ')}"
+        store.name_of(part),
+        store.location,
+        f"contains a key or certificate that TLS cannot use: {reason.lower().replace('_', ' ')}",
     )
 
 
@@ -183,14 +190,15 @@ def warnings(config: BrokerConfig) -> list[str]:
     ignored = [
         listener.name
         for listener in config.listeners
-        if listener.protocol == "SASL_SSL" and config.listener_key(listener.name, "ssl.client.auth") == "ssl.client.auth"
+        if listener.protocol == "SASL_SSL"
+        and config.listener_key(listener.name, "ssl.client.auth") == "ssl.client.auth"
     ]
     if unprefixed == "none" or not ignored:
         return []
     name = ignored[0]
     return [
-        f"ssl.client.auth={unprefixed} ({config.where('ssl.client.auth')}) does not apply to the SASL_SSL listener {name}: clients"
-        f" log in with SASL there; listener.name.{name.lower()}.ssl.client.auth={unprefixed} asks for certificates too"
+        f"ssl.client.auth={unprefixed} ({config.where('ssl.client.auth')}) does not apply to the SASL_SSL listener {name}:"
+        f" clients log in with SASL there; listener.name.{name.lower()}.ssl.client.auth={unprefixed} asks for certificates too"
     ]
 
 
@@ -225,7 +233,9 @@ def checked_versions(names: Iterable[str], error: "type[Exception] | object") ->
 def versions_with(suites: Suites, versions: tuple[str, str], error: object) -> tuple[str, str]:
     """The versions for which there are suites: a list without suites of TLS 1.3 disables TLS 1.3, as in Java."""
     left = [
-        name for name in VERSIONS if versions[0] <= name <= versions[1] and (suites.tls_1_3 if name == "TLSv1.3" else suites.openssl)
+        name
+        for name in VERSIONS
+        if versions[0] <= name <= versions[1] and (suites.tls_1_3 if name == "TLSv1.3" else suites.openssl)
     ]
     if not left:
         raise error(f"contains no suite of the enabled versions {' to '.join(dict.fromkeys(versions))}")  # type: ignore[operator]
@@ -245,7 +255,8 @@ def alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def load_key(context: ssl.SSLContext, key: bytes, chain: bytes) -> None:
-    """Give a context its private key and certificates. Python reads them from files only, so they are in memory that looks like one."""
+    """Give a context its private key and certificates. Python reads them from files only, so they are in memory that
+    looks like one."""
     fd = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
     try:
         os.write(fd, key + chain)
@@ -286,7 +297,8 @@ def trust(context: ssl.SSLContext, certificates: str) -> None:
 
 
 def handshake_with_itself(material: ListenerMaterial) -> str:
-    """Let a client connect to the listener's context, all in memory. Returns the negotiated version. Raises ssl.SSLError, OSError."""
+    """Let a client connect to the listener's context, all in memory. Returns the negotiated version. Raises
+    ssl.SSLError, OSError."""
     server = server_context(material)
     server.verify_mode = ssl.CERT_NONE  # nothing is known of clients here
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -322,12 +334,16 @@ def why_not_replaced(
         location = reading.name("ssl.keystore.location")
         shown = reading.text("ssl.keystore.location")
         if fresh.subject != known.subject and not config["ssl.allow.dn.changes"]:
-            reason = f"its certificate has the subject {fresh.subject!r} instead of {known.subject!r}; ssl.allow.dn.changes=true allows that"
-            return ConfigError(location, shown, reason)
+            reason = f"its certificate has the subject {fresh.subject!r} instead of {known.subject!r}"
+            return ConfigError(location, shown, f"{reason}; ssl.allow.dn.changes=true allows that")
         missing = sorted(set(known.names) - set(fresh.names))
         if missing and not config["ssl.allow.san.changes"]:
-            reason = f"its certificate lacks the alternative name {missing[0]!r}; ssl.allow.san.changes=true allows that"
+            reason = (
+                f"its certificate lacks the alternative name {missing[0]!r}; ssl.allow.san.changes=true allows that"
+            )
             return ConfigError(location, shown, reason)
         if fresh.trust and not known.trust:
-            return reading.error("ssl.truststore.location", "a trust store cannot be added to an open listener; restart the broker")
+            return reading.error(
+                "ssl.truststore.location", "a trust store cannot be added to an open listener; restart the broker"
+            )
     return None

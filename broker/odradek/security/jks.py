@@ -1,9 +1,10 @@
 """Reads JKS key stores, the format of Java's `keytool` before Java 9. Pure functions over bytes.
 
-The format, big-endian: magic FE ED FE ED, version (1 or 2), the number of entries, the entries, and a SHA-1 digest of the password
-in UTF-16, the text "Mighty Aphrodite", and everything before the digest. An entry begins with its tag (1: private key with its
-certificate chain, 2: trusted certificate), alias and creation time. A private key is a PKCS8 EncryptedPrivateKeyInfo whose encryption
-is a XOR with a chain of SHA-1 digests: salt (20 bytes), encrypted key, and SHA-1 of the password and the key.
+The format, big-endian: magic FE ED FE ED, version (1 or 2), the number of entries, the entries, and a SHA-1 digest of
+the password in UTF-16, the text "Mighty Aphrodite", and everything before the digest. An entry begins with its tag
+(1: private key with its certificate chain, 2: trusted certificate), alias and creation time. A private key is a PKCS8
+EncryptedPrivateKeyInfo whose encryption is a XOR with a chain of SHA-1 digests: salt (20 bytes), encrypted key, and
+SHA-1 of the password and the key.
 """
 
 import hashlib
@@ -31,7 +32,8 @@ class WrongPassword(JksError):
 
 
 class JksKey(NamedTuple):
-    """An entry with a private key. :param protected: the encrypted PKCS8 key. :param chain: DER certificates, the key's own first."""
+    """An entry with a private key. :param protected: the encrypted PKCS8 key. :param chain: DER certificates, the
+    key's own first."""
 
     alias: str
     protected: bytes
@@ -69,7 +71,9 @@ class _Reader:
         return self.take(size)
 
     def text(self) -> str:
-        return self.take(self.number(2)).decode("utf-8", "replace")  # Java's modified UTF-8 differs for NUL and emoji only
+        return self.take(self.number(2)).decode(
+            "utf-8", "replace"
+        )  # Java's modified UTF-8 differs for NUL and emoji only
 
 
 def read(data: bytes, password: str | None) -> JksStore:

@@ -1,7 +1,8 @@
 """Reads key stores and trust stores: PEM, PKCS12 and JKS, from files or from the text of a configuration key.
 
-Functions without state. The real format is found by a file's first bytes: `keytool` has written PKCS12 under the name JKS since Java 9.
-Each error is a ConfigError that names the key of the configuration; none contains a password, a private key or a part of one.
+Functions without state. The real format is found by a file's first bytes: `keytool` has written PKCS12 under the name
+JKS since Java 9. Each error is a ConfigError that names the key of the configuration; none contains a password, a
+private key or a part of one.
 """
 
 import re
@@ -31,8 +32,8 @@ class StoreSettings(NamedTuple):
     """Where a store is. Unset fields are None.
 
     :param inline: the certificates as PEM text. :param inline_key: the private key as PEM text (key store only).
-    :param name_of: the name of a configuration key as the operator wrote it, from its last part ("location", "password", "type",
-        "key.password", ...), for messages.
+    :param name_of: the name of a configuration key as the operator wrote it, from its last part ("location",
+        "password", "type", "key.password", ...), for messages.
     """
 
     location: str | None
@@ -88,7 +89,9 @@ def read_key_store(settings: StoreSettings) -> KeyPair:
         return _inline_key_pair(settings)
     if settings.inline is not None or settings.inline_key is not None:
         extra = "key" if settings.inline_key is not None else "certificate.chain"
-        raise ConfigError(settings.name_of(extra), None, f"must not be set together with {settings.name_of('location')}")
+        raise ConfigError(
+            settings.name_of(extra), None, f"must not be set together with {settings.name_of('location')}"
+        )
     data, form = _read(settings)
     if form == "PEM":
         _no_store_password(settings)
@@ -149,7 +152,9 @@ def _read(settings: StoreSettings) -> tuple[bytes, str]:
     if kind not in (None, "PEM", "PKCS12", "JKS"):
         raise ConfigError(settings.name_of("type"), settings.type, "must be PEM, PKCS12 or JKS")
     if kind is not None and (kind == "PEM") != (form == "PEM"):
-        raise ConfigError(settings.name_of("type"), settings.type, f"must be {form}, because {settings.location} is {form}")
+        raise ConfigError(
+            settings.name_of("type"), settings.type, f"must be {form}, because {settings.location} is {form}"
+        )
     return data, form
 
 
@@ -169,7 +174,9 @@ def _inline_key_pair(settings: StoreSettings) -> KeyPair:
             other = settings.name_of("certificate.chain" if part == "key" else "key")
             raise ConfigError(settings.name_of(part), None, f"must be set, because {other} is set")
     if settings.type is not None and settings.type.upper() != "PEM":
-        raise ConfigError(settings.name_of("type"), settings.type, "must be PEM, because the key is in the configuration")
+        raise ConfigError(
+            settings.name_of("type"), settings.type, "must be PEM, because the key is in the configuration"
+        )
     _no_store_password(settings)
     assert settings.inline is not None and settings.inline_key is not None
     return _pem_key_pair(settings.inline_key.encode(), settings.inline.encode(), settings, "key", None)
@@ -183,13 +190,19 @@ def _pem_key_pair(key: bytes, chain: bytes, settings: StoreSettings, part: str, 
     encrypted = b"ENCRYPTED" in blocks[0].group()
     password = settings.key_password
     if encrypted and password is None:
-        raise ConfigError(settings.name_of("key.password"), None, f"must be set, because the private key of {name} is encrypted")
+        raise ConfigError(
+            settings.name_of("key.password"), None, f"must be set, because the private key of {name} is encrypted"
+        )
     try:
-        private = serialization.load_pem_private_key(blocks[0].group(), password.encode() if encrypted and password else None)
+        private = serialization.load_pem_private_key(
+            blocks[0].group(), password.encode() if encrypted and password else None
+        )
     except _UNREADABLE:
         if encrypted:
             raise ConfigError(
-                settings.name_of("key.password"), None, f"is not the password of the private key of {name}, or the key is damaged"
+                settings.name_of("key.password"),
+                None,
+                f"is not the password of the private key of {name}, or the key is damaged",
             ) from None
         raise ConfigError(name, shown, "contains a private key that cannot be read") from None
     certificates = _certificates(chain, settings, "certificate.chain" if part == "key" else "location", shown)
@@ -215,14 +228,20 @@ def _pkcs12(data: bytes, settings: StoreSettings) -> tuple[object, x509.Certific
     except ValueError:
         if settings.password is None:
             raise ConfigError(
-                settings.name_of("password"), None, f"must be set, because {settings.location} is a PKCS12 store with a password"
+                settings.name_of("password"),
+                None,
+                f"must be set, because {settings.location} is a PKCS12 store with a password",
             ) from None
         raise ConfigError(
             settings.name_of("password"), None, f"is not the password of {settings.location}, or the file is damaged"
         ) from None
     except UnsupportedAlgorithm as error:
         raise _wrong(settings, f"is a PKCS12 store that is not supported: {error}") from None
-    return store.key, store.cert.certificate if store.cert else None, [entry.certificate for entry in store.additional_certs]
+    return (
+        store.key,
+        store.cert.certificate if store.cert else None,
+        [entry.certificate for entry in store.additional_certs],
+    )
 
 
 def _ordered(first: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
@@ -254,7 +273,9 @@ def _jks_key_pair(data: bytes, settings: StoreSettings) -> KeyPair:
         raise _wrong(settings, f"contains {len(store.keys) or 'no'} private keys; exactly one is needed")
     password = settings.key_password if settings.key_password is not None else settings.password
     if password is None:
-        raise ConfigError(settings.name_of("password"), None, f"must be set, because {settings.location} is a JKS store")
+        raise ConfigError(
+            settings.name_of("password"), None, f"must be set, because {settings.location} is a JKS store"
+        )
     name = settings.name_of("key.password" if settings.key_password is not None else "password")
     try:
         private = serialization.load_der_private_key(jks.unprotect(store.keys[0], password), None)

@@ -1,12 +1,13 @@
 """The principal of a client certificate: its subject as text, and the rules of `ssl.principal.mapping.rules` that shorten it.
 
-Pure functions and immutable objects. The text is that of Java's `X500Principal.getName()` (RFC 2253): the parts in reverse order of the
-certificate, keywords for nine attribute types, and all other types as dotted numbers with `#` and the value's DER in hexadecimal. ACLs
-and super users contain such names, so every character counts; the JDK's own code is the reference of the tests.
+Pure functions and immutable objects. The text is that of Java's `X500Principal.getName()` (RFC 2253): the parts in
+reverse order of the certificate, keywords for nine attribute types, and all other types as dotted numbers with `#`
+and the value's DER in hexadecimal. ACLs and super users contain such names, so every character counts; the JDK's own
+code is the reference of the tests.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import re2
 
@@ -90,7 +91,7 @@ class Rule(NamedTuple):
     :param replacement: literals and numbers of groups. :param case: "L", "U" or "".
     """
 
-    pattern: object | None
+    pattern: Any
     replacement: tuple[str | int, ...] = ()
     case: str = ""
 
@@ -98,7 +99,7 @@ class Rule(NamedTuple):
         """The short name; None if the rule does not apply."""
         if self.pattern is None:
             return name
-        if self.pattern.fullmatch(name) is None:  # type: ignore[attr-defined]
+        if self.pattern.fullmatch(name) is None:
             return None
         short = self._replaced(name)
         return short.lower() if self.case == "L" else short.upper() if self.case == "U" else short
@@ -108,7 +109,7 @@ class Rule(NamedTuple):
         parts: list[str] = []
         at = copied = 0
         while at <= len(name):
-            match = self.pattern.search(name, at)  # type: ignore[union-attr]
+            match = self.pattern.search(name, at)
             if match is None:
                 break
             parts.append(name[copied : match.start()])
@@ -119,8 +120,8 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """The rules of `ssl.principal.mapping.rules`: `RULE:pattern/replacement/`, with L or U at the end, and DEFAULT, separated by
-    commas. Raises MappingError."""
+    """The rules of `ssl.principal.mapping.rules`: `RULE:pattern/replacement/`, with L or U at the end, and DEFAULT,
+    separated by commas. Raises MappingError."""
     rules: list[Rule] = []
     rest = text.strip()
     while rest:
@@ -186,14 +187,18 @@ def _replacement(text: str, groups: int, pattern: str) -> list[str | int]:
                 digits += 1
             number = text[at + 1 : digits]
             if not number:
-                raise MappingError(f"the replacement {text!r} has a $ without the number of a group; \\$ is a literal one")
+                raise MappingError(
+                    f"the replacement {text!r} has a $ without the number of a group; \\$ is a literal one"
+                )
             while len(number) > 1 and int(number) > groups:  # $12 is group 1 and the digit 2 if there is no group 12
                 number = number[:-1]
             if int(number) <= groups:
                 items += [literal, int(number)]
                 literal = ""
             elif groups == 0:
-                raise MappingError(f"the replacement {text!r} names group {number}, but the pattern {pattern!r} has no group")
+                raise MappingError(
+                    f"the replacement {text!r} names group {number}, but the pattern {pattern!r} has no group"
+                )
             else:
                 literal += f"${number}"
             at += 1 + len(number)

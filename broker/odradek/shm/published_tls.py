@@ -1,13 +1,15 @@
 """The TLS material of the listeners, shared by the broker's processes in a memfd that is created before the first fork.
 
-The supervisor publishes the first version, before it serves; the coordinator publishes later ones, after it has checked them. Workers
-take them over when they start and when they are woken. The memfd contains private keys: it has no name in a file system, only processes
-of the broker have its descriptor, and its pages never reach a disk unless the machine swaps.
+The supervisor publishes the first version, before it serves; the coordinator publishes later ones, after it has
+checked them. Workers take them over when they start and when they are woken. The memfd contains private keys: it has
+no name in a file system, only processes of the broker have its descriptor, and its pages never reach a disk unless
+the machine swaps.
 """
 
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from odradek.security.contexts import ListenerMaterial
 from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
@@ -34,7 +36,8 @@ class PublishedTls:
         return self._fd
 
     def publish(self, material: Mapping[str, ListenerMaterial]) -> int:
-        """Publish the material of all listeners. Returns its version. The caller must wake the workers. Raises TooMuchMaterial."""
+        """Publish the material of all listeners. Returns its version. The caller must wake the workers. Raises
+        TooMuchMaterial."""
         data = json.dumps({name: list(fields) for name, fields in material.items()}, separators=(",", ":")).encode()
         if len(data) > LARGEST:
             raise TooMuchMaterial(
@@ -56,5 +59,5 @@ class PublishedTls:
         return self._pages.version
 
 
-def _material(fields: list[object]) -> ListenerMaterial:
-    return ListenerMaterial._make(tuple(field) if isinstance(field, list) else field for field in fields)  # type: ignore[arg-type]
+def _material(fields: list[Any]) -> ListenerMaterial:
+    return ListenerMaterial._make(tuple(field) if isinstance(field, list) else field for field in fields)

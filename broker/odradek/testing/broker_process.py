@@ -138,11 +138,12 @@ class Broker:
     @property
     def metrics_url(self) -> str:
         """The URL of `metrics.listener`, without a slash at the end. Raises BrokerError if the broker has no such listener."""
-        address = self.status()["metrics"]
+        status = self.status()
+        address = status["metrics"]
         if address is None:
             raise BrokerError("the broker has no metrics.listener")
         host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
-        return f"http://{host}:{address['port']}"
+        return f"http{'s' if status['metrics_tls'] else ''}://{host}:{address['port']}"
 
     @property
     def bootstrap_servers(self) -> str:

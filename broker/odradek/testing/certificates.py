@@ -1,4 +1,5 @@
-"""Certificates for a broker of a test and its clients: files in a directory, signed by an authority whose key is thrown away."""
+"""Certificates for a broker of a test and its clients: files in a directory, signed by an authority whose key is
+thrown away."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -48,7 +49,9 @@ class CertificateFiles(NamedTuple):
 def make_certificates(directory: Path, client: str = "client") -> CertificateFiles:
     """Make new files in `directory`: the broker is 127.0.0.1, ::1 and localhost, the client has the subject `CN=<client>`."""
     directory.mkdir(parents=True, exist_ok=True)
-    files = CertificateFiles(*(directory / name for name in ("ca.pem", "broker.pem", "client.pem", "client.properties")))
+    files = CertificateFiles(
+        *(directory / name for name in ("ca.pem", "broker.pem", "client.pem", "client.properties"))
+    )
     authority = ec.generate_private_key(ec.SECP256R1())
     ca = _certificate("odradek test authority", authority, None, authority)
     names: list[x509.GeneralName] = [x509.DNSName("localhost")]

@@ -47,6 +47,16 @@ KEYS = (
         "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz and /usage over HTTP. Port "
         "0 means a free port, an empty host means all interfaces, and an empty value disables the listener. Odradek's "
         "own key."),
+    ConfigKey("metrics.listener.tls", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
+        "Whether metrics.listener uses TLS (https). Its key store is that of ssl.keystore.location, or "
+        "listener.name.metrics.ssl.keystore.location; listener.name.metrics.ssl.client.auth asks for client certificates. "
+        "Odradek's own key."),
+    ConfigKey("metrics.listener.password.file", STRING, None, None, LOW, READ_ONLY, NOW,
+        "The path of a file with user:password in each line. If set, /metrics and /usage require one of them (HTTP basic "
+        "authentication), or a token of metrics.listener.token.file. A changed file is read again. Odradek's own key."),
+    ConfigKey("metrics.listener.token.file", STRING, None, None, LOW, READ_ONLY, NOW,
+        "The path of a file with a token in each line. If set, /metrics and /usage require one of them (Authorization: "
+        "Bearer), or a password of metrics.listener.password.file. A changed file is read again. Odradek's own key."),
     ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY, NOW,
         "The maximum number of topics that have their own series in /metrics. All other topics are counted together as "
         "topic=\"other\". Odradek's own key."),
