@@ -50,7 +50,7 @@ def test_a_credential_is_set_found_and_deleted_in_the_node_of_kafka(cluster):
     assert scram.find(cluster.store, SHA_256, "a/b c").iterations == 4096
     assert described(cluster)[0] == {"a/b c": {SHA_256: 4096, SHA_512: 4096}}
     assert alter(cluster, [Deletion("a/b c", 1)]) == [("a/b c", None)]
-    assert described(cluster, ["a/b c", "x"])[0] == {"a/b c": {SHA_512: 4096}}
+    assert described(cluster, ["a/b c", "x", "", ".", "..", "\0", "/"])[0] == {"a/b c": {SHA_512: 4096}}
     assert alter(cluster, [Deletion("a/b c", 2)]) == [("a/b c", None)]
     assert cluster.store.children(znodes.USER_CONFIGS) == []
 
