@@ -22,7 +22,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     found = yield from scram.described(call.view.store, names or None)
     results = []
     for name in names or found:
-        result = Response.DescribeUserScramCredentialsResult(user=name, error_message=None)
+        result = Response.DescribeUserScramCredentialsResult(user=name, error_message="")
         if names[name] > 1:
             result.error_code, result.error_message = ErrorCode.DUPLICATE_RESOURCE, TWICE + name
         elif name not in found:
@@ -33,4 +33,4 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
                 for mechanism, iterations in found[name].items()
             ]
         results.append(result)
-    return Response(error_message=None, results=results)
+    return Response(error_message="", results=results)

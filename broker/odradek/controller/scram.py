@@ -111,6 +111,8 @@ def path_of(user: str) -> str:
 
 
 def _settings(store: Store, user: str) -> dict[str, str]:
+    if not user:
+        return {}  # no node has an empty name
     path = path_of(user)
     try:
         return znodes.decode_config(path, store.get(path)[0])

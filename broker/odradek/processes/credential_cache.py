@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from odradek.net.forward import ForwardClient, ForwardError
+from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
 from odradek.net.forward_frames import (
     CredentialReply,
     ForwardContext,
@@ -72,25 +72,30 @@ class CredentialCache:
 
     def ask(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
         """Ask the coordinator; `then` is called once in the loop, never inside this call, unless the connection of the context
-        is closed before."""
+        is closed before.
+
+        If the coordinator ends before it answers, its successor is asked: nothing is changed by a question.
+        """
+        deadline = self._loop.time() + PATIENCE_S
+
+        def send() -> None:
+            try:
+                payload = encode_credential_question(*question)
+                self._forward.send(payload, context, deadline, on_reply, Kind.CREDENTIAL)
+            except (ForwardError, ValueError) as error:
+                self._loop.call_soon(on_refusal, str(error))
 
         def on_reply(reply: ForwardReply | ForwardError) -> None:
-            then(self._received(question, reply))
+            if isinstance(reply, ConnectionLost):
+                send()
+            else:
+                then(self._received(question, reply))
 
         def on_refusal(reason: str) -> None:
             then(reason)
             self._settle()
 
-        try:
-            self._forward.send(
-                encode_credential_question(*question),
-                context,
-                self._loop.time() + PATIENCE_S,
-                on_reply,
-                Kind.CREDENTIAL,
-            )
-        except (ForwardError, ValueError) as error:
-            self._loop.call_soon(on_refusal, str(error))
+        send()
 
     def _received(self, question: CredentialQuestion, reply: ForwardReply | ForwardError) -> CredentialReply | str:
         if isinstance(reply, ForwardError):

@@ -1,0 +1,264 @@
+"""The same logins at this broker and at a real Kafka: the responses must be equal, byte for byte.
+
+Recorded differences:
+
+- Kafka lists the enabled mechanisms in the order of a Java hash set; Odradek in the order of the configuration. Each listener
+  here has one mechanism.
+- A request other than SaslAuthenticate after the handshake: Kafka answers it with its error, Odradek only SaslHandshake and
+  ApiVersions, and closes the connection.
+- A renewal with a mechanism that is not enabled: Kafka closes the connection without the response that it sends to a new client.
+- SCRAM with a user who does not exist: Kafka fails at the first message, Odradek at the last one, as with a wrong password.
+"""
+
+import socket
+import struct
+from contextlib import ExitStack
+
+import pytest
+
+from odradek.protocol import encode_frame
+from odradek.protocol.schemas import (
+    alter_user_scram_credentials,
+    api_versions,
+    describe_user_scram_credentials,
+    metadata,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from odradek.protocol.schemas.header import RequestHeader, request_header_version
+from odradek.security.sasl.client import Credentials, LoginError
+from odradek.security.sasl.scram_credential import SHA_256, salted_password
+from odradek.testing import Broker
+from tests.clients.kafka_peer import Peer
+from tests.ports import reserved
+from tests.sasl import PLAIN_LINE, SaslWire
+
+pytestmark = [pytest.mark.xdist_group("sasl-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
+
+GOOD = b"\0alice\0alice-secret"
+SCRAM_LINE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+LISTENERS = {"PL": "PLAIN", "RE": "PLAIN", "SC": "SCRAM-SHA-256"}
+
+
+def frame(key, version, request):
+    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=7, client_id="me")
+    return bytes(encode_frame(header, request_header_version(key, version), request, version))[4:]
+
+
+def handshake(mechanism="PLAIN", version=1):
+    return frame(17, version, sasl_handshake.Request(mechanism=mechanism))
+
+
+def authenticate(token=GOOD, version=2):
+    return frame(36, version, sasl_authenticate.Request(auth_bytes=token))
+
+
+def versions(version=0, name="x"):
+    return frame(18, version, api_versions.Request(client_software_name=name, client_software_version="1"))
+
+
+METADATA = frame(3, 4, metadata.Request(topics=[], allow_auto_topic_creation=False))
+FUTURE_VERSIONS = struct.pack(">hhih", 18, 99, 7, 2) + b"me\0"
+CONVERSATIONS = {
+    "versions 1 and 2": ("PL", [handshake(), authenticate()]),
+    "versions 1 and 1": ("PL", [handshake(), authenticate(version=1)]),
+    "versions 1 and 0": ("PL", [handshake(), authenticate(version=0)]),
+    "tokens alone": ("PL", [handshake(version=0), GOOD]),
+    "tokens alone, wrong": ("PL", [handshake(version=0), b"\0alice\0wrong"]),
+    "one byte": ("PL", [handshake(version=0), b"x"]),
+    "no byte": ("PL", [handshake(version=0), b""]),
+    "no byte of scram": ("SC", [handshake("SCRAM-SHA-256", 0), b""]),
+    "another mechanism": ("PL", [handshake("GSSAPI")]),
+    "another mechanism, version 0": ("PL", [handshake("nope", 0)]),
+    "lower case": ("PL", [handshake("plain")]),
+    "metadata first": ("PL", [METADATA]),
+    "authenticate first": ("PL", [authenticate()]),
+    "metadata after versions": ("PL", [versions(), METADATA]),
+    "two handshakes": ("PL", [handshake(), handshake()]),
+    "versions after the handshake": ("PL", [handshake(), versions()]),
+    "two versions": ("PL", [versions(), versions()]),
+    "future versions": ("PL", [FUTURE_VERSIONS, handshake(), authenticate()]),
+    "versions with a wrong name": ("PL", [versions(3, "!"), handshake(), authenticate()]),
+    "versions, then a login": ("PL", [versions(3), handshake(), authenticate()]),
+    "handshake after the login": ("PL", [handshake(), authenticate(), handshake(), handshake(version=0)]),
+    "authenticate after the login": ("PL", [handshake(), authenticate(), authenticate(), authenticate(version=0)]),
+    "future handshake": ("PL", [struct.pack(">hhih", 17, 2, 7, 2) + b"me\0\5PLAIN"]),
+    "future authenticate": ("PL", [handshake(), struct.pack(">hhih", 36, 3, 7, 2) + b"me\0\0\0"]),
+    "garbage": ("PL", [b"\xff" * 12]),
+    "short garbage": ("PL", [b"\0\x12"]),
+    "an unknown api": ("PL", [struct.pack(">hhih", 999, 0, 7, 2) + b"me"]),
+    "trailing bytes": ("PL", [handshake() + b"xx", authenticate()]),
+    "renewal": ("RE", [handshake(), authenticate(), handshake(), authenticate(), handshake()]),
+    "renewal with a wrong password": (
+        "RE",
+        [handshake(), authenticate(), handshake(), authenticate(b"\0alice\0wrong")],
+    ),
+    "renewal as another user": (
+        "RE",
+        [handshake(), authenticate(), handshake(), authenticate(b"\0admin\0admin-secret")],
+    ),
+    "handshake without a login": ("PLAINTEXT", [handshake(), authenticate()]),
+    **{
+        f"plain token {token!r}": ("PL", [handshake(), authenticate(token)])
+        for token in (
+            b"\0alice\0wrong",
+            b"\0nobody\0x",
+            b"\0\0x",
+            b"\0alice\0",
+            b"",
+            b"a\0b",
+            b"a\0b\0c\0d",
+            b"bob\0alice\0alice-secret",
+            b"alice\0alice\0alice-secret",
+            b"\xff\0alice\0alice-secret",
+        )
+    },
+    **{
+        f"scram token {token!r}": ("SC", [handshake("SCRAM-SHA-256"), authenticate(token)])
+        for token in (
+            b"p=tls-unique,,n=alice,r=abc",
+            b"n,,n=,r=abc",
+            b"n,,n=alice,r=",
+            b"n,,n=al=ice,r=abc",
+            b"n,,n=alice,r=abc,tokenauth=true",
+            b"nonsense",
+            b"n,,n=alice,r=abc,x",
+            b"n,,r=abc,n=alice",
+        )
+    },
+}
+
+
+class Side:
+    """One of the two brokers, and the ports of its listeners."""
+
+    def __init__(self, ports):
+        self._ports = ports
+
+    def wire(self, listener):
+        return SaslWire("127.0.0.1", self._ports[listener])
+
+    def said(self, listener, frames):
+        """The responses to frames, each sent after the response to the one before; "closed" at the end of the connection."""
+        responses = []
+        with self.wire(listener) as wire:
+            for data in frames:
+                try:
+                    wire.socket.sendall(struct.pack(">i", len(data)) + data)
+                    response = wire.raw_frame()
+                except (EOFError, ConnectionError):
+                    return [*responses, "closed"]
+                responses.append(response[:6] if data[:2] == b"\0\x12" else response)
+            wire.socket.shutdown(socket.SHUT_WR)
+            return [*responses, wire.to_end()]
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory):
+    sasl = {f"listener.name.{name.lower()}.sasl.enabled.mechanisms": mechanism for name, mechanism in LISTENERS.items()}
+    sasl |= {f"listener.name.{name}.plain.sasl.jaas.config": PLAIN_LINE for name in ("pl", "re")}
+    sasl |= {"listener.name.sc.scram-sha-256.sasl.jaas.config": SCRAM_LINE}
+    sasl |= {"listener.name.re.connections.max.reauth.ms": "3600000"}
+    names = ("PLAINTEXT", *LISTENERS)
+    protocols = ",".join(
+        ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in LISTENERS)]
+    )
+    with ExitStack() as stack:
+        first = stack.enter_context(reserved(len(LISTENERS)))
+        ports = {name: first + number for number, name in enumerate(LISTENERS)}
+        addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ({"PLAINTEXT": "{port}"} | ports).items())
+        theirs = {
+            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{{controller}}",
+            "advertised.listeners": addresses,
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+        ours = {
+            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in names),
+            "listener.security.protocol.map": protocols,
+        }
+        peer = stack.enter_context(Peer(tmp_path_factory.mktemp("kafka"), theirs | sasl))
+        broker = stack.enter_context(Broker(ours | sasl, directory=tmp_path_factory.mktemp("odradek")))
+        bound = {listener["name"]: listener["port"] for listener in broker.status()["listeners"]}
+        yield Side(bound), Side(ports | {"PLAINTEXT": peer.port})
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_login_is_answered_as_by_kafka(sides, name):
+    ours, theirs = (side.said(*CONVERSATIONS[name]) for side in sides)
+    assert ours == theirs
+
+
+def upsertion(user, mechanism=1, iterations=4096):
+    make = alter_user_scram_credentials.Request.ScramCredentialUpsertion
+    salted = salted_password(SHA_256, b"secret", b"salt of sixteen.", iterations if iterations < 20000 else 1)
+    return make(name=user, mechanism=mechanism, iterations=iterations, salt=b"salt of sixteen.", salted_password=salted)
+
+
+def deletion(user, mechanism=1):
+    return alter_user_scram_credentials.Request.ScramCredentialDeletion(name=user, mechanism=mechanism)
+
+
+CHANGES = [
+    ([], [upsertion("alice"), upsertion("bob", 2, 8192)]),
+    ([], [upsertion("alice", 1), upsertion("alice", 2)]),
+    ([], [upsertion("")]),
+    ([], [upsertion("x", 0)]),
+    ([deletion("x", 9)], []),
+    ([], [upsertion("x", 1, 4095)]),
+    ([], [upsertion("x", 1, 16385)]),
+    ([deletion("nobody")], []),
+    ([deletion("")], []),
+    ([deletion("alice", 2)], [upsertion("carol")]),
+    ([deletion("alice", 1)], [upsertion("alice", 1)]),
+    ([], [upsertion("dave"), upsertion("dave")]),
+    ([deletion("nobody")], [upsertion("nobody", 2)]),
+    ([], []),
+]
+DESCRIBED = [None, [], ["alice"], ["alice", "nobody"], ["alice", "alice"], [""]]
+
+
+def test_credentials_are_changed_and_described_as_by_kafka(sides):
+    said = []
+    for side in sides:
+        answers = []
+        with side.wire("PLAINTEXT") as wire:
+            for deletions, upsertions in CHANGES:
+                request = alter_user_scram_credentials.Request(deletions=deletions, upsertions=upsertions)
+                response = wire.ask(request, 51, 0)
+                answers.append(
+                    sorted((result.user, result.error_code, result.error_message) for result in response.results)
+                )
+                for users in DESCRIBED:
+                    make = describe_user_scram_credentials.Request
+                    named = None if users is None else [make.UserName(name=user) for user in users]
+                    response = wire.ask(make(users=named), 50, 0)
+                    answers.append((response.error_code, response.error_message))
+                    answers.append(
+                        sorted(
+                            (
+                                result.user,
+                                result.error_code,
+                                result.error_message,
+                                sorted((info.mechanism, info.iterations) for info in result.credential_infos),
+                            )
+                            for result in response.results
+                        )
+                    )
+        said.append(answers)
+    for ours, theirs in zip(*said, strict=True):
+        assert ours == theirs
+
+
+def test_a_user_of_scram_logs_in_as_at_kafka(sides):
+    texts = []
+    for side in sides:
+        with side.wire("PLAINTEXT") as wire:
+            wire.ask(alter_user_scram_credentials.Request(deletions=[], upsertions=[upsertion("erin")]), 51, 0)
+        with side.wire("SC") as wire:
+            assert wire.log_in(Credentials("SCRAM-SHA-256", "erin", "secret")) == 0
+            assert wire.ask(metadata.Request(topics=[]), 3, 1).controller_id >= 0
+        with side.wire("SC") as wire, pytest.raises(LoginError) as caught:
+            wire.log_in(Credentials("SCRAM-SHA-256", "erin", "wrong"))
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
