@@ -133,6 +133,7 @@ cdef class Connection:
     cdef readonly uint32_t owner               # of the producers that this connection creates: hash of the client's address (owners.pxd)
     # the client, as its requests describe it: set by the handler and by `counted_client`
     cdef public object principal
+    cdef public object access                  # the handler's: what the principal may do (api/access.pxd); None: not looked up
     cdef public object client_software_name
     cdef public object client_software_version
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes

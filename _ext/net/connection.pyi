@@ -48,6 +48,7 @@ class Connection:
     peer: Final[str]
     owner: Final[int]
     principal: Any
+    access: Any
     client_software_name: Any
     client_software_version: Any
     client_id: Final[bytes]

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from odradek._ext.net.connection import client_name
+from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
+from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 from odradek.controller.controller import Controller
@@ -28,6 +30,7 @@ class CoordinatorView:
     :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
     :param reassignments: the reassignments under way, as the controller knows them.
     :param cluster: the controller of a cluster; None with the embedded store.
+    :param acls: the ACLs; None without an authorizer.
     """
 
     config: BrokerConfig
@@ -39,6 +42,7 @@ class CoordinatorView:
     is_controller: Callable[[], bool] = _always
     reassignments: Callable[[], Iterable[OngoingReassignment]] = _no_reassignments
     cluster: ClusterAdmin | None = None
+    acls: Acls | None = None
 
 
 @dataclass
@@ -55,6 +59,7 @@ class CoordinatorCall:
     principal: str
     listener_index: int
     view: CoordinatorView
+    permits: Permits = UNRESTRICTED
 
     @property
     def client(self) -> str:

@@ -32,6 +32,7 @@ from odradek.config.table import (
     broker_key,
     validate_topic_configs,
 )
+from odradek.security.authorizer import parse_super_users
 from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
@@ -397,10 +398,16 @@ class BrokerConfig:
                 yield self._error(name, f"must be {relation} {other}={show(self._values[other])}")
         if "classic" not in _items(self._values[GROUP_PROTOCOLS]):
             yield self._error(GROUP_PROTOCOLS, "must contain classic, which cannot be disabled")
+        try:
+            parse_super_users(str(self._values[SUPER_USERS] or ""))
+        except ValueError as error:
+            yield self._error(SUPER_USERS, str(error))
         no_servers = not self._values["zookeeper.connect"] and "zookeeper.connect" not in refused
         if self._values["metadata.store"] == "zookeeper" and no_servers:
             yield self._error("metadata.store", "requires zookeeper.connect, which is not set")
 
+
+SUPER_USERS = "super.users"
 
 _AT_MOST = (
     ("odradek.log.dir.hard.free.bytes", "odradek.log.dir.soft.free.bytes"),

@@ -9,6 +9,8 @@ from pathlib import Path
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
+from odradek.processes.authorization import new_pages
+from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
@@ -26,6 +28,7 @@ class ProcessContext:
     :param log_dirs: paths in the order of the shared table's log directories, including offline ones.
     :param clean: for each log directory, whether it was shut down cleanly before this start.
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
+    :param acls: the published ACLs; without an authorizer they are not used.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
     :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
     :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
@@ -49,6 +52,7 @@ class ProcessContext:
     metrics_socket: socket.socket | None = None
     reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
+    acls: ConfirmedPages = field(default_factory=new_pages)
 
     def note_cluster(self, cluster_id: str) -> None:
         """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log

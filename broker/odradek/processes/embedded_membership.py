@@ -21,6 +21,7 @@ from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.sqlite import SqliteStore
 from odradek.metadata.store import Session, StoreError
 from odradek.metadata.znodes import BrokerRegistration
+from odradek.processes.acl_publisher import opened_acls
 from odradek.processes.context import ProcessContext
 from odradek.shm.partition_table import PartitionTable
 
@@ -56,7 +57,9 @@ class EmbeddedMembership:
         settings = BrokerSettings(store, controller, config, self._context.running, shm)
         settings.load()
         controller.become_controller()
-        return CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
+        acls = opened_acls(self._context, store, notifies=False)
+        producer_ids = ProducerIds(store, config.node_id)
+        return CoordinatorView(config, store, controller, producer_ids, table, settings, acls=acls)
 
     def sweep(self) -> OffsetSweep | None:
         """See `Membership`."""

@@ -24,6 +24,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.net import handover, listeners
 from odradek.net.limits import ConnectionLimits, parse_overrides
+from odradek.processes.authorization import new_pages
 from odradek.processes.children import Child, Children, close_all_but, resolve
 from odradek.processes.context import ProcessContext
 from odradek.processes.event_loop import EventLoop
@@ -31,6 +32,7 @@ from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.replication_limits import begin_quotas
+from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.running_config import RunningConfig
 
 log = logging.getLogger("odradek.supervisor")
@@ -59,6 +61,7 @@ class BrokerResources:
     rows: Sequence[ProcessRow] = PROCESSES
     clock: Callable[[], float] = time.monotonic
     running: RunningConfig = field(default_factory=RunningConfig)
+    acls: ConfirmedPages = field(default_factory=new_pages)
 
 
 class RunningBroker:
@@ -92,7 +95,7 @@ class RunningBroker:
             raise StartError(str(error)) from error
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
-        self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.directories.descriptors}
+        self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.acls.descriptors, *resources.directories.descriptors}
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -143,6 +146,7 @@ class RunningBroker:
         own = {context.handover_fd, context.reporter_memory, *(sock.fileno() for sock in sockets if sock is not None)}
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
+        context.acls.enter(child.index)
         context.running.take_over(context.config)
         gc.set_threshold(*COLLECTIONS)
         gc.enable()
@@ -169,6 +173,7 @@ class RunningBroker:
             metrics_socket=self.resources.metrics_socket if is_reporter else None,
             reporter_memory=self._reporter_memory.fileno() if is_reporter else -1,
             running=self.resources.running,
+            acls=self.resources.acls,
         )
 
 

@@ -15,7 +15,10 @@ from odradek._ext.net.arrivals import Arrival
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
+from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
+from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
@@ -76,10 +79,11 @@ class Unfinished(NamedTuple):
 
 
 class StoreService:
-    """See the module."""
+    """See the module. :param permits_of: see `PermitsOf`; used only in the store thread."""
 
-    def __init__(self, context: ProcessContext, membership: Membership) -> None:
+    def __init__(self, context: ProcessContext, membership: Membership, permits_of: PermitsOf = unrestricted) -> None:
         self._context = context
+        self._permits_of = permits_of
         self._membership = membership
         clustered = in_cluster(context.config)
         self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
@@ -122,6 +126,7 @@ class StoreService:
             principal=request.context.principal,
             listener_index=request.context.listener,
             view=self._view,
+            permits=self._permits_of(request.context.principal, request.context.peer, row.key),
         )
         try:
             if row.where is Where.CONTROLLER and not self._view.is_controller():
@@ -129,9 +134,7 @@ class StoreService:
                     self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
                 response = refusal(row.key, decoded.version, decoded.message)
             else:
-                response = self._handlers[row.key](decoded.message, call)
-            if isinstance(response, Generator):
-                response = yield from response
+                response = yield from self._execute(row.key, decoded.message, call)
         except StoreError as error:
             self._membership.note_error(error)
             if row.key in REPEATED_BY_BROKERS or not can_be_refused(row.key):
@@ -140,6 +143,22 @@ class StoreService:
         if isinstance(response, Deleted):
             return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
         return (yield from self._reply(decoded, response, report_errors))
+
+    def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Generator[None, None, Any]:
+        """The response of an API's handler, as its guard allows it. Raises StoreError."""
+        verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name))
+        if isinstance(verdict, Refused):
+            return verdict.response
+        response = self._handlers[api_key](message, call)
+        if isinstance(response, Generator):
+            response = yield from response
+        return response if verdict is None else verdict.merge(response)
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        """The name of the topic with an id. Raises StoreError."""
+        assert self._view is not None
+        topic = self._view.controller.image.by_id.get(uuid.UUID(bytes=topic_id))
+        return None if topic is None else topic.name
 
     def _reply(
         self, decoded: Forwarded, response: Any, report_errors: Callable[[UncountedErrors | None], None]

@@ -46,6 +46,7 @@ from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
+from odradek.processes.authorization import authorization_of, permits_by
 from odradek.processes.context import ProcessContext
 from odradek.processes.delayed_appends import DelayedAppends
 from odradek.processes.expiry_timer import ExpiryTimer
@@ -54,6 +55,7 @@ from odradek.processes.slices import LoopSlices
 from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
+from odradek.security.acl import ANONYMOUS, ANYBODY
 from odradek.shm.replication_limits import limit_replication
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
@@ -80,6 +82,7 @@ class Worker:
         self._running = context.running
         self.shm = context.shm
         self.loop = loop
+        self.authorization = authorization_of(config, context.acls)
         self.stopping = False
         self.done = loop.create_future()
         self._closed: list[int] = []
@@ -117,7 +120,7 @@ class Worker:
             self.fetch_handler,
             self.forward,
             config.integer("odradek.connections.kept.bytes") // context.count,
-            self._take_over_settings,
+            self._take_over_shared,
             self._report_closed,
         )
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
@@ -163,6 +166,9 @@ class Worker:
             replicas=self.replicas,
         )
         produce_handler.verify_transactions = self._verify_transactions
+        if self.authorization is not None:
+            produce_handler.authorize(self.authorization.control)
+            self.fetch_handler.control = self.authorization.control
         view = WorkerView(
             config=config,
             shm=self.shm,
@@ -172,7 +178,9 @@ class Worker:
             segments=SegmentCache(64),
             brokers=self.brokers,
         )
-        dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
+        dispatcher = Dispatcher(
+            view, self._auto_create, self.look_ups, self.slices, self._settle, permits_by(self.authorization)
+        )
         return RequestHandler(
             produce_handler,
             self.fetch_handler,
@@ -194,6 +202,7 @@ class Worker:
         """Start serving."""
         self._limit_replication()
         self.topics.refresh()
+        self._take_over_acls()
         self.shm.confirm_version(self.topics.version)
         self.loop.add_reader(self.data_loop.fileno(), self._on_data)
         self.loop.add_reader(self.shm.event_fd(), self._on_wake)
@@ -221,6 +230,7 @@ class Worker:
         try:
             self._take_over_metadata()
             self._take_over_settings()
+            self._take_over_acls()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
@@ -232,11 +242,31 @@ class Worker:
         if self.topics.refresh():
             self.shm.confirm_version(self.topics.version)
 
+    def _take_over_shared(self) -> None:
+        """Called twice a second, in case a wake-up was lost."""
+        self._take_over_settings()
+        self._take_over_acls()
+        if self.authorization is not None:
+            self.authorization.tick()
+
     def _take_over_settings(self) -> None:
         if self._running.changed:
             self._running.take_over(self._config)
             self._limit_replication()
             self.handler.produce_handler.verify_transactions = self._verify_transactions
+
+    def _take_over_acls(self) -> None:
+        """Use the newest ACLs, and confirm this to the coordinator. Requests that wait are decided again: a right that was taken
+        away ends a long poll now."""
+        if self.authorization is not None and self.context.acls.changed:
+            version = self.authorization.control.refresh()
+            revoked = self.authorization.revoked()
+            if revoked:
+                for connection in list(self.data_loop.connections.values()):
+                    if ANYBODY in revoked or (connection.principal or ANONYMOUS) in revoked:
+                        self.fetch_handler.rights_changed(connection)
+                self._settle()
+            self.context.acls.taken(version)
 
     @property
     def _verify_transactions(self) -> bool:

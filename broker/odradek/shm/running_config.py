@@ -3,31 +3,22 @@
 The coordinator's controller thread writes them from the metadata store; before the coordinator starts, the first loader does.
 Every process reads them when it starts and when the version word has changed. See docs/decisions/0015-running-configuration.md.
 
-Layout: a version word, one word per process with the version that it has taken over, then the two copies of `PublishedPages`
-with the settings as JSON. The writer publishes the JSON, then stores its version in the word, then wakes every process; a
-reader that finds a new version word takes the newest settings, which may be newer than the word. Words have eight bytes, are
-aligned, and have one writer each.
+The settings are JSON in `ConfirmedPages`. The writer publishes them, then wakes every process.
 """
 
 import json
 import logging
-import mmap
-import os
-import select
-import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.config.broker_config import BrokerConfig
+from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.log_levels import apply_levels
-from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
+from odradek.shm.published_pages import HEAD_BYTES
 
 log = logging.getLogger("odradek.config")
 
 COPY_BYTES = 256 * 1024
-_PROCESSES = 64
-_WORDS = 1 + _PROCESSES
-_COPIES_AT = 4096
 LARGEST = COPY_BYTES - HEAD_BYTES
 """The largest size of all changed settings together as JSON, in bytes."""
 
@@ -68,37 +59,28 @@ class RunningConfig:
     """
 
     def __init__(self) -> None:
-        self._fd = os.memfd_create("odradek-running-config", os.MFD_CLOEXEC)
-        os.ftruncate(self._fd, _COPIES_AT + 2 * COPY_BYTES)
-        self._pages = PublishedPages(self._fd, start=_COPIES_AT, copy_bytes=COPY_BYTES)
-        self._map = mmap.mmap(self._fd, _COPIES_AT)
-        self._words = memoryview(self._map).cast("Q")
-        self._taken_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._seen = 0
-        self._index = 0
+        self._pages = ConfirmedPages("odradek-running-config", COPY_BYTES)
         self._levels: Settings = {}
 
     @property
     def descriptors(self) -> tuple[int, int]:
         """The descriptors that a child must keep open."""
-        return self._fd, self._taken_fd
+        return self._pages.descriptors
 
     @property
     def version(self) -> int:
         """The newest published version; 0 if nothing was published yet."""
-        return self._words[0]
+        return self._pages.version
 
     @property
     def changed(self) -> bool:
         """Whether a version exists that this process has not taken over. Costs one read of memory."""
-        return self._words[0] != self._seen
+        return self._pages.changed
 
     def publish(self, of_all: Settings, of_broker: Settings, loggers: Settings) -> int:
         """Publish these settings to every process. Returns their version. The caller must wake the processes. Raises
         TooManySettings."""
-        version = self._pages.publish(encoded(of_all, of_broker, loggers))
-        self._words[0] = version
-        return version
+        return self._pages.publish(encoded(of_all, of_broker, loggers))
 
     def read(self) -> tuple[int, Running]:
         """The version of the newest settings, and the settings; (0, no settings) if nothing was published yet."""
@@ -109,10 +91,8 @@ class RunningConfig:
         return version, Running(**json.loads(data))
 
     def enter(self, index: int) -> None:
-        """Set the calling process's place in the shared process table. It starts with the version that its parent has taken
-        over."""
-        self._index = index
-        self._words[1 + index] = self._seen
+        """See `ConfirmedPages`."""
+        self._pages.enter(index)
 
     def take_over(self, config: BrokerConfig) -> bool:
         """Update this process's configuration to the newest version, and confirm it. Returns whether there was a new
@@ -134,19 +114,8 @@ class RunningConfig:
 
     def taken(self, version: int) -> None:
         """Confirm that this process uses `version`."""
-        self._seen = self._words[1 + self._index] = version
-        os.eventfd_write(self._taken_fd, 1)
+        self._pages.taken(version)
 
     def wait_until_taken(self, version: int, indexes: Iterable[int], limit_s: float) -> list[int]:
-        """Wait until these processes have taken over a version. Returns the processes that have not done so within `limit_s`
-        seconds. Only one process of a broker may call this."""
-        deadline = time.monotonic() + limit_s
-        poll = select.poll()
-        poll.register(self._taken_fd, select.POLLIN)
-        while True:
-            late = [index for index in indexes if self._words[1 + index] < version]
-            left = deadline - time.monotonic()
-            if not late or left <= 0:
-                return late
-            if poll.poll(left * 1000):
-                os.eventfd_read(self._taken_fd)
+        """See `ConfirmedPages`."""
+        return self._pages.wait_until_taken(version, indexes, limit_s)
