@@ -12,7 +12,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, Access, AccessControl
+from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, AccessControl
 from odradek._ext.api.delayed_produce cimport LARGE_REQUEST, MANY_ITEMS, DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
     PRODUCE_BY_ID,

@@ -1,7 +1,7 @@
 """Clients whose rights differ by their address: the loopback network has many, and ACLs name hosts.
 
-The host ADMIN may do everything; a test gives ACLs to the host CLIENT. All clients are User:ANONYMOUS. Works with this broker and with
-Kafka.
+The host ADMIN may do everything; a test gives ACLs to the host CLIENT. All clients are User:ANONYMOUS. Works with this broker
+and with Kafka.
 """
 
 import socket

@@ -79,9 +79,7 @@ def _refused(
     """
     forbidden = denied if internal is None else denied | INTERNAL
     wrong = {
-        place: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if place[0] in forbidden
-        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        place: ErrorCode.TOPIC_AUTHORIZATION_FAILED if place[0] in forbidden else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for place in places
         if place[0] in forbidden or not call.has_partition(*place)
     }

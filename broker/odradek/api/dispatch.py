@@ -114,7 +114,7 @@ class Dispatcher:
             connection.close_reason = f"a {row.name} request of version {version} cannot be read: {error}"
             return False
         permits = self._permits_of(connection.principal, connection.peer, api_key)
-        verdict = judge(api_key, Asked(request, version, permits, self._topic_name))
+        verdict = judge(api_key, Asked(request, version, permits, self._topic_name, self._topic_exists))
         merge = None if verdict is None or isinstance(verdict, Refused) else verdict.merge
         call = Call(
             version=version,
@@ -128,10 +128,7 @@ class Dispatcher:
             answer_later=lambda: self._later(connection, row, version, correlation_id, merge),
             permits=permits,
         )
-        if isinstance(verdict, Refused):
-            response = verdict.response
-        else:
-            response = self._handlers[api_key](request, call)
+        response = verdict.response if isinstance(verdict, Refused) else self._handlers[api_key](request, call)
         if merge is not None and response is not None:
             response = _merged(response, merge)
         if response is None:
@@ -175,6 +172,9 @@ class Dispatcher:
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self._view.topics.by_id.get(topic_id)
         return None if topic is None else str(topic.name)
+
+    def _topic_exists(self, name: str) -> bool:
+        return self._view.topics.get(name) is not None
 
     def _later(
         self, connection: Any, row: ApiRow, version: int, correlation_id: int, merge: Merge | None

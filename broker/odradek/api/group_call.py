@@ -215,13 +215,17 @@ class PlainRequest(Protocol):
         the request."""
 
 
-def may_read(request: PlainRequest, view: GroupView, api_key: int, group_id: str, topics: Iterable[Topic | None] = ()) -> bool:
+def may_read(
+    request: PlainRequest, view: GroupView, api_key: int, group_id: str, topics: Iterable[Topic | None] = ()
+) -> bool:
     """Whether a request may be served at once: the client may read the group, and these topics exist and it may read them. If
     not, the guard of the API decides what the client receives."""
     permits = view.permits_of(request.context.principal, request.context.peer, api_key)
     return not permits.restricted or (
         permits.grants(Operation.READ, ResourceType.GROUP, group_id)
-        and all(topic is not None and permits.grants(Operation.READ, ResourceType.TOPIC, topic.name) for topic in topics)
+        and all(
+            topic is not None and permits.grants(Operation.READ, ResourceType.TOPIC, topic.name) for topic in topics
+        )
     )
 
 

@@ -5,8 +5,8 @@ so the client's next request finds them, too. In a cluster, a created topic has 
 controller has published its leaders. A large response is built in steps. A request that names more topics than
 `MAX_TOPICS_TO_CREATE` creates none.
 
-Topics without DESCRIBE are left out of the list of all topics. A client that names one receives TOPIC_AUTHORIZATION_FAILED, whether the
-topic exists or not. To create a topic, it needs CREATE on the cluster or on the topic.
+Topics without DESCRIBE are left out of the list of all topics. A client that names one receives TOPIC_AUTHORIZATION_FAILED,
+whether the topic exists or not. To create a topic, it needs CREATE on the cluster or on the topic.
 """
 
 from collections.abc import Mapping

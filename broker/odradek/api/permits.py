@@ -1,7 +1,7 @@
 """What the client of one request may do, as handlers and guards ask.
 
-A `Permits` belongs to one request and to one thread; see `odradek._ext.api.access` for what it remembers. Without an authorizer,
-every request has `UNRESTRICTED`.
+A `Permits` belongs to one request and to one thread; see `odradek._ext.api.access` for what it remembers. Without an
+authorizer, every request has `UNRESTRICTED`.
 """
 
 from collections.abc import Callable, Iterable

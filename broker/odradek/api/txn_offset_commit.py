@@ -68,9 +68,9 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 def _may_commit(request: PlainRequest, view: GroupView, commit: OffsetCommit) -> bool:
     key, context = txn_offset_commit.API_KEY, request.context
     permits = view.permits_of(context.principal, context.peer, key)
-    return permits.grants(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, commit.transactional_id
-    ) and may_read(request, view, key, commit.group_id, commit.topics)
+    return permits.grants(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, commit.transactional_id) and may_read(
+        request, view, key, commit.group_id, commit.topics
+    )
 
 
 def _producer(commit: OffsetCommit) -> Producer:

@@ -1,9 +1,9 @@
 """ACLs in the metadata store: read, created, deleted, and published to all processes of the broker.
 
-Runs in the coordinator's store thread. The store decides: a change is written to the node of its resource with the node's version,
-so that two brokers that change one resource at the same time lose nothing; then it is published, and the call returns when every
-process has confirmed it. If the coordinator dies in between, its successor publishes what the store has. See
-docs/decisions/0035-acls.md.
+Runs in the coordinator's store thread. The store decides: a change is written to the node of its resource with the node's
+version, so that two brokers that change one resource at the same time lose nothing; then it is published, and the call
+returns when every process has confirmed it. If the coordinator dies in between, its successor publishes what the store has.
+See docs/decisions/0035-acls.md.
 """
 
 import logging
@@ -15,7 +15,8 @@ from odradek.metadata import acl_nodes
 from odradek.metadata.acl_nodes import Entry, Pattern
 from odradek.metadata.store import BadVersion, NodeExists, NoNode, Store, StoreUnavailable, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
-from odradek.security.acl import Acl, AclFilter, encode_acls, problem_of, problem_of_filter
+from odradek.security.acl import Acl, AclFilter, problem_of, problem_of_filter
+from odradek.security.acl_encoding import encode_acls
 
 log = logging.getLogger("odradek.controller")
 
@@ -108,8 +109,8 @@ class Acls:
     # -- changing -------------------------------------------------------------------------------------------------
 
     def create(self, acls: Sequence[Acl]) -> Generator[None, None, list[str | None]]:
-        """Create ACLs; returns for each why it was refused, or None. An ACL that exists is no error. Each step writes the ACLs of
-        one resource. When the last step returns, the rules are in force in all processes.
+        """Create ACLs; returns for each why it was refused, or None. An ACL that exists is no error. Each step writes the
+        ACLs of one resource. When the last step returns, the rules are in force in all processes.
 
         :raises Refusal: all ACLs together would be too large. :raises StoreError: ACLs of earlier resources are stored.
         """

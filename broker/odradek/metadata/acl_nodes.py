@@ -1,8 +1,8 @@
 """The nodes of ACLs in the metadata tree, as Kafka 3.9 in ZooKeeper mode has them: paths, data, notifications of changes.
 
-`/kafka-acl/<Type>/<name>` has the ACLs of the literal name of a resource, `/kafka-acl-extended/prefixed/<Type>/<name>` those of a
-prefix. A name that cannot be the name of a node (it contains a slash or a control character) has its ACLs, with the name encoded,
-below `/odradek/acls`, where brokers of Kafka do not see them. Pure functions and values.
+`/kafka-acl/<Type>/<name>` has the ACLs of the literal name of a resource, `/kafka-acl-extended/prefixed/<Type>/<name>` those
+of a prefix. A name that cannot be the name of a node (it contains a slash or a control character) has its ACLs, with the name
+encoded, below `/odradek/acls`, where brokers of Kafka do not see them. Pure functions and values.
 """
 
 import json
@@ -128,8 +128,8 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def decode_entries(path: str, data: bytes, pattern: Pattern) -> frozenset[Entry]:
-    """The entries in a node. Raises CorruptNode, also for an entry that this broker does not understand: if it denied something,
-    to ignore it would allow that."""
+    """The entries in a node. Raises CorruptNode, also for an entry that this broker does not understand: if it denied
+    something, to ignore it would allow that."""
     try:
         value: Any = json.loads(data) if data else {"version": 1, "acls": []}
         if value["version"] != 1:

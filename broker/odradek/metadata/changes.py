@@ -1,4 +1,5 @@
-"""The notifications of changed settings in ``/config/changes``, and of changed ACLs: which are new, what they name, which are old.
+"""The notifications of changed settings in ``/config/changes``, and of changed ACLs: which are new, what they name, which are
+old.
 
 Used in the coordinator's store thread; watches are called in other threads, and only call `wake`. A broker that was away reads
 all settings when it joins, so a notification that is missed or cannot be decoded costs nothing but time.

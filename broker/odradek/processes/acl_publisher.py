@@ -8,7 +8,7 @@ from odradek.controller.acls import Acls
 from odradek.metadata.store import Store
 from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.context import ProcessContext
-from odradek.security.acl import decode_acls
+from odradek.security.acl_encoding import decode_acls
 
 log = logging.getLogger("odradek.authorizer")
 
@@ -39,7 +39,8 @@ class AclPublisher:
         self._shm = context.shm
 
     def publish(self, data: bytes) -> None:
-        """Publish encoded ACLs, and wait until every worker has confirmed that it has no request left that waits by older rules.
+        """Publish encoded ACLs, and wait until every worker has confirmed that it has no request left that waits by older
+        rules.
 
         Each decision after this call is by these rules in any case, also in a worker that does not confirm in time: it compares
         the version before it decides.
@@ -55,7 +56,7 @@ class AclPublisher:
         late = self._pages.wait_until_taken(version, workers, CONFIRMED_WITHIN_S)
         if late:
             log.warning(
-                "%d workers have not confirmed version %d of the ACLs within %g s (indexes %s of the process table); they decide "
-                "by it, but may not have ended all long polls of clients that lost a right",
+                "%d workers have not confirmed version %d of the ACLs within %g s (indexes %s of the process table); they "
+                "decide by it, but may not have ended all long polls of clients that lost a right",
                 len(late), version, CONFIRMED_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip

@@ -381,7 +381,7 @@ class GroupService:
             return ForwardReply(Status.MALFORMED, 0)
         self.refresh()
         call = self._call(version, request)
-        verdict = judge(row.key, Asked(message[0], version, call.permits, self._topic_name))
+        verdict = judge(row.key, Asked(message[0], version, call.permits, self._topic_name, self._topic_exists))
         if isinstance(verdict, Refused):
             response = verdict.response
         else:
@@ -417,6 +417,9 @@ class GroupService:
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self.topics.by_id.get(topic_id)
         return None if topic is None else str(topic.name)
+
+    def _topic_exists(self, name: str) -> bool:
+        return self.topics.get(name) is not None
 
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are

@@ -160,7 +160,9 @@ class ReplicaService:
         context = request.context
         call = ReplicaCall(decoded.version, context.client_id, context.peer, self._control)
         permits = self._permits_of(context.principal, context.peer, decoded.row.key)
-        verdict = judge(decoded.row.key, Asked(decoded.message, decoded.version, permits, lambda _: None))
+        verdict = judge(
+            decoded.row.key, Asked(decoded.message, decoded.version, permits, lambda _: None, lambda _: False)
+        )
         try:
             if isinstance(verdict, Refused):
                 response = verdict.response

@@ -31,8 +31,8 @@ from odradek.processes.event_loop import EventLoop
 from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
-from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.confirmed_pages import ConfirmedPages
+from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
 log = logging.getLogger("odradek.supervisor")
@@ -95,7 +95,12 @@ class RunningBroker:
             raise StartError(str(error)) from error
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
-        self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.acls.descriptors, *resources.directories.descriptors}
+        self._inherited = {
+            self.shm.memfd,
+            *resources.running.descriptors,
+            *resources.acls.descriptors,
+            *resources.directories.descriptors,
+        }
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()

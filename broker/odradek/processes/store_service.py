@@ -146,7 +146,7 @@ class StoreService:
 
     def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Generator[None, None, Any]:
         """The response of an API's handler, as its guard allows it. Raises StoreError."""
-        verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name))
+        verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name, self._topic_exists))
         if isinstance(verdict, Refused):
             return verdict.response
         response = self._handlers[api_key](message, call)
@@ -159,6 +159,12 @@ class StoreService:
         assert self._view is not None
         topic = self._view.controller.image.by_id.get(uuid.UUID(bytes=topic_id))
         return None if topic is None else topic.name
+
+    def _topic_exists(self, name: str) -> bool:
+        """Whether there is a topic of that name. Raises StoreError."""
+        assert self._view is not None
+        image = self._view.controller.image
+        return name in image.topics and name not in image.deleting
 
     def _reply(
         self, decoded: Forwarded, response: Any, report_errors: Callable[[UncountedErrors | None], None]

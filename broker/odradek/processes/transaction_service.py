@@ -467,7 +467,7 @@ class TransactionService:
             partial(self._steps.begin, request),
             self._permits_of(context.principal, context.peer, row.key),
         )
-        verdict = judge(row.key, Asked(decoded.message, version, call.permits, lambda _: None))
+        verdict = judge(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
         if isinstance(verdict, Refused):
             answer(verdict.response)
         elif verdict is None:

@@ -256,8 +256,8 @@ class Worker:
             self.handler.produce_handler.verify_transactions = self._verify_transactions
 
     def _take_over_acls(self) -> None:
-        """Use the newest ACLs, and confirm this to the coordinator. Requests that wait are decided again: a right that was taken
-        away ends a long poll now."""
+        """Use the newest ACLs, and confirm this to the coordinator. Requests that wait are decided again: a right that was
+        taken away ends a long poll now."""
         if self.authorization is not None and self.context.acls.changed:
             version = self.authorization.control.refresh()
             revoked = self.authorization.revoked()

@@ -1,10 +1,8 @@
-"""Access control lists: their values, filters, validation, and the encoding in which processes share them.
+"""Access control lists: their values, filters and validation.
 
 Pure. The numbers are those of Kafka's protocol.
 """
 
-import json
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -178,13 +176,3 @@ _VALUES: dict[type[IntEnum], frozenset[int]] = {
 
 def _shown(kind: type[IntEnum], value: int) -> str:
     return kind(value).name if value in _VALUES[kind] else "UNKNOWN"
-
-
-def encode_acls(acls: Iterable[Acl]) -> bytes:
-    """ACLs as bytes for other processes."""
-    return json.dumps([list(acl) for acl in acls], separators=(",", ":")).encode()
-
-
-def decode_acls(data: bytes) -> list[Acl]:
-    """The result of `encode_acls`, as ACLs."""
-    return [Acl(*fields) for fields in json.loads(data)]

@@ -1,8 +1,9 @@
 """The audit log of the authorizer: what clients were denied or allowed, in the words of Kafka's `kafka.authorizer.logger`.
 
-Logger `odradek.authorizer`: denied at INFO, allowed at DEBUG; at TRACE what only hides resources from a list or fills a bit field.
-A client that repeats what it is denied writes one line a minute and not one for each request: the same denial (principal, host,
-operation, resource, rule) is logged once a minute, and `flush` logs how often it was repeated. Used in one thread.
+Logger `odradek.authorizer`: denied at INFO, allowed at DEBUG; at TRACE what only hides resources from a list or fills a bit
+field. A client that repeats what it is denied writes one line a minute and not one for each request: the same denial
+(principal, host, operation, resource, rule) is logged once a minute, and `flush` logs how often it was repeated. Used in one
+thread.
 """
 
 import logging

@@ -1,10 +1,10 @@
 """The rules of Kafka's StandardAuthorizer on an immutable set of ACLs.
 
-Pure. Decisions by Kafka's rules: super users are allowed; else a DENY that matches counts before an ALLOW that matches; else, if
-no ACL of any principal names the resource, `allow.everyone.if.no.acl.found` counts; else the client is denied.
+Pure. Decisions by Kafka's rules: super users are allowed; else a DENY that matches counts before an ALLOW that matches; else,
+if no ACL of any principal names the resource, `allow.everyone.if.no.acl.found` counts; else the client is denied.
 
-A decision costs a look-up for each distinct length of the prefixes of ACLs, and reads only ACLs for the client's principal and for
-everybody, so its cost does not depend on the number of ACLs for other principals and other resources.
+A decision costs a look-up for each distinct length of the prefixes of ACLs, and reads only ACLs for the client's principal
+and for everybody, so its cost does not depend on the number of ACLs for other principals and other resources.
 """
 
 from collections.abc import Iterable, Iterator
@@ -191,12 +191,16 @@ class Authorizer:
 
     def can_manage(self) -> bool:
         """Whether there is anybody who may change ACLs: a super user, or an ACL that allows ALTER on the cluster."""
-        return bool(self.super_users) or self._default.allowed or any(
-            acl.permission == Permission.ALLOW and acl.operation in (Operation.ALTER, Operation.ALL)
-            for names in (of_type.literal for of_type in [self._types.get(ResourceType.CLUSTER, _NONE)])
-            for by_principal in names.values()
-            for acls in by_principal.values()
-            for acl in acls
+        return (
+            bool(self.super_users)
+            or self._default.allowed
+            or any(
+                acl.permission == Permission.ALLOW and acl.operation in (Operation.ALTER, Operation.ALL)
+                for names in (of_type.literal for of_type in [self._types.get(ResourceType.CLUSTER, _NONE)])
+                for by_principal in names.values()
+                for acls in by_principal.values()
+                for acl in acls
+            )
         )
 
 

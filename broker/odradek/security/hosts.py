@@ -1,7 +1,7 @@
 """Client addresses as ACLs name them.
 
-Kafka compares hosts as text, and writes IPv6 addresses in Java's long form (`0:0:0:0:0:0:0:1`). Here each spelling of an address
-is equal. An IPv4 address in an IPv6 socket (`::ffff:10.0.0.1`) is an IPv4 address, as in Java.
+Kafka compares hosts as text, and writes IPv6 addresses in Java's long form (`0:0:0:0:0:0:0:1`). Here each spelling of an
+address is equal. An IPv4 address in an IPv6 socket (`::ffff:10.0.0.1`) is an IPv4 address, as in Java.
 """
 
 import ipaddress

@@ -204,7 +204,11 @@ def of_describe_groups(asked: Asked) -> Verdict:
     request, permits = asked.request, asked.permits
     denied = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.groups)
     make = describe_groups.Response.DescribedGroup
-    refused = [make(group_id=group_id, error_code=GROUP_DENIED) for group_id in dict.fromkeys(request.groups) if group_id in denied]
+    refused = [
+        make(group_id=group_id, error_code=GROUP_DENIED)
+        for group_id in dict.fromkeys(request.groups)
+        if group_id in denied
+    ]
     if not refused:
         return None
     request.groups = [group_id for group_id in request.groups if group_id not in denied]
@@ -255,7 +259,9 @@ def of_delete_groups(asked: Asked) -> Verdict:
     if not denied:
         return None
     make = delete_groups.Response.DeletableGroupResult
-    refused = [make(group_id=name, error_code=GROUP_DENIED) for name in dict.fromkeys(request.groups_names) if name in denied]
+    refused = [
+        make(group_id=name, error_code=GROUP_DENIED) for name in dict.fromkeys(request.groups_names) if name in denied
+    ]
     request.groups_names = [name for name in request.groups_names if name not in denied]
 
     def merge(response: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from odradek.api.permits import Permits
 
+TopicExists = Callable[[str], bool]
 Merge = Callable[[Any], Any]
 TopicName = Callable[[bytes], str | None]
 """Returns the name of the topic with an id; None if there is none."""
@@ -21,18 +22,20 @@ class Refused(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The handler is called with the request, which the guard may have changed; `merge` makes the response from the handler's."""
+    """The handler is called with the request, which the guard may have changed; `merge` makes the response from the
+    handler's."""
 
     merge: Merge
 
 
 class Asked(NamedTuple):
-    """A request for a guard. ``name_of``: see `TopicName`."""
+    """A request for a guard. ``name_of``: see `TopicName`; ``exists``: whether there is a topic of that name."""
 
     request: Any
     version: int
     permits: Permits
     name_of: TopicName
+    exists: TopicExists
 
 
 Verdict = Refused | Merged | None

@@ -66,7 +66,8 @@ def _list_partition_reassignments(request: Any, version: int, code: ErrorCode) -
             make.OngoingTopicReassignment(
                 name=topic.name,
                 partitions=[
-                    make.OngoingPartitionReassignment(partition_index=partition) for partition in topic.partition_indexes
+                    make.OngoingPartitionReassignment(partition_index=partition)
+                    for partition in topic.partition_indexes
                 ],
             )
             for topic in request.topics or ()

@@ -5,6 +5,7 @@ from typing import Any
 from odradek.api.guards.guarded import Asked, Merge, Merged, Refused, Verdict
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.schemas import (
     create_partitions,
     create_topics,
@@ -15,7 +16,6 @@ from odradek.protocol.schemas import (
     list_offsets,
     offset_for_leader_epoch,
 )
-from odradek.protocol.schema import ZERO_UUID
 from odradek.security.acl import Operation, ResourceType
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -171,7 +171,9 @@ def of_create_topics(asked: Asked) -> Verdict:
                     topic.configs = []
                     topic.topic_config_error_code = DENIED
         response.topics.extend(
-            make(name=name, error_code=DENIED, error_message="Authorization failed.") for name in names if name in denied
+            make(name=name, error_code=DENIED, error_message="Authorization failed.")
+            for name in names
+            if name in denied
         )
         return response
 
@@ -179,18 +181,23 @@ def of_create_topics(asked: Asked) -> Verdict:
 
 
 def of_delete_topics(asked: Asked) -> Verdict:
-    """DELETE on the cluster or on the topics. Without DESCRIBE, the client learns neither whether a name exists nor what name an
-    id has."""
+    """DELETE on the cluster or on the topics. Without DESCRIBE, the client learns neither whether a name exists nor what name
+    an id has."""
     request, permits = asked.request, asked.permits
     if permits.cluster(Operation.DELETE, quiet=True):
         return None
     make = delete_topics.Response.DeletableTopicResult
     refused: list[Any] = []
+
+    def is_denied(name: str) -> bool:
+        """Of a topic that is identified by its name."""
+        if not permits.topic(Operation.DESCRIBE, name):
+            return True
+        return asked.exists(name) and not permits.topic(Operation.DELETE, name)
+
     if asked.version < FIRST_WITH_IDS:
         repeated = _repeated(list(request.topic_names))
-        denied = permits.denied(
-            Operation.DELETE, ResourceType.TOPIC, (name for name in request.topic_names if name not in repeated)
-        )
+        denied = {name for name in request.topic_names if name not in repeated and is_denied(name)}
         refused = [make(name=name, error_code=DENIED, error_message=None) for name in sorted(denied)]
         request.topic_names = [name for name in request.topic_names if name not in denied]
     else:
@@ -200,7 +207,11 @@ def of_delete_topics(asked: Asked) -> Verdict:
             by_id = topic.name is None
             valid = by_id != (topic.topic_id == ZERO_UUID) and str((topic.name, topic.topic_id)) not in repeated
             name = asked.name_of(bytes(topic.topic_id)) if by_id else topic.name
-            if not valid or name is None or permits.topic(Operation.DELETE, name):
+            if (
+                not valid
+                or name is None
+                or not (is_denied(name) if not by_id else not permits.topic(Operation.DELETE, name))
+            ):
                 kept.append(topic)
                 continue
             shown = name if not by_id or permits.topic(Operation.DESCRIBE, name) else None

@@ -57,9 +57,7 @@ def of_init_producer_id(asked: Asked) -> Verdict:
         return Refused(refusal(init_producer_id.API_KEY, request, asked.version, ID_DENIED))
     if permits.cluster(Operation.IDEMPOTENT_WRITE, quiet=True) or permits.any_topic(Operation.WRITE):
         return None
-    return Refused(
-        refusal(init_producer_id.API_KEY, request, asked.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    )
+    return Refused(refusal(init_producer_id.API_KEY, request, asked.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 def of_add_partitions_to_txn(asked: Asked) -> Verdict:

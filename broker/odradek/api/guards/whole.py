@@ -1,4 +1,5 @@
-"""Guards of APIs that need one right for the whole request: an operation on the cluster, on a group, or on a transactional id."""
+"""Guards of APIs that need one right for the whole request: an operation on the cluster, on a group, or on a transactional
+id."""
 
 from odradek.api.guards.guarded import Asked, Guard, Refused, Verdict
 from odradek.api.guards.refusals import refusal
@@ -13,9 +14,7 @@ def of_cluster(api_key: int, operation: Operation) -> Guard:
     def guard(asked: Asked) -> Verdict:
         if asked.permits.cluster(operation):
             return None
-        return Refused(
-            refusal(api_key, asked.request, asked.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        )
+        return Refused(refusal(api_key, asked.request, asked.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
     return guard
 

@@ -19,7 +19,6 @@ from odradek.config.key import (
     STRING,
     ConfigKey,
     OneOf,
-    OnlyDefault,
     Range,
     Synonym,
 )
@@ -41,12 +40,12 @@ KEYS = (
         "PLAINTEXT only."),
     ConfigKey("security.providers", STRING, None, None, LOW, READ_ONLY, NONE,
         "Java classes that provide cryptography."),
-    ConfigKey("authorizer.class.name", STRING, "", OnlyDefault(""), LOW, READ_ONLY, NONE_YET,
+    ConfigKey("authorizer.class.name", STRING, "", OneOf(("", *AUTHORIZERS)), LOW, READ_ONLY, NOW,
         "The authorizer: empty (every client may do everything), or one of Kafka's names, which all mean the broker's own "
         "authorizer by access control lists."),
     ConfigKey("super.users", STRING, "", None, MEDIUM, READ_ONLY, NOW,
-        "Principals that may do everything, such as User:admin, separated by semicolons. In a cluster, the principal of the brokers "
-        "must be one of them, or have an ACL for CLUSTER_ACTION on the cluster."),
+        "Principals that may do everything, such as User:admin, separated by semicolons. In a cluster, the principal of the "
+        "brokers must be one of them, or have an ACL for CLUSTER_ACTION on the cluster."),
     ConfigKey("allow.everyone.if.no.acl.found", BOOLEAN, False, None, MEDIUM, READ_ONLY, NOW,
         "Whether every client may use a resource that no ACL names. If false, only super users may."),
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
