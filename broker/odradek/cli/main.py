@@ -57,6 +57,7 @@ LAZY = {
     "produce": ("odradek.cli.produce:produce", "Send records to a topic, from lines of text or JSON."),
     "consume": ("odradek.cli.consume:consume", "Read records from topics."),
     "config": ("odradek.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
+    "acl": ("odradek.cli.acl:acl", "List, add, remove and explain access control lists."),
     "offsets": (
         "odradek.cli.offsets:offsets",
         "Copy committed offsets between the metadata tree and __consumer_offsets.",

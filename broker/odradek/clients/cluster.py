@@ -26,6 +26,8 @@ GROUP, TRANSACTION = 0, 1
 """What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
 CHANGES = frozenset(
     {
+        "CreateAcls",
+        "DeleteAcls",
         "CreateTopics",
         "CreatePartitions",
         "DeleteTopics",
