@@ -13,7 +13,16 @@ from itertools import groupby
 from odradek.controller.topics import Refusal
 from odradek.metadata import acl_nodes
 from odradek.metadata.acl_nodes import Entry, Pattern
-from odradek.metadata.store import BadVersion, NodeExists, NoNode, Store, StoreUnavailable, ensure_path, parent_of
+from odradek.metadata.store import (
+    BadVersion,
+    NodeExists,
+    NoNode,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    ensure_path,
+    parent_of,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Acl, AclFilter, problem_of, problem_of_filter
 from odradek.security.acl_encoding import encode_acls
@@ -40,7 +49,8 @@ class Acls:
         self._largest = largest
         self._notifies = notifies
         self._entries: dict[Pattern, frozenset[Entry]] = {}
-        self._published: bytes | None = None
+        self._sorted: list[Acl] | None = None
+        self._unpublished = False
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -64,7 +74,7 @@ class Acls:
                         if found:
                             entries[pattern] = found
         self._entries = entries
-        self._published = None
+        self._changed()
         self.publish()
 
     def reload(self, patterns: Iterable[Pattern]) -> None:
@@ -83,14 +93,23 @@ class Acls:
         return acl_nodes.decode_entries(path, data, pattern), stat.version
 
     def _keep(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
+        if entries == self._entries.get(pattern, frozenset()):
+            return
         if entries:
             self._entries[pattern] = entries
         else:
-            self._entries.pop(pattern, None)
+            del self._entries[pattern]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._sorted = None
+        self._unpublished = True
 
     def all(self) -> list[Acl]:
         """All ACLs, sorted."""
-        return acl_nodes.all_acls(self._entries)
+        if self._sorted is None:
+            self._sorted = acl_nodes.all_acls(self._entries)
+        return self._sorted
 
     def describe(self, wanted: AclFilter) -> list[Acl]:
         """The ACLs that a filter selects, sorted. Raises Refusal."""
@@ -100,11 +119,13 @@ class Acls:
         return [acl for acl in self.all() if wanted.matches(acl)]
 
     def publish(self) -> None:
-        """Publish the ACLs, if they differ from what is published."""
-        data = encode_acls(self.all())
-        if data != self._published:
-            self._publish(data)
-            self._published = data
+        """Publish the ACLs, if they have changed since the last time.
+
+        Also called regularly: if a client disconnects between two steps of its request, the other steps are not executed.
+        """
+        if self._unpublished:
+            self._publish(encode_acls(self.all()))
+            self._unpublished = False
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -130,8 +151,10 @@ class Acls:
                 for entry in sorted(after - before):
                     log.info("created the ACL %s", acl_nodes.joined(pattern, entry))
                 yield
-        finally:
+        except StoreError:
             self.publish()
+            raise
+        self.publish()
         return list(problems)
 
     def delete(self, filters: Sequence[AclFilter]) -> Generator[None, None, list[list[Acl] | str]]:
@@ -159,8 +182,10 @@ class Acls:
                 for entry in sorted(before - after):
                     log.info("deleted the ACL %s", acl_nodes.joined(pattern, entry))
                 yield
-        finally:
+        except StoreError:
             self.publish()
+            raise
+        self.publish()
         return results
 
     def _change(

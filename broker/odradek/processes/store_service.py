@@ -261,7 +261,10 @@ class StoreService:
             self._membership.open_waiting()
 
     def sweep_offsets(self) -> None:
-        """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller."""
+        """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller.
+        Publish ACLs that a request has stored that was ended between two steps."""
+        if self._view is not None and self._view.acls is not None:
+            self._view.acls.publish()
         if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
             return
         if not self._view.is_controller():
