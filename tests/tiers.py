@@ -74,6 +74,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_replication_throttles.py": "clusters: throttles of replication",
     "tests/cluster/test_without_zookeeper.py": "clusters: requests of administrators while ZooKeeper is away",
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
+    "tests/security/test_acls_in_cluster.py": "clusters: access control lists",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_any_fault": "transactions: all faults",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_by_losses_of_power": "transactions: power",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",

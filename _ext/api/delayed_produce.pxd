@@ -2,8 +2,9 @@
 coordinator of its transaction must be asked, or it waits for replicas or for a sync.
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 
+from odradek._ext.api.access cimport AccessControl
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.purgatory cimport Purgatory, Waiter
@@ -21,6 +22,7 @@ cdef enum:
 cdef class ProduceDelays:
     """The services of the worker that delayed produces use."""
     cdef TopicDirectory topics
+    cdef AccessControl control    # None: there is no authorizer
     cdef Purgatory purgatory
     cdef ProduceResponses responses
     cdef RefusedBatches refused
@@ -47,6 +49,7 @@ cdef class DelayedProduce(Pending):
     """
     cdef ProduceDelays delays
     cdef ProduceRequest request
+    cdef uint64_t authorized_by       # the version of the ACLs by which its items were decided
     cdef ProduceItem* items
     cdef uint8_t* frame               # the bytes to which `request` and `items` point; NULL if `buffer` has them
     cdef Buffer buffer                # the receive buffer of the request, if it was taken over
@@ -87,6 +90,7 @@ cdef class DelayedProduce(Pending):
     cdef int note_refused(self) except -1
     cdef bint unappended(self) noexcept
     cdef int append_rest(self) except -1
+    cdef int refuse_revoked(self) except -1
     cdef int settle(self) except -1
     cdef int go_on(self) except -1
     cdef int drop(self) except -1

@@ -7,10 +7,11 @@ large batches; the loop does not touch the request until they are done. Rules: `
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from odradek._ext.api.access cimport ACL_WRITE, Access
 from odradek._ext.api.produce_items cimport (
     PRODUCE_BY_ID,
     SLOW_OLD,
@@ -37,11 +38,13 @@ from odradek._ext.net.charging cimport charge_produce
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from odradek._ext.net.frame_reading cimport FrameReader
 from odradek._ext.partition.log_writing cimport UNVERIFIED
+from odradek._ext.protocol.api_versions cimport PRODUCE
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.kafka_errors cimport (
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
     REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -176,6 +179,8 @@ cdef class DelayedProduce(Pending):
         self.delays = delays
         self.request = request[0]
         self.request.first = 0
+        if delays.control is not None:
+            self.authorized_by = delays.control.loaded
         self.deadline_ms = monotonic_ms() + max(request.timeout_ms, 0)
         self.patience_ms = max(self.deadline_ms, monotonic_ms() + LOCK_PATIENCE_MS)
         self.items = <ProduceItem*>malloc(max(request.count, 1) * sizeof(ProduceItem))
@@ -318,6 +323,8 @@ cdef class DelayedProduce(Pending):
         cdef int64_t size = 0
         cdef int i, count = 0
         cdef ProduceItem* item
+        if self.delays.control is not None and not self.cancelled:
+            self.refuse_revoked()
         for i in range(self.request.count):
             item = &self.items[i]
             if item.error or item.appended:
@@ -334,6 +341,27 @@ cdef class DelayedProduce(Pending):
             return 0
         append_items(self.items, 0, self.request.count, SPINS_OF_LOOP, now_ms())
         return self.settle()
+
+    cdef int refuse_revoked(self) except -1:
+        """After a wait: refuse what is not appended yet and what the client may not write any more."""
+        cdef Access access = self.delays.control.of_connection(self.connection)
+        cdef bint by_id = self.request.version >= PRODUCE_BY_ID
+        cdef ProduceItem* item
+        cdef Topic topic
+        cdef int i
+        if <uint64_t>self.delays.control.refresh() == self.authorized_by:
+            return 0
+        self.authorized_by = self.delays.control.loaded
+        for i in range(self.request.count):
+            item = &self.items[i]
+            if item.error or item.appended:
+                continue
+            name = (<const char*>item.topic)[:item.topic_bytes]
+            topic = (self.delays.topics.by_id if by_id else self.delays.topics.by_name).get(name)
+            if topic is not None and not access.may_use_topic(ACL_WRITE, topic.name_bytes, PRODUCE):
+                refuse(item, TOPIC_AUTHORIZATION_FAILED, NULL)
+                self.delays.refused.note(self.request.connection_id, item)
+        return 0
 
     cdef int go_on(self) except -1:
         """If the request is executed, execute those that waited for it. A loop: they may be as many as the requests of a read."""

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from odradek._ext.api.access cimport AccessControl
 from odradek._ext.api.delayed_fetch cimport DelayedFetch
 from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.api.fetch_conversion cimport FetchConversion
@@ -28,6 +29,7 @@ cdef struct FetchHead:                # the fields of a request except its parti
 
 cdef class FetchHandler:
     cdef TopicDirectory topics
+    cdef public AccessControl control   # None: there is no authorizer
     cdef Purgatory purgatory
     cdef readonly FetchSessions sessions
     cdef FetchPlan plan

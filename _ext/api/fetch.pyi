@@ -1,5 +1,6 @@
 from typing import Final, TypedDict
 
+from odradek._ext.api.access import AccessControl
 from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.net.connection import Connection
@@ -7,6 +8,7 @@ from odradek._ext.shm.topics import TopicDirectory
 
 
 class FetchHandler:
+    control: AccessControl
     sessions: Final[FetchSessions]
 
     def __init__(self, topics: TopicDirectory, room: Purgatory, log_dirs, sessions: FetchSessions, down_convert, slices, *, max_bytes: int, max_wait_ms: int, max_partitions: int, replicas=None): ...
@@ -18,6 +20,7 @@ class FetchHandler:
     def notes(self): ...
     def closed(self, connection: Connection): ...
     def sweep(self): ...
+    def rights_changed(self, connection: Connection): ...
 
 class FetchHead(TypedDict):
     replica_id: int

@@ -204,6 +204,7 @@ cdef class FetchHandler:
         if context.limited:
             self.limit_request(connection, context)
         context.rack = self.rack
+        context.access = None if self.control is None else self.control.of_connection(connection)
         context.unnoted = []
         context.read_committed = head.read_committed
         context.last_used_ms = monotonic_ms()
@@ -337,6 +338,17 @@ cdef class FetchHandler:
     def sweep(self):
         """Close the files of logs that changed since they were opened."""
         self.plan.sweep()
+
+    def rights_changed(self, Connection connection not None):
+        """The client may have lost a right: answer its delayed fetch now, if it may not read one of the partitions any more."""
+        cdef DelayedFetch fetch = connection.session
+        cdef FetchPartition p
+        if fetch is None or not fetch.waiting or fetch.pending is None or fetch.context.access is None:
+            return
+        for p in fetch.context.partitions:
+            if self.plan.denied(p, fetch.context):
+                self.answer_parked(connection)
+                return
 
     cdef int answer_parked(self, Connection connection) except -1:
         """Answer the connection's delayed fetch, if it has one, with the records that are available now."""

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
+from odradek._ext.api.access cimport Access
 from odradek._ext.protocol.api_versions cimport FETCH_FLEXIBLE
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER
 from odradek._ext.shm.client_quotas cimport QuotaUse
@@ -188,6 +189,7 @@ cdef class FetchContext:
     cdef int64_t replica_epoch        # broker epoch of the follower; -1: unknown
     cdef bint replica_alive           # the broker `replica_id` is alive, as far as this broker knows
     cdef bint replicates              # the request is of another broker of the cluster: its records are not usage of a client
+    cdef Access access                # of the client; None: there is no authorizer
     cdef bytes rack                   # of the consumer; None: unknown, or no replica selector is configured
     cdef int listener                 # index of the listener of the client's connection
     cdef list unnoted                 # partitions whose position could not be noted because their slot's lock was taken

@@ -10,6 +10,7 @@ import os
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.api.aborted_transactions cimport AbortedTransactions
+from odradek._ext.api.access cimport ACL_CLUSTER, ACL_CLUSTER_ACTION, ACL_READ
 from odradek._ext.api.cold_look_ups import ColdRead
 from odradek._ext.api.fetch_context cimport (
     FIRST_WITH_MAX_BYTES,
@@ -43,11 +44,13 @@ from odradek._ext.api.replica_reads cimport (
 )
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
+from odradek._ext.protocol.api_versions cimport FETCH
 from odradek._ext.protocol.kafka_errors cimport (
     FENCED_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER,
     NO_ERROR,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -216,6 +219,8 @@ cdef class FetchPlan:
         p.found.error = self.resolve(p)
         if p.slot != before:
             context.stale = True
+        if context.access is not None and self.denied(p, context):
+            return refuse_partition(p, TOPIC_AUTHORIZATION_FAILED)
         if not p.found.error:
             slot = slot_at(p.slot - 1)
             p.found.error = self.refusal(p, context, slot)
@@ -258,6 +263,20 @@ cdef class FetchPlan:
         if context.replica_id >= 0 and quota_limited(QUOTA_LEADER) and self.replica_reads.throttle(p, context, slot):
             return 0
         return self.locate_records(p, context, slot, &commit, planning)
+
+    cdef bint denied(self, FetchPartition p, FetchContext context) except -1:
+        """Return whether the client may not read the topic, or the broker may not replicate. `resolve` was called just before.
+
+        A topic that the client named by an unknown id has the error of `resolve`.
+        """
+        cdef Topic topic = p.counted
+        if context.replica_id >= 0:
+            return not context.access.allows(ACL_CLUSTER_ACTION, ACL_CLUSTER, "kafka-cluster", FETCH)
+        if topic is None:
+            topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
+        if topic is None and p.by_id:
+            return False
+        return not context.access.may_use_topic(ACL_READ, p.topic if topic is None else topic.name_bytes, FETCH)
 
     cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
         """Return Kafka's error code if this request must not read the slot; else 0."""

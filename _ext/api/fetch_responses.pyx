@@ -30,7 +30,7 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.protocol.kafka_errors cimport NO_ERROR, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from odradek._ext.protocol.kafka_errors cimport NO_ERROR, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from odradek._ext.shm.layout cimport coarse_ms, slot_at
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
@@ -188,12 +188,13 @@ cdef inline void write_partition(WriteBuffer* b, FetchContext context, FetchPart
     if version >= 5:
         write_int64(b, p.found.log_start_offset)
     if version >= FIRST_WITH_BATCHES:
-        # aborted transactions: null if none were looked up, as in Kafka, but an unknown partition has none
+        # aborted transactions: null if none were looked up, as in Kafka, but an unknown or forbidden partition has none
         if p.aborted is not None:
             write_length(b, <int32_t>(len(p.aborted) // bytes_of_aborted(version)), flexible)
             write_bytes(b, <const char*>p.aborted, len(p.aborted))
             p.aborted = None
-        elif wants_aborted(context) and not answers_at_once(p) or p.found.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+        elif wants_aborted(context) and not answers_at_once(p) or \
+                p.found.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED):
             write_length(b, 0, flexible)
         else:
             write_length(b, -1, flexible)

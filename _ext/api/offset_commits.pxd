@@ -52,7 +52,7 @@ cdef class OffsetCommit:                # also of a TxnOffsetCommit
     cdef readonly int64_t expire_timestamp_ms
     cdef bytes frame                    # the pointers of entries and sections point into it
     cdef bytes group_bytes
-    cdef list topics                    # the Topic of each section, None for an unknown topic
+    cdef readonly list topics           # the Topic of each section, None for an unknown topic
     cdef list notes                     # the metadata of each entry, as str
     cdef Entry* entries
     cdef Section* sections

@@ -29,6 +29,7 @@ class OffsetCommit:
     producer_id: Final[int]
     producer_epoch: Final[int]
     expire_timestamp_ms: Final[int]
+    topics: Final[list[Any]]
     known: Final[int]
     failed: Final[bool]
 

@@ -2,13 +2,14 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
+from odradek._ext.api.access cimport Access, AccessControl
 from odradek._ext.api.delayed_produce cimport ProduceDelays
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.protocol.cursor cimport Cursor
-from odradek._ext.shm.topics cimport TopicDirectory
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef class ProduceHandler:
@@ -20,6 +21,9 @@ cdef class ProduceHandler:
     cdef int64_t max_partitions   # limit of a request
     cdef bint too_many            # the last parsed request has more
     cdef public bint verify_transactions   # transaction.partition.verification.enable
+    cdef AccessControl control    # None: there is no authorizer
+    cdef Access access            # of the client whose request is being parsed
+    cdef bint topic_denied        # the client may not write to the topic of the item that was looked up last
     cdef ProduceItem* items
     cdef int item_room
     cdef int item_count
@@ -34,6 +38,7 @@ cdef class ProduceHandler:
                    int64_t size) except -1
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
     cdef int parse_topics(self, int16_t version, int64_t topics, Cursor* body) except -1
+    cdef bint denied(self, ProduceItem* item, Topic topic, bytes name) except -1
     cdef bint refused_transaction(self, Connection connection, ProduceRequest* request) except -1
     cdef int look_up(self, ProduceItem* item, bint by_id, bint deposed) except -1
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept

@@ -1,5 +1,6 @@
 from typing import Final
 
+from odradek._ext.api.access import AccessControl
 from odradek._ext.api.produce_responses import ProduceResponses
 from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.shm.topics import TopicDirectory
@@ -11,3 +12,4 @@ class ProduceHandler:
 
     def __init__(self, topics: TopicDirectory, purgatory: Purgatory, offload, retry, ask, prepare, *, max_opened_bytes: int, max_partitions: int, replicas=None): ...
     def __dealloc__(self): ...
+    def authorize(self, control: AccessControl): ...

@@ -12,6 +12,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
+from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, AccessControl
 from odradek._ext.api.delayed_produce cimport LARGE_REQUEST, MANY_ITEMS, DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
     PRODUCE_BY_ID,
@@ -63,6 +64,8 @@ from odradek._ext.protocol.kafka_errors cimport (
     INVALID_TOPIC_EXCEPTION,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
@@ -127,6 +130,10 @@ cdef class ProduceHandler:
         free(self.items)
         free(self.requests)
 
+    def authorize(self, AccessControl control):
+        """Let an authorizer decide which topics and transactional ids clients may write to."""
+        self.control = self.delays.control = control
+
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """Parse and check a request. Return a FrameResult. :param body: cursor after the request's header."""
@@ -162,6 +169,8 @@ cdef class ProduceHandler:
             request.time_quota = connection.quotas.request
         wall_ms = now_ms()
         deposed = may_be_deposed(request.acks)
+        if self.control is not None:
+            self.access = self.control.of_connection(connection)
         for i in range(request.first, request.first + request.count):
             self.look_up(&self.items[i], version >= PRODUCE_BY_ID, deposed)
             if not self.items[i].error:
@@ -200,6 +209,14 @@ cdef class ProduceHandler:
     cdef bint refused_transaction(self, Connection connection, ProduceRequest* request) except -1:
         """Apply the rules of requests with transactional batches. Return whether all items are refused."""
         cdef int i
+        cdef bytes name
+        if self.control is not None and request.transactional_id_bytes >= 0:
+            name = (<const char*>request.transactional_id)[:request.transactional_id_bytes]
+            if not self.access.allows(ACL_WRITE, ACL_TRANSACTIONAL_ID, name.decode("utf-8", "replace"), PRODUCE):
+                for i in range(request.first, request.first + request.count):
+                    refuse(&self.items[i], TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NULL)
+                    self.refused.note(connection.connection_id, &self.items[i])
+                return True
         if not check_transactional(request, self.items, self.verify_transactions):
             return False
         for i in range(request.first, request.first + request.count):
@@ -307,6 +324,8 @@ cdef class ProduceHandler:
         if name is None or len(name) != item.topic_bytes or memcmp(<const char*>name, item.topic, item.topic_bytes) != 0:
             name = self.last_name = (<const char*>item.topic)[:item.topic_bytes]
         topic = (self.topics.by_id if by_id else self.topics.by_name).get(name)
+        if self.control is not None and not (by_id and topic is None) and self.denied(item, topic, name):
+            return refuse(item, TOPIC_AUTHORIZATION_FAILED, NULL)
         if topic is None:
             return refuse(item, UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION, NULL)
         item.counted = topic.counted()
@@ -318,6 +337,15 @@ cdef class ProduceHandler:
         item.incarnation = topic.incarnations[item.partition]
         error = leading_error(slot_at(item.slot - 1), deposed)
         return refuse(item, error, NULL) if error else 0
+
+    cdef bint denied(self, ProduceItem* item, Topic topic, bytes name) except -1:
+        """Return whether the client may not write to the item's topic. A topic is decided at its first partition.
+
+        :param topic: None: there is no topic of that name.
+        """
+        if item.topic_partitions > 0:
+            self.topic_denied = not self.access.may_use_topic(ACL_WRITE, name if topic is None else topic.name_bytes, PRODUCE)
+        return self.topic_denied
 
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:
         """Run the checks of a batch that need no lock."""

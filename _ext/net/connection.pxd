@@ -161,6 +161,7 @@ cdef class Connection:
     # the client, as its requests describe it: set by the handler and by `counted_client`
     cdef public object principal               # "User:alice"; None: "User:ANONYMOUS"
     cdef public object gate                    # receives every frame until the client has logged in; None: frames are executed
+    cdef public object access                  # the handler's: what the principal may do (api/access.pxd); None: not looked up
     cdef public object client_software_name
     cdef public object client_software_version
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes

@@ -6,6 +6,7 @@ from typing_extensions import TypeAlias
 
 from odradek._ext.net.buffers import Buffer
 from odradek._ext.net.output import OutQueue
+from odradek._ext.net.tls import Tls
 from odradek._ext.shm.client_quotas import QuotaUse
 from odradek._ext.shm.metering import Client
 
@@ -27,6 +28,7 @@ class CloseReason(IntEnum):
     CLOSE_FILE = ...
     CLOSE_ERROR = ...
     CLOSE_ASKED = ...
+    CLOSE_AUTHENTICATION = ...
     CLOSE_REASONS = ...
 
 Hold: TypeAlias = int
@@ -55,9 +57,12 @@ class Connection:
     peer: Final[str]
     owner: Final[int]
     principal: Any
+    gate: Any
+    access: Any
     client_software_name: Any
     client_software_version: Any
     client_id: Final[bytes]
+    tls: Final[Tls]
     session: Any
     close_reason: Any
     pending_count: Final[int]
@@ -67,6 +72,7 @@ class Connection:
     def reserve(self) -> Pending: ...
     def resume(self): ...
     def throttle(self, until_ms: int): ...
+    def limit_frames(self, most_bytes: int): ...
     def runs(self, name: str, version: str): ...
     def failed(self, api_key: int, code: int): ...
     @property
@@ -103,6 +109,7 @@ class ConnectionInput(TypedDict):
 class FrameOffers(TypedDict):
     hold: int
     greeted: bool
+    most_bytes: int
     offered: bool
     joined: bool
     resumed: bool
@@ -114,6 +121,7 @@ class ConnectionOutput(TypedDict):
     waiting_bytes: int
     blocked: bool
     cold: bool
+    sealed_bytes: int
 
 class LoopState(TypedDict):
     interest: int

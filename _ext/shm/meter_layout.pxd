@@ -50,6 +50,7 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     REPLICA_FAILED = 10           # followed partitions that are not fetched until they have a new leader epoch
     SESSION_STATE = 11            # of the session in ZooKeeper, see `odradek.metadata.session.CODES`; written by the coordinator
     SESSION_SINCE_MS = 12         # monotonic time at which the session came into this state
+    ACLS = 13                     # the number of ACLs; written by the coordinator
     SOCKET_BYTES_IN = 16          # from here on all words are counters
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
@@ -107,8 +108,10 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     TRANSACTION_MARKERS = 72      # markers that were sent to partitions, also repeatedly
     TRANSACTION_MARKER_FAILURES = 73  # of these, those that must be sent again
     TRANSACTIONAL_IDS_EXPIRED = 74
-    CLOSED = 75                   # 10 words, by CloseReason
-    PROBES = 85
+    AUTHORIZATIONS_ALLOWED = 75   # operations of clients that the authorizer allowed
+    AUTHORIZATIONS_DENIED = 76
+    CLOSED = 77                   # 10 words, by CloseReason
+    PROBES = 87
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

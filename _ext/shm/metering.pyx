@@ -40,7 +40,7 @@ cdef extern from *:
 PROBE_NAMES = (
     "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit",
     "fetch_sessions", "fetch_session_partitions", "kept_bytes", "replica_max_lag", "replica_failed", "session_state",
-    "session_since_ms", "", "", "",
+    "session_since_ms", "acls", "", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
     "tls_handshakes", "tls_handshake_us", "tls_resumed", "failed_authentications", "unauthenticated_closed", "tls_reloads",
@@ -52,7 +52,7 @@ PROBE_NAMES = (
     "replication_bytes_out", "in_sync_failed", "unclean_elections", "election_events", "election_us", "sessions_expired",
     "session_disconnects", "verifications", "verification_failures", "verification_us", "transactions_committed",
     "transactions_aborted", "transaction_completion_us", "transactions_timed_out", "transactions_fenced", "transaction_markers",
-    "transaction_marker_failures", "transactional_ids_expired",
+    "transaction_marker_failures", "transactional_ids_expired", "authorizations_allowed", "authorizations_denied",
     "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
     "closed_error", "closed_asked", "closed_authentication",
 )

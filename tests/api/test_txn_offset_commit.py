@@ -18,6 +18,7 @@ from odradek.api import offset_fetch as fetch_api
 from odradek.api import txn_offset_commit as api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall, NoTransactions, always_confirmed
+from odradek.api.permits import unrestricted
 from odradek.api.table import BY_KEY
 from odradek.api.transaction_call import NewestConnections
 from odradek.groups.offsets import offset_record
@@ -101,6 +102,7 @@ class Asker:
         self.bench = Bench()
         self.transactions = Transactions(error)
         self.view = SimpleNamespace(
+            permits_of=unrestricted,
             confirm=always_confirmed,
             newest_commits=NewestConnections(),
             groups=self.bench.groups,
@@ -238,6 +240,7 @@ class Recorder:
 def outcome_of(way: Way, frame: bytes, topics: TopicDirectory, outcome: ErrorCode) -> tuple[Any, ...]:
     groups, transactions = Recorder(outcome), Transactions()
     view = SimpleNamespace(
+        permits_of=unrestricted,
         groups=groups,
         topics=topics,
         limits={KEY: 1000},

@@ -147,7 +147,8 @@ def test_unknown_keys_are_reported_with_their_place(tmp_path):
         ("compression.type=brotli", "one of uncompressed, zstd"),
         ("log.cleanup.policy=delete,purge", "compact, delete"),
         ("offsets.topic.replication.factor=40000", "from 1 to 32767"),
-        ("authorizer.class.name=kafka.security.Acl", "left unset"),
+        ("authorizer.class.name=kafka.security.Acl", "StandardAuthorizer"),
+        ("super.users=User:a,b;alice", "separated by semicolons"),
         ("remote.log.storage.system.enable=true", "false"),
         ("zookeeper.connect=a b", "host:port"),
         ("log.retention.ms=0", "or -1"),
@@ -220,7 +221,6 @@ def test_all_errors_of_the_file_of_a_secured_kafka_broker_are_reported_at_once(t
     lines = [str(error) for error in caught.value.errors]
     assert [(error.name, error.value) for error in caught.value.errors] == [
         ("security.inter.broker.protocol", "SASL_PLAINTEXT"),
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
         ("num.partitions", "many"),
         ("log.dirs", "/a,/a"),
         ("ssl.client.auth", "yes"),

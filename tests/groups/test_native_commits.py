@@ -14,6 +14,7 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek.api import offset_commit as api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall
+from odradek.api.permits import unrestricted
 from odradek.api.table import BY_KEY
 from odradek.groups.offsets import CommittedOffset, Offsets, offset_record
 from odradek.groups.settings import GroupSettings
@@ -68,7 +69,9 @@ class Recorder:
 
 
 def view_of(topics, outcome=ErrorCode.NONE):
-    return SimpleNamespace(groups=Recorder(outcome), topics=topics, tree=None, limits={8: 1000})
+    return SimpleNamespace(
+        groups=Recorder(outcome), topics=topics, tree=None, limits={8: 1000}, permits_of=unrestricted
+    )
 
 
 def frame_of(request, version, client="\u00e9"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from odradek._ext.api import group_requests as native
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import FAILED, GroupCall, host_of
+from odradek.api.permits import unrestricted
 from odradek.api.table import BY_KEY, function_named
 from odradek.groups.classic_member import JoinResult, SyncResult
 from odradek.net.forward_frames import ForwardContext, Status
@@ -59,7 +60,7 @@ def reference(frame, outcome):
     row, version = BY_KEY[header.request_api_key], header.request_api_version
     message, _ = decode(by_key(row.key).request, version, frame, body)
     groups = Recorder(outcome)
-    view = SimpleNamespace(groups=SimpleNamespace(members=groups))
+    view = SimpleNamespace(groups=SimpleNamespace(members=groups), permits_of=unrestricted)
     call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, view, lambda: None)
     response = asyncio.run(function_named(row.handler)(message, call))
     return groups.calls, frame_response(row, version, header.correlation_id, response)
@@ -79,7 +80,9 @@ def natively(frame, key, outcome):
     """The calls and the response of the native code; None if it leaves the request to the handler."""
     groups, answers = Recorder(outcome), []
     serve = function_named(BY_KEY[key].at_once)
-    if not serve(request_of(frame, answers), SimpleNamespace(groups=SimpleNamespace(members=groups))):
+    if not serve(
+        request_of(frame, answers), SimpleNamespace(groups=SimpleNamespace(members=groups), permits_of=unrestricted)
+    ):
         assert not groups.calls and not answers
         return None
     ((answer,),) = answers
@@ -223,6 +226,6 @@ def test_a_response_that_cannot_be_encoded_fails_only_its_own_request(key, outco
     answers = []
     serve = function_named(BY_KEY[key].at_once)
     frame = frame_of(request, key, BY_KEY[key].max_version)
-    view = SimpleNamespace(groups=SimpleNamespace(members=Recorder(outcome)))
+    view = SimpleNamespace(groups=SimpleNamespace(members=Recorder(outcome)), permits_of=unrestricted)
     assert serve(request_of(frame, answers), view)
     assert answers == [(b"", 0, Status.FAILED)]

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall, host_of
+from odradek.api.permits import unrestricted
 from odradek.api.table import BY_KEY, function_named
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.settings import GroupSettings
@@ -48,7 +49,7 @@ class Bench:
         self.groups = GroupCoordinator(self.timers, settings, 1, FewTopics(), None, lambda _: None)
         self.groups.shards.begin(0, self.log)
         self.groups.loaded(0)
-        self.view = SimpleNamespace(groups=self.groups)
+        self.view = SimpleNamespace(groups=self.groups, permits_of=unrestricted)
         self.natively = natively
         self.loop = asyncio.get_running_loop()
         self.listener = socket.socket(socket.AF_UNIX)

@@ -41,7 +41,7 @@ def test_a_publisher_that_died_before_it_stored_the_version_leaves_no_version_wi
     running.publish({}, {"log.roll.ms": "1"}, {})
     assert running.take_over(config)
     with monkeypatch.context() as patch:
-        patch.setattr(running._shared, "_words", [0, *[0] * 64])  # the process dies: its store is lost
+        patch.setattr(running._pages, "_words", [0, *[0] * 64])  # the process dies: its store is lost
         running.publish({}, {"log.roll.ms": "2"}, {})
     assert (running.version, running.changed) == (1, False)
     assert running.publish({}, {"log.roll.ms": "3"}, {}) == 3

@@ -17,6 +17,7 @@ from odradek.controller.topic_names import INTERNAL
 from odradek.coordination.gathering import gather_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
+from odradek.security.acl import Operation, ResourceType
 from odradek.transactions.environment import Place
 
 FIRST_OF_BROKERS = 4
@@ -41,7 +42,10 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         return
     topics = request.v3_and_below_topics
     places = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-    refused = _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    denied = call.permits.denied(
+        Operation.WRITE, ResourceType.TOPIC, (topic.name for topic in topics if topic.name not in INTERNAL)
+    )
+    refused = _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied)
 
     def done(results: Results) -> None:
         answer(Response(results_by_topic_v3_and_below=_topics(topics, results)))
@@ -65,15 +69,19 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     )
 
 
-def _refused(places: list[Place], call: TransactionCall, internal: ErrorCode | None) -> dict[Place, ErrorCode]:
+def _refused(
+    places: list[Place], call: TransactionCall, internal: ErrorCode | None, denied: frozenset[str] = frozenset()
+) -> dict[Place, ErrorCode]:
     """The codes of all places if one of them cannot be added, else nothing.
 
     :param internal: the code of partitions of internal topics; None if they are allowed.
+    :param denied: topics to which the client may not write.
     """
+    forbidden = denied if internal is None else denied | INTERNAL
     wrong = {
-        place: internal if internal is not None and place[0] in INTERNAL else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        place: ErrorCode.TOPIC_AUTHORIZATION_FAILED if place[0] in forbidden else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for place in places
-        if (internal is not None and place[0] in INTERNAL) or not call.has_partition(*place)
+        if place[0] in forbidden or not call.has_partition(*place)
     }
     return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
 

@@ -8,6 +8,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.cluster_brokers import ClusterBrokers
+from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 
@@ -49,6 +50,7 @@ class Call:
     :param auto_create: (names, callback, optionally a timeout in seconds): asks the coordinator to create topics, and calls the
         callback with [(name, error code, message)].
     :param answer_later: reserves the place of this response, and returns a function that must be called once with the response.
+    :param permits: what the client may do.
     """
 
     version: int
@@ -58,3 +60,4 @@ class Call:
     view: WorkerView
     auto_create: Callable[..., None]
     answer_later: Callable[[], Callable[[Any], None]]
+    permits: Permits = UNRESTRICTED

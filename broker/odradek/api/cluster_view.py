@@ -17,9 +17,6 @@ from odradek.protocol.errors import ErrorCode
 
 NOT_ASKED = -(1 << 31)
 """The value of authorized_operations if the client did not request them."""
-# Bits of Kafka's AclOperation: what an unrestricted principal may do.
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 NO_LEADER = -1
 
 

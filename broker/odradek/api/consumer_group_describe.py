@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from odradek.api.describe_groups import OPERATIONS
 from odradek.api.group_call import GroupCall, Pause
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import by_topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_describe
+from odradek.security.acl import ResourceType
 
 Response = consumer_group_describe.Response
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -31,7 +31,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = OPERATIONS
+                group.authorized_operations = call.permits.operations(ResourceType.GROUP, group.group_id)
     return response
 
 

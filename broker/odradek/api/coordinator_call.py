@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from odradek._ext.net.connection import client_name
+from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
+from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
@@ -38,6 +40,7 @@ class CoordinatorView:
     :param cluster: the controller of a cluster; None with the embedded store.
     :param quotas: the quotas that are enforced; None in tests without them.
     :param credentials_changed: lets all workers drop the SCRAM credentials that they keep, and waits until they have done so.
+    :param acls: the ACLs; None without an authorizer.
     """
 
     config: BrokerConfig
@@ -51,6 +54,7 @@ class CoordinatorView:
     cluster: ClusterAdmin | None = None
     quotas: EnforcedQuotas | None = None
     credentials_changed: Callable[[], None] = _nothing
+    acls: Acls | None = None
 
 
 @dataclass
@@ -69,6 +73,7 @@ class CoordinatorCall:
     listener_index: int
     view: CoordinatorView
     mutations: MutationCharge | None = None
+    permits: Permits = UNRESTRICTED
 
     @property
     def client(self) -> str:

@@ -20,7 +20,7 @@ def handle(request: Any, call: Call) -> Any:
         )
     operations = cluster_view.NOT_ASKED
     if request.include_cluster_authorized_operations:
-        operations = cluster_view.CLUSTER_OPERATIONS
+        operations = call.permits.cluster_operations()
     return describe_cluster.Response(
         cluster_id=call.view.shm.cluster_id,
         controller_id=cluster_view.controller_id(call),

@@ -6,12 +6,9 @@ from odradek.api.group_call import GroupCall, Pause
 from odradek.groups.classic_rebalance import State
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_groups
+from odradek.security.acl import ResourceType
 
 FIRST_WITH_NOT_FOUND = 6
-OPERATIONS = 0b1101_0100_1000
-"""The authorized operations on a group, as bits: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS. All are allowed,
-because there is no authorizer."""
-
 Response = describe_groups.Response
 
 
@@ -25,7 +22,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if call.version >= 3 and request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = OPERATIONS
+                group.authorized_operations = call.permits.operations(ResourceType.GROUP, group.group_id)
     return response
 
 

@@ -9,6 +9,7 @@ from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_topic_partitions
+from odradek.security.acl import Operation, ResourceType
 
 LARGEST_PAGE = "max.request.partition.size.limit"
 STEP = 1000
@@ -19,9 +20,9 @@ def handle(request: Any, call: Call) -> Steps:
     """Return a page that begins at the cursor. If the limit of partitions is reached, the page ends with the next cursor."""
     response = describe_topic_partitions.Response()
     room = min(max(request.response_partition_limit, 1), call.view.config.integer(LARGEST_PAGE))
-    names = sorted({topic.name for topic in request.topics}) or [
-        topic.name for topic in cluster_view.topics_by_name(call)
-    ]
+    named = sorted({topic.name for topic in request.topics})
+    names = named or [topic.name for topic in cluster_view.topics_by_name(call)]
+    denied: list[str] = []
     first, first_index = "", 0
     if request.cursor is not None:
         first, first_index = request.cursor.topic_name, max(request.cursor.partition_index, 0)
@@ -29,6 +30,10 @@ def handle(request: Any, call: Call) -> Steps:
     for name in names[bisect_left(names, first) :]:
         if pace.over():
             yield
+        if not call.permits.topic(Operation.DESCRIBE, name, quiet=not named):
+            if named:
+                denied.append(name)
+            continue
         if room == 0:
             response.next_cursor = describe_topic_partitions.Response.Cursor(topic_name=name, partition_index=0)
             break
@@ -39,23 +44,27 @@ def handle(request: Any, call: Call) -> Steps:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(
                 describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(
-                    error_code=code, name=name, topic_authorized_operations=cluster_view.TOPIC_OPERATIONS
+                    error_code=code,
+                    name=name,
+                    topic_authorized_operations=call.permits.operations(ResourceType.TOPIC, name),
                 )
             )
             continue
         begin = first_index if name == first else 0
         states = cluster_view.partitions(topic, call, begin, begin + room)
-        response.topics.append(_topic(topic, states))
+        response.topics.append(_topic(topic, states, call))
         if topic.count > begin + room:
             response.next_cursor = describe_topic_partitions.Response.Cursor(
                 topic_name=name, partition_index=begin + room
             )
             break
         room -= len(states)
+    make = describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic
+    response.topics += [make(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name) for name in denied]
     return response
 
 
-def _topic(topic: Any, states: list[cluster_view.PartitionState]) -> Any:
+def _topic(topic: Any, states: list[cluster_view.PartitionState], call: Call) -> Any:
     make = describe_topic_partitions.Response.DescribeTopicPartitionsResponsePartition
     return describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -75,5 +84,5 @@ def _topic(topic: Any, states: list[cluster_view.PartitionState]) -> Any:
             )
             for state in states
         ],
-        topic_authorized_operations=cluster_view.TOPIC_OPERATIONS,
+        topic_authorized_operations=call.permits.operations(ResourceType.TOPIC, topic.name),
     )

@@ -21,6 +21,9 @@ from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
 from odradek.api.api_versions import supported
 from odradek.api.call import Call, WorkerView
+from odradek.api.guards.guarded import Asked, Merge, Refused
+from odradek.api.guards.table import judge
+from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.protocol.errors import ErrorCode
@@ -57,6 +60,7 @@ class Dispatcher:
         the loop.
     :param slices: (step): calls `step()` in later turns of the loop until it returns False.
     :param settle: called after a response was completed outside of a turn of the data loop.
+    :param permits_of: see `PermitsOf`.
     """
 
     def __init__(
@@ -66,8 +70,10 @@ class Dispatcher:
         off_loop: Callable[[Callable[[], bool], Callable[[BaseException | None], None]], None],
         slices: Callable[[Callable[[], bool]], None],
         settle: Callable[[], None],
+        permits_of: PermitsOf = unrestricted,
     ) -> None:
         self._view = view
+        self._permits_of = permits_of
         self._auto_create = auto_create
         self._off_loop = off_loop
         self._slices = slices
@@ -109,6 +115,9 @@ class Dispatcher:
                 )
             connection.close_reason = f"a {row.name} request of version {version} cannot be read: {error}"
             return False
+        permits = self._permits_of(connection.principal, connection.peer, api_key)
+        verdict = judge(api_key, Asked(request, version, permits, self._topic_name, self._topic_exists))
+        merge = None if verdict is None or isinstance(verdict, Refused) else verdict.merge
         call = Call(
             version=version,
             client_id=name,
@@ -118,9 +127,12 @@ class Dispatcher:
             auto_create=lambda names, then, *timeout_s: self._auto_create(
                 connection, client_id, names, then, *timeout_s
             ),
-            answer_later=lambda: self._later(connection, row, version, correlation_id),
+            answer_later=lambda: self._later(connection, row, version, correlation_id, merge),
+            permits=permits,
         )
-        response = self._handlers[api_key](request, call)
+        response = verdict.response if isinstance(verdict, Refused) else self._handlers[api_key](request, call)
+        if merge is not None and response is not None:
+            response = _merged(response, merge)
         if response is None:
             return None
         if isinstance(response, Generator):
@@ -160,12 +172,23 @@ class Dispatcher:
         else:
             self._slices(slice_of_loop)
 
-    def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self._view.topics.by_id.get(topic_id)
+        return None if topic is None else str(topic.name)
+
+    def _topic_exists(self, name: str) -> bool:
+        return self._view.topics.get(name) is not None
+
+    def _later(
+        self, connection: Any, row: ApiRow, version: int, correlation_id: int, merge: Merge | None
+    ) -> Callable[[Any], None]:
         """Reserve the place of a response. The returned function must be called once, with the response or with steps that
         return it."""
         pending = connection.reserve()
 
         def answer(response: Any) -> None:
+            if merge is not None:
+                response = _merged(response, merge)
             steps = response if isinstance(response, Generator) else _at_once(response)
             job = Stepwise(_answered(steps, row, version, correlation_id), lambda: pending.cancelled)
             step = _timed(job.step, pending)
@@ -240,6 +263,15 @@ def _timed(step: Callable[[], bool], pending: Any) -> Callable[[], bool]:
             pending.spent((time.perf_counter_ns() - began) // 1000)
 
     return timed_step
+
+
+def _merged(response: Any, merge: Merge) -> Any:
+    """The response, or the steps that return it, after a guard's `merge`."""
+    return _merge_at_end(response, merge) if isinstance(response, Generator) else merge(response)
+
+
+def _merge_at_end(steps: Steps, merge: Merge) -> Steps:
+    return merge((yield from steps))
 
 
 def _at_once(response: Any) -> Steps:

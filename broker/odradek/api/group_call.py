@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from odradek._ext.shm.topics import Topic, TopicDirectory
+from odradek.api.permits import UNRESTRICTED, Permits, PermitsOf, unrestricted
 from odradek.api.stepwise import Pace
 from odradek.api.transaction_call import NewestConnections
 from odradek.config.broker_config import BrokerConfig
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.protocol.errors import ErrorCode
+from odradek.security.acl import Operation, ResourceType
 
 log = logging.getLogger("odradek.groups")
 
@@ -97,6 +99,7 @@ class GroupView:
     :param newest_commits: the newest connections of producers, for TxnOffsetCommit.
     :param confirm: called with a group id; returns NONE once it is certain that no other broker coordinated the group before
         the call.
+    :param permits_of: see `PermitsOf`; for requests that are served at once.
     """
 
     config: BrokerConfig
@@ -107,6 +110,7 @@ class GroupView:
     transactions: TransactionsOfGroups = field(default_factory=NoTransactions)
     newest_commits: NewestConnections = field(default_factory=NewestConnections)
     confirm: Callable[[str], Awaitable[ErrorCode]] = always_confirmed
+    permits_of: PermitsOf = unrestricted
 
     @property
     def without_consumer_protocol(self) -> str | None:
@@ -149,6 +153,7 @@ class GroupCall:
     principal: str
     view: GroupView
     park: Callable[[], None]
+    permits: Permits = UNRESTRICTED
 
     def topic(self, name: str) -> Topic | None:
         """A topic by name."""
@@ -208,6 +213,20 @@ class PlainRequest(Protocol):
         """Release `payload`. The request was read and waits for other clients, possibly for minutes. Its bytes no longer
         count as in flight, which is limited: above the limit the coordinator stops reading. The group keeps what it needs of
         the request."""
+
+
+def may_read(
+    request: PlainRequest, view: GroupView, api_key: int, group_id: str, topics: Iterable[Topic | None] = ()
+) -> bool:
+    """Whether a request may be served at once: the client may read the group, and these topics exist and it may read them. If
+    not, the guard of the API decides what the client receives."""
+    permits = view.permits_of(request.context.principal, request.context.peer, api_key)
+    return not permits.restricted or (
+        permits.grants(Operation.READ, ResourceType.GROUP, group_id)
+        and all(
+            topic is not None and permits.grants(Operation.READ, ResourceType.TOPIC, topic.name) for topic in topics
+        )
+    )
 
 
 FAILED = 1

@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek._ext.api.group_requests import heartbeat_response, read_heartbeat
-from odradek.api.group_call import GroupCall, GroupView, PlainRequest
+from odradek.api.group_call import GroupCall, GroupView, PlainRequest, may_read
 from odradek.protocol.schemas import heartbeat
 
 
@@ -13,6 +13,8 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     if read is None:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id = read
+    if not may_read(request, view, heartbeat.API_KEY, group_id):
+        return False
     error = view.groups.members.heartbeat(group_id, member_id, generation_id, instance_id)
     request.answer(heartbeat_response(version, correlation_id, error))
     return True

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from odradek._ext.api.group_requests import join_response, read_join
-from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of
+from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of, may_read
 from odradek.groups.classic_member import JoinRequest, JoinResult
 from odradek.protocol.schemas import join_group
 
@@ -19,6 +19,8 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     if read is None:
         return False
     version, correlation_id, group_id, session_ms, rebalance_ms, member_id, instance_id, kind, protocols, reason = read
+    if not may_read(request, view, join_group.API_KEY, group_id):
+        return False
 
     def joined(result: JoinResult) -> None:
         answer_encoded(

@@ -5,20 +5,26 @@ from typing import Any
 from odradek.api.group_call import GroupCall, Pause
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_groups
+from odradek.security.acl import Operation
 
 Response = list_groups.Response
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """List all groups, or those with the requested states and types; both are compared without regard to case."""
+    """List all groups, or those with the requested states and types; both are compared without regard to case. Without DESCRIBE
+    on the cluster, only groups with DESCRIBE are listed."""
     if call.view.groups.shards.loading:
         return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = Response()
     pause = Pause()
+    permits = call.permits
+    shows_all = permits.cluster(Operation.DESCRIBE, quiet=True)
     for group in list(call.view.groups.shards.groups()):
         await pause.after()
+        if not shows_all and not permits.group(Operation.DESCRIBE, group.group_id, quiet=True):
+            continue
         if (not states or group.state_name.lower() in states) and (not types or group.type_name in types):
             response.groups.append(
                 Response.ListedGroup(

@@ -7,6 +7,7 @@ from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.groups.patterns import compiled
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_transactions
+from odradek.security.acl import Operation, ResourceType
 from odradek.transactions.environment import ListFilter
 
 WITH_DURATION = 1
@@ -17,7 +18,7 @@ Response = list_transactions.Response
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
-    """Return the ids that pass all filters, and the state filters that name unknown states."""
+    """Return the ids that pass all filters and that the client may describe, and the state filters that name unknown states."""
     pattern = request.transactional_id_pattern if call.version >= WITH_PATTERN else None
     matches = None
     if pattern:
@@ -42,7 +43,9 @@ def _list(which: ListFilter, call: TransactionCall, answer: Answer) -> Steps:
     pace = Pace(A_STEP)
     listed = []
     for entry in entries:
-        if entry is not None:
+        if entry is not None and call.permits.allows(
+            Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id, quiet=True
+        ):
             listed.append(
                 Response.TransactionState(
                     transactional_id=entry.transactional_id,

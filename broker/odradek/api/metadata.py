@@ -4,6 +4,9 @@ The response contains topics that the request created: by then the worker has ta
 so the client's next request finds them, too. In a cluster, a created topic has the error LEADER_NOT_AVAILABLE until the
 controller has published its leaders. A large response is built in steps. A request that names more topics than
 `MAX_TOPICS_TO_CREATE` creates none.
+
+Topics without DESCRIBE are left out of the list of all topics. A client that names one receives TOPIC_AUTHORIZATION_FAILED,
+whether the topic exists or not. To create a topic, it needs CREATE on the cluster or on the topic.
 """
 
 from collections.abc import Mapping
@@ -16,6 +19,7 @@ from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata
+from odradek.security.acl import Operation, ResourceType
 
 ZERO_ID = bytes(16)
 FIRST_BY_ID = 12
@@ -33,16 +37,28 @@ def handle(request: Any, call: Call) -> Any:
         topic.name is None or topic.topic_id != ZERO_ID for topic in request.topics or ()
     ):
         return _refused(request)
-    missing = _to_create(request, call)
+    denied = _hidden(request, call)
+    missing = [name for name in _to_create(request, call) if name not in denied]
+    uncreatable: frozenset[str] = frozenset()
+    if missing and not call.permits.cluster(Operation.CREATE, quiet=True):
+        uncreatable = call.permits.denied(Operation.CREATE, ResourceType.TOPIC, missing)
+        missing = [name for name in missing if name not in uncreatable]
+    denied |= uncreatable
     if not missing:
-        return _steps(request, call, {})
+        return _steps(request, call, {}, denied)
     respond = call.answer_later()
 
     def created(outcomes: list[tuple[str, int, str | None]]) -> None:
-        respond(_steps(request, call, {name: code for name, code, _ in outcomes}))
+        respond(_steps(request, call, {name: code for name, code, _ in outcomes}, denied))
 
     call.auto_create(missing, created)
     return None
+
+
+def _hidden(request: Any, call: Call) -> frozenset[str]:
+    """The names in the request that the client may not describe."""
+    names = (topic.name for topic in request.topics or () if topic.name is not None)
+    return call.permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, names)
 
 
 def _refused(request: Any) -> Any:
@@ -80,14 +96,23 @@ def _to_create(request: Any, call: Call) -> list[str]:
     ]
 
 
-def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
+def _steps(request: Any, call: Call, refused: Mapping[str, int], denied: frozenset[str]) -> Steps:
     requested = _requested(request, call)
     operations = call.version >= 8 and request.include_topic_authorized_operations
     topics = []
     pace = Pace(STEP)
     for entry in cluster_view.topics_by_name(call) if requested is None else requested:
         topic = entry if requested is None else _find(entry, call)
-        topics.append(_missing(entry, refused) if topic is None else _topic(topic, operations))
+        if requested is None and not call.permits.topic(Operation.DESCRIBE, entry.name, quiet=True):
+            topic = None
+        elif requested is not None and _is_denied(entry, topic, call, denied):
+            topics.append(_denied(entry))
+            topic = None
+        else:
+            topics.append(_missing(entry, refused) if topic is None else _topic(topic))
+            if operations and topics[-1].name is not None:
+                name = topics[-1].name
+                topics[-1].topic_authorized_operations = call.permits.operations(ResourceType.TOPIC, name)
         if topic is not None:
             for first in range(0, topic.count, STEP):
                 topics[-1].partitions += _partitions(topic, call, first)
@@ -97,7 +122,7 @@ def _steps(request: Any, call: Call, refused: Mapping[str, int]) -> Steps:
             yield
     cluster_operations = cluster_view.NOT_ASKED
     if 8 <= call.version <= 10 and request.include_cluster_authorized_operations:
-        cluster_operations = cluster_view.CLUSTER_OPERATIONS
+        cluster_operations = call.permits.cluster_operations()
     return metadata.Response(
         brokers=[
             metadata.Response.MetadataResponseBroker(
@@ -119,6 +144,21 @@ def _find(requested: Any, call: Call) -> Topic | None:
     return topic if topic is not None and cluster_view.exists(topic, call) else None
 
 
+def _is_denied(requested: Any, topic: Topic | None, call: Call, denied: frozenset[str]) -> bool:
+    if requested.name is not None:
+        return requested.name in denied
+    return topic is not None and not call.permits.topic(Operation.DESCRIBE, topic.name)
+
+
+def _denied(requested: Any) -> Any:
+    """The part of the response for a topic that the client may not see: with the name or the id of the request only."""
+    return metadata.Response.MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=requested.name,
+        topic_id=ZERO_ID if requested.name is not None else requested.topic_id,
+    )
+
+
 def _missing(requested: Any, refused: Mapping[str, int]) -> Any:
     """The part of the response for a topic that does not exist."""
     make = metadata.Response.MetadataResponseTopic
@@ -130,7 +170,7 @@ def _missing(requested: Any, refused: Mapping[str, int]) -> Any:
     return make(error_code=code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=requested.name, topic_id=ZERO_ID)
 
 
-def _topic(topic: Topic, operations: bool) -> Any:
+def _topic(topic: Topic) -> Any:
     """The part of the response for a topic, without partitions."""
     return metadata.Response.MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -138,7 +178,6 @@ def _topic(topic: Topic, operations: bool) -> Any:
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[],
-        topic_authorized_operations=cluster_view.TOPIC_OPERATIONS if operations else cluster_view.NOT_ASKED,
     )
 
 

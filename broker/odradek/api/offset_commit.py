@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read
 from odradek._ext.shm.metering import count_failed_request
-from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
+from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered, may_read
 from odradek.controller.store_errors import code_of
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import NO_EXPIRY, CommittedOffset, Place
@@ -33,7 +33,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     max_metadata_bytes = groups.shards.settings.offset_metadata_max_bytes
     max_elements = view.limits[offset_commit.API_KEY]
     commit = read(request.payload, view.topics, max_metadata_bytes, groups.wall_ms(), max_elements)
-    if commit is None:
+    if commit is None or not may_read(request, view, offset_commit.API_KEY, commit.group_id, commit.topics):
         return False
     groups.commit(commit, partial(_answer, request, commit))
     return True

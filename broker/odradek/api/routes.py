@@ -5,7 +5,6 @@ from odradek.api.answer_errors import error_position
 from odradek.api.table import Where, served_rows
 
 OFFSET_COMMIT = 8
-OF_BROKERS = "CLUSTER_ACTION"
 
 
 def follows(key: int, version: int) -> bool:
@@ -27,7 +26,7 @@ def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:
             row.patience_s,
             error_position(row.key, version),
             follows(row.key, version),
-            row.operation.startswith(OF_BROKERS),
+            row.of_brokers,
         )
         for row in served_rows(clustered).values()
         if row.where in FORWARDED

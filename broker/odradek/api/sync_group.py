@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from odradek._ext.api.group_requests import read_sync, sync_response
-from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered
+from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, may_read
 from odradek.groups.classic_member import SyncRequest, SyncResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import sync_group
@@ -20,6 +20,8 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     if read is None:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id, kind, name, assignments = read
+    if not may_read(request, view, sync_group.API_KEY, group_id):
+        return False
 
     def synced(result: SyncResult) -> None:
         answer_encoded(

@@ -1,7 +1,7 @@
 """The table of the APIs that this broker serves. ApiVersions, dispatch, routing and the docs derive from it.
 
-A row contains the served versions (not those that the schemas know), the process and the function that execute the request, and
-the authorization that the request will need.
+A row contains the served versions (not those that the schemas know), and the process and the function that execute the request.
+`odradek.security.required` has what the client needs.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from odradek.config.broker_config import BrokerConfig
+from odradek.security.required import OF_BROKERS, REQUIRED
 
 
 class Where(Enum):
@@ -36,7 +37,6 @@ class ApiRow(NamedTuple):
     :param off_loop: whether the handler may read from the disk for long. Then it is a generator, whose steps a thread of the
         worker executes.
     :param patience_s: how long a worker waits for the coordinator's answer; a JoinGroup waits for other members.
-    :param operation: the operation and the resource for which a principal will need authorization.
     :param elements: the largest number of elements in all arrays of a request together; above it, the connection is closed.
     :param per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
         request names topics, 2 if it names topics and partitions; more if it names replicas.
@@ -49,13 +49,22 @@ class ApiRow(NamedTuple):
     max_version: int
     where: Where
     handler: str
-    operation: str
     off_loop: bool = False
     patience_s: float = 30.0
     at_once: str = ""
     elements: int = 10_000
     per_partition: int = 0
     only_in_cluster: bool = False
+
+    @property
+    def operation(self) -> str:
+        """The operations on resources that the client needs."""
+        return str(REQUIRED[self.key])
+
+    @property
+    def of_brokers(self) -> bool:
+        """Whether only brokers send the API."""
+        return REQUIRED[self.key] is OF_BROKERS
 
     def served(self, clustered: bool) -> bool:
         """Whether the API is served by a broker in a cluster, or by a single broker."""
@@ -73,108 +82,97 @@ MAX_REPLICAS = 16
 
 # fmt: off
 APIS = (
-    ApiRow(0, "Produce", 0, 13, NATIVE, "odradek._ext.api.produce:ProduceHandler", "WRITE on topic"),
-    ApiRow(1, "Fetch", 0, 18, NATIVE, "odradek._ext.api.fetch:FetchHandler", "READ on topic"),
-    ApiRow(2, "ListOffsets", 0, 11, WORKER, "odradek.api.list_offsets:handle", "DESCRIBE on topic",
+    ApiRow(0, "Produce", 0, 13, NATIVE, "odradek._ext.api.produce:ProduceHandler"),
+    ApiRow(1, "Fetch", 0, 18, NATIVE, "odradek._ext.api.fetch:FetchHandler"),
+    ApiRow(2, "ListOffsets", 0, 11, WORKER, "odradek.api.list_offsets:handle",
         off_loop=True, per_partition=2),
-    ApiRow(3, "Metadata", 0, 13, WORKER, "odradek.api.metadata:handle", "DESCRIBE on topic", per_partition=1),
-    ApiRow(4, "LeaderAndIsr", 0, 7, REPLICAS, "odradek.api.leader_and_isr:handle", "CLUSTER_ACTION on cluster",
+    ApiRow(3, "Metadata", 0, 13, WORKER, "odradek.api.metadata:handle", per_partition=1),
+    ApiRow(4, "LeaderAndIsr", 0, 7, REPLICAS, "odradek.api.leader_and_isr:handle",
         only_in_cluster=True, per_partition=2 + 3 * MAX_REPLICAS),
-    ApiRow(5, "StopReplica", 0, 4, REPLICAS, "odradek.api.stop_replica:handle", "CLUSTER_ACTION on cluster",
+    ApiRow(5, "StopReplica", 0, 4, REPLICAS, "odradek.api.stop_replica:handle",
         only_in_cluster=True, per_partition=2),
-    ApiRow(6, "UpdateMetadata", 0, 8, REPLICAS, "odradek.api.update_metadata:handle", "CLUSTER_ACTION on cluster",
+    ApiRow(6, "UpdateMetadata", 0, 8, REPLICAS, "odradek.api.update_metadata:handle",
         only_in_cluster=True, per_partition=2 + 3 * MAX_REPLICAS),
-    ApiRow(7, "ControlledShutdown", 0, 3, CONTROLLER, "odradek.api.controlled_shutdown:handle", "CLUSTER_ACTION on cluster",
+    ApiRow(7, "ControlledShutdown", 0, 3, CONTROLLER, "odradek.api.controlled_shutdown:handle",
         only_in_cluster=True),
-    ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "odradek.api.offset_commit:handle", "READ on group and topic",
+    ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "odradek.api.offset_commit:handle",
         at_once="odradek.api.offset_commit:at_once", per_partition=2),
-    ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "odradek.api.offset_fetch:handle", "DESCRIBE on group and topic", per_partition=2),
-    ApiRow(10, "FindCoordinator", 0, 6, WORKER, "odradek.api.find_coordinator:handle", "DESCRIBE on group or transactional id"),
-    ApiRow(11, "JoinGroup", 0, 9, GROUPS, "odradek.api.join_group:handle", "READ on group", patience_s=REBALANCE_S,
+    ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "odradek.api.offset_fetch:handle", per_partition=2),
+    ApiRow(10, "FindCoordinator", 0, 6, WORKER, "odradek.api.find_coordinator:handle"),
+    ApiRow(11, "JoinGroup", 0, 9, GROUPS, "odradek.api.join_group:handle", patience_s=REBALANCE_S,
         at_once="odradek.api.join_group:at_once", elements=1000),
-    ApiRow(12, "Heartbeat", 0, 4, GROUPS, "odradek.api.heartbeat:handle", "READ on group",
+    ApiRow(12, "Heartbeat", 0, 4, GROUPS, "odradek.api.heartbeat:handle",
         at_once="odradek.api.heartbeat:at_once"),
-    ApiRow(13, "LeaveGroup", 0, 5, GROUPS, "odradek.api.leave_group:handle", "READ on group", elements=2000),
-    ApiRow(14, "SyncGroup", 0, 5, GROUPS, "odradek.api.sync_group:handle", "READ on group", patience_s=REBALANCE_S,
+    ApiRow(13, "LeaveGroup", 0, 5, GROUPS, "odradek.api.leave_group:handle", elements=2000),
+    ApiRow(14, "SyncGroup", 0, 5, GROUPS, "odradek.api.sync_group:handle", patience_s=REBALANCE_S,
         at_once="odradek.api.sync_group:at_once", elements=65536),
-    ApiRow(15, "DescribeGroups", 0, 6, GROUPS, "odradek.api.describe_groups:handle", "DESCRIBE on group"),
-    ApiRow(16, "ListGroups", 0, 5, GROUPS, "odradek.api.list_groups:handle", "DESCRIBE on group or cluster"),
-    ApiRow(17, "SaslHandshake", 0, 1, WORKER, "odradek.api.sasl_handshake:handle", "none"),
-    ApiRow(18, "ApiVersions", 0, 4, WORKER, "odradek.api.api_versions:handle", "none"),
-    ApiRow(19, "CreateTopics", 0, 7, CONTROLLER, "odradek.api.create_topics:handle", "CREATE on cluster or topic",
+    ApiRow(15, "DescribeGroups", 0, 6, GROUPS, "odradek.api.describe_groups:handle"),
+    ApiRow(16, "ListGroups", 0, 5, GROUPS, "odradek.api.list_groups:handle"),
+    ApiRow(17, "SaslHandshake", 0, 1, WORKER, "odradek.api.sasl_handshake:handle"),
+    ApiRow(18, "ApiVersions", 0, 4, WORKER, "odradek.api.api_versions:handle"),
+    ApiRow(19, "CreateTopics", 0, 7, CONTROLLER, "odradek.api.create_topics:handle",
         elements=30000),
-    ApiRow(20, "DeleteTopics", 0, 6, CONTROLLER, "odradek.api.delete_topics:handle", "DELETE on topic"),
-    ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "odradek.api.delete_records:handle", "DELETE on topic", per_partition=2),
-    ApiRow(22, "InitProducerId", 0, 5, TRANSACTIONS, "odradek.api.init_producer_id:handle",
-        "WRITE on transactional id, or IDEMPOTENT_WRITE on cluster"),
-    ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "odradek.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
+    ApiRow(20, "DeleteTopics", 0, 6, CONTROLLER, "odradek.api.delete_topics:handle"),
+    ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "odradek.api.delete_records:handle", per_partition=2),
+    ApiRow(22, "InitProducerId", 0, 5, TRANSACTIONS, "odradek.api.init_producer_id:handle"),
+    ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "odradek.api.offset_for_leader_epoch:handle",
         off_loop=True, per_partition=2),
-    ApiRow(24, "AddPartitionsToTxn", 0, 5, TRANSACTIONS, "odradek.api.add_partitions_to_txn:handle",
-        "WRITE on transactional id and topic; from version 4 on CLUSTER_ACTION on cluster", per_partition=2),
-    ApiRow(25, "AddOffsetsToTxn", 0, 4, TRANSACTIONS, "odradek.api.add_offsets_to_txn:handle",
-        "WRITE on transactional id, READ on group"),
-    ApiRow(26, "EndTxn", 0, 5, TRANSACTIONS, "odradek.api.end_txn:handle", "WRITE on transactional id"),
-    ApiRow(27, "WriteTxnMarkers", 0, 2, TRANSACTIONS, "odradek.api.write_txn_markers:handle",
-        "ALTER or CLUSTER_ACTION on cluster", per_partition=2),
+    ApiRow(24, "AddPartitionsToTxn", 0, 5, TRANSACTIONS, "odradek.api.add_partitions_to_txn:handle", per_partition=2),
+    ApiRow(25, "AddOffsetsToTxn", 0, 4, TRANSACTIONS, "odradek.api.add_offsets_to_txn:handle"),
+    ApiRow(26, "EndTxn", 0, 5, TRANSACTIONS, "odradek.api.end_txn:handle"),
+    ApiRow(27, "WriteTxnMarkers", 0, 2, TRANSACTIONS, "odradek.api.write_txn_markers:handle", per_partition=2),
     ApiRow(28, "TxnOffsetCommit", 0, 5, GROUPS, "odradek.api.txn_offset_commit:handle",
-        "WRITE on transactional id, READ on group and topic", at_once="odradek.api.txn_offset_commit:at_once", per_partition=2),
-    ApiRow(29, "DescribeAcls", 0, 3, WORKER, "odradek.api.acls:describe", "DESCRIBE on cluster"),
-    ApiRow(30, "CreateAcls", 0, 3, WORKER, "odradek.api.acls:create", "ALTER on cluster"),
-    ApiRow(31, "DeleteAcls", 0, 3, WORKER, "odradek.api.acls:delete", "ALTER on cluster"),
-    ApiRow(32, "DescribeConfigs", 0, 4, COORDINATOR, "odradek.api.describe_configs:handle", "DESCRIBE_CONFIGS on resource"),
-    ApiRow(33, "AlterConfigs", 0, 2, COORDINATOR, "odradek.api.alter_configs:handle", "ALTER_CONFIGS on resource"),
-    ApiRow(34, "AlterReplicaLogDirs", 0, 2, COORDINATOR, "odradek.api.alter_replica_log_dirs:handle", "ALTER on cluster",
+        at_once="odradek.api.txn_offset_commit:at_once", per_partition=2),
+    ApiRow(29, "DescribeAcls", 0, 3, COORDINATOR, "odradek.api.acls:describe"),
+    ApiRow(30, "CreateAcls", 0, 3, COORDINATOR, "odradek.api.acls:create"),
+    ApiRow(31, "DeleteAcls", 0, 3, COORDINATOR, "odradek.api.acls:delete"),
+    ApiRow(32, "DescribeConfigs", 0, 4, COORDINATOR, "odradek.api.describe_configs:handle"),
+    ApiRow(33, "AlterConfigs", 0, 2, COORDINATOR, "odradek.api.alter_configs:handle"),
+    ApiRow(34, "AlterReplicaLogDirs", 0, 2, COORDINATOR, "odradek.api.alter_replica_log_dirs:handle",
         per_partition=2),
-    ApiRow(35, "DescribeLogDirs", 0, 5, COORDINATOR, "odradek.api.describe_log_dirs:handle", "DESCRIBE on cluster",
+    ApiRow(35, "DescribeLogDirs", 0, 5, COORDINATOR, "odradek.api.describe_log_dirs:handle",
         per_partition=2),
-    ApiRow(36, "SaslAuthenticate", 0, 2, WORKER, "odradek.api.sasl_authenticate:handle", "none"),
-    ApiRow(37, "CreatePartitions", 0, 3, CONTROLLER, "odradek.api.create_partitions:handle", "ALTER on topic", elements=30000),
-    ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "odradek.api.delete_groups:handle", "DELETE on group"),
-    ApiRow(43, "ElectLeaders", 0, 2, CONTROLLER, "odradek.api.elect_leaders:handle", "ALTER on cluster", per_partition=2),
-    ApiRow(44, "IncrementalAlterConfigs", 0, 1, COORDINATOR, "odradek.api.incremental_alter_configs:handle",
-        "ALTER_CONFIGS on resource"),
+    ApiRow(36, "SaslAuthenticate", 0, 2, WORKER, "odradek.api.sasl_authenticate:handle"),
+    ApiRow(37, "CreatePartitions", 0, 3, CONTROLLER, "odradek.api.create_partitions:handle", elements=30000),
+    ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "odradek.api.delete_groups:handle"),
+    ApiRow(43, "ElectLeaders", 0, 2, CONTROLLER, "odradek.api.elect_leaders:handle", per_partition=2),
+    ApiRow(44, "IncrementalAlterConfigs", 0, 1, COORDINATOR, "odradek.api.incremental_alter_configs:handle"),
     ApiRow(45, "AlterPartitionReassignments", 0, 1, CONTROLLER, "odradek.api.alter_partition_reassignments:handle",
-        "ALTER on cluster", elements=40000),
-    ApiRow(46, "ListPartitionReassignments", 0, 0, WORKER, "odradek.api.list_partition_reassignments:handle",
-        "DESCRIBE on cluster", per_partition=2),
-    ApiRow(47, "OffsetDelete", 0, 0, GROUPS, "odradek.api.offset_delete:handle", "DELETE on group, READ on topic",
+        elements=40000),
+    ApiRow(46, "ListPartitionReassignments", 0, 0, WORKER, "odradek.api.list_partition_reassignments:handle", per_partition=2),
+    ApiRow(47, "OffsetDelete", 0, 0, GROUPS, "odradek.api.offset_delete:handle",
         per_partition=2),
-    ApiRow(48, "DescribeClientQuotas", 0, 1, COORDINATOR, "odradek.api.describe_client_quotas:handle",
-        "DESCRIBE_CONFIGS on cluster"),
-    ApiRow(49, "AlterClientQuotas", 0, 1, COORDINATOR, "odradek.api.alter_client_quotas:handle", "ALTER_CONFIGS on cluster"),
-    ApiRow(50, "DescribeUserScramCredentials", 0, 0, COORDINATOR, "odradek.api.describe_user_scram_credentials:handle",
-        "DESCRIBE on cluster"),
-    ApiRow(51, "AlterUserScramCredentials", 0, 0, CONTROLLER, "odradek.api.alter_user_scram_credentials:handle",
-        "ALTER on cluster"),
-    ApiRow(56, "AlterPartition", 0, 3, CONTROLLER, "odradek.api.alter_partition:handle", "CLUSTER_ACTION on cluster",
+    ApiRow(48, "DescribeClientQuotas", 0, 1, COORDINATOR, "odradek.api.describe_client_quotas:handle"),
+    ApiRow(49, "AlterClientQuotas", 0, 1, COORDINATOR, "odradek.api.alter_client_quotas:handle"),
+    ApiRow(50, "DescribeUserScramCredentials", 0, 0, COORDINATOR, "odradek.api.describe_user_scram_credentials:handle"),
+    ApiRow(51, "AlterUserScramCredentials", 0, 0, CONTROLLER, "odradek.api.alter_user_scram_credentials:handle"),
+    ApiRow(56, "AlterPartition", 0, 3, CONTROLLER, "odradek.api.alter_partition:handle",
         only_in_cluster=True, per_partition=2 + MAX_REPLICAS),
-    ApiRow(57, "UpdateFeatures", 0, 2, CONTROLLER, "odradek.api.update_features:handle", "ALTER on cluster"),
-    ApiRow(60, "DescribeCluster", 0, 2, WORKER, "odradek.api.describe_cluster:handle", "DESCRIBE on cluster"),
-    ApiRow(61, "DescribeProducers", 0, 0, WORKER, "odradek.api.describe_producers:handle", "READ on topic",
+    ApiRow(57, "UpdateFeatures", 0, 2, CONTROLLER, "odradek.api.update_features:handle"),
+    ApiRow(60, "DescribeCluster", 0, 2, WORKER, "odradek.api.describe_cluster:handle"),
+    ApiRow(61, "DescribeProducers", 0, 0, WORKER, "odradek.api.describe_producers:handle",
         off_loop=True, per_partition=2),
-    ApiRow(65, "DescribeTransactions", 0, 0, TRANSACTIONS, "odradek.api.describe_transactions:handle",
-        "DESCRIBE on transactional id"),
-    ApiRow(66, "ListTransactions", 0, 2, TRANSACTIONS, "odradek.api.list_transactions:handle", "DESCRIBE on transactional id"),
-    ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, "odradek.api.allocate_producer_ids:handle", "CLUSTER_ACTION on cluster",
+    ApiRow(65, "DescribeTransactions", 0, 0, TRANSACTIONS, "odradek.api.describe_transactions:handle"),
+    ApiRow(66, "ListTransactions", 0, 2, TRANSACTIONS, "odradek.api.list_transactions:handle"),
+    ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, "odradek.api.allocate_producer_ids:handle",
         only_in_cluster=True),
-    ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "odradek.api.consumer_group_heartbeat:handle", "READ on group",
+    ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "odradek.api.consumer_group_heartbeat:handle",
         per_partition=2),
-    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle", "DESCRIBE on group"),
-    ApiRow(74, "ListConfigResources", 0, 1, COORDINATOR, "odradek.api.list_config_resources:handle",
-        "DESCRIBE_CONFIGS on cluster"),
-    ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "odradek.api.describe_topic_partitions:handle", "DESCRIBE on topic",
+    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle"),
+    ApiRow(74, "ListConfigResources", 0, 1, COORDINATOR, "odradek.api.list_config_resources:handle"),
+    ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "odradek.api.describe_topic_partitions:handle",
         per_partition=1),
 )
 PRIVATE_APIS = (
-    ApiRow(20101, "ExplainGroup", 0, 1, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
-    ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", "DESCRIBE on topic", off_loop=True),
-    ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
+    ApiRow(20101, "ExplainGroup", 0, 1, GROUPS, "odradek.api.explain_group:handle"),
+    ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", off_loop=True),
+    ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle"),
 )
 """APIs that are served to every client, but that ApiVersions lists only for Odradek's own clients, so that other clients
 receive no unknown API keys."""
 CLUSTER_APIS = (
     ApiRow(46, "ListPartitionReassignments", 0, 0, CONTROLLER, "odradek.api.list_partition_reassignments:in_cluster",
-        "DESCRIBE on cluster", per_partition=2, only_in_cluster=True),
+        per_partition=2, only_in_cluster=True),
 )
 """The rows that replace those of APIS in a cluster."""
 # fmt: on

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.shm.topics import TopicDirectory
+from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.api.stepwise import Steps
 from odradek.config.broker_config import BrokerConfig
 from odradek.coordination.environment import EndMarker
@@ -155,6 +156,7 @@ class TransactionCall:
     owner: int = NO_OWNER
     client_id: str | None = None
     in_steps: Callable[[Steps], None] = at_once
+    permits: Permits = UNRESTRICTED
 
     @property
     def from_broker(self) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
-from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered
+from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered, may_read
 from odradek.api.transaction_call import Producer
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
+from odradek.security.acl import Operation, ResourceType
 
 log = logging.getLogger("odradek.groups")
 
@@ -45,7 +46,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     groups = view.groups
     longest, elements = groups.shards.settings.offset_metadata_max_bytes, view.limits[txn_offset_commit.API_KEY]
     commit = read_transactional(request.payload, view.topics, longest, groups.wall_ms(), elements)
-    if commit is None:
+    if commit is None or not _may_commit(request, view, commit):
         return False
     if commit.version < FIRST_THAT_ADDS and _is_late(request, commit, view):
         return True
@@ -62,6 +63,14 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     else:  # no partition of the request exists, so that nobody has checked the producer
         _answer(request, commit, ErrorCode.NONE)
     return True
+
+
+def _may_commit(request: PlainRequest, view: GroupView, commit: OffsetCommit) -> bool:
+    key, context = txn_offset_commit.API_KEY, request.context
+    permits = view.permits_of(context.principal, context.peer, key)
+    return permits.grants(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, commit.transactional_id) and may_read(
+        request, view, key, commit.group_id, commit.topics
+    )
 
 
 def _producer(commit: OffsetCommit) -> Producer:

@@ -62,6 +62,7 @@ LAZY = {
         "odradek.cli.quota:quota",
         "Limit what users, client ids and addresses may use, and show who is throttled.",
     ),
+    "acl": ("odradek.cli.acl:acl", "List, add, remove and explain access control lists."),
     "offsets": (
         "odradek.cli.offsets:offsets",
         "Copy committed offsets between the metadata tree and __consumer_offsets.",

@@ -28,6 +28,8 @@ GROUP, TRANSACTION = 0, 1
 CHANGES = frozenset(
     {
         "AlterUserScramCredentials",
+        "CreateAcls",
+        "DeleteAcls",
         "CreateTopics",
         "CreatePartitions",
         "DeleteTopics",

@@ -33,13 +33,13 @@ from odradek.config.table import (
     broker_key,
     validate_topic_configs,
 )
+from odradek.security.authorizer import parse_super_users
 from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
 KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
 KEY_LIST = "docs/configuration.md lists all keys"
 GROUP_PROTOCOLS = "group.coordinator.rebalance.protocols"
-BETWEEN_BROKERS = "PLAINTEXT"
 PROTOCOLS_IN_CLUSTER = ("classic",)
 """The default in a cluster: a Kafka 3.9 broker that becomes a coordinator ignores the records of KIP-848 groups."""
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
@@ -119,7 +119,6 @@ class BrokerConfig:
             self._values["metadata.store"] = "zookeeper" if self._values["zookeeper.connect"] else "embedded"
         if self.clustered and not self.is_set(GROUP_PROTOCOLS):
             self._values[GROUP_PROTOCOLS] = PROTOCOLS_IN_CLUSTER
-        errors += self._wrong_inter_broker_listener()
         errors += self._wrong_pairs({error.name for error in refused})
         if to_start and not {"metadata.store", "process.roles"}.intersection(error.name for error in errors):
             errors += self._wrong_metadata_store()
@@ -184,6 +183,7 @@ class BrokerConfig:
         prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
         names = [f"{prefix}{key}"] if mechanism is None else [f"{prefix}{mechanism.lower()}.{key}", f"{prefix}{key}"]
         return next((name for name in names if name in self.settings), key)
+
     def logger_levels(self, changed: Mapping[str, str]) -> dict[str, str]:
         """Level by logger, for the loggers with a configured level. :param changed: set at run time, of higher precedence."""
         entries = self["log.levels"]
@@ -398,19 +398,6 @@ class BrokerConfig:
                     "inter.broker.listener.name", f"must be the name of an advertised listener: {', '.join(by_name)}"
                 )
 
-    def _wrong_inter_broker_listener(self) -> Iterator[ConfigError]:
-        """Brokers cannot log in at other brokers yet."""
-        listener = getattr(self, "inter_broker_listener", None)
-        if not self.clustered or listener is None or listener.protocol == BETWEEN_BROKERS:
-            return
-        name = "inter.broker.listener.name"
-        name = name if self.is_set(name) else "security.inter.broker.protocol"
-        yield self._error(
-            name,
-            f"listener {listener.name} has the security protocol {listener.protocol}, which is not supported between brokers "
-            f"yet; must select a listener with {BETWEEN_BROKERS}",
-        )
-
     def _derive_log_dirs(self) -> Iterator[ConfigError]:
         name = "log.dirs" if self._values["log.dirs"] else "log.dir"
         items = _items(self._values[name])
@@ -435,10 +422,16 @@ class BrokerConfig:
                 yield self._error(name, f"must be {relation} {other}={show(self._values[other])}")
         if "classic" not in _items(self._values[GROUP_PROTOCOLS]):
             yield self._error(GROUP_PROTOCOLS, "must contain classic, which cannot be disabled")
+        try:
+            parse_super_users(str(self._values[SUPER_USERS] or ""))
+        except ValueError as error:
+            yield self._error(SUPER_USERS, str(error))
         no_servers = not self._values["zookeeper.connect"] and "zookeeper.connect" not in refused
         if self._values["metadata.store"] == "zookeeper" and no_servers:
             yield self._error("metadata.store", "requires zookeeper.connect, which is not set")
 
+
+SUPER_USERS = "super.users"
 
 _AT_MOST = (
     ("odradek.log.dir.hard.free.bytes", "odradek.log.dir.soft.free.bytes"),

@@ -17,6 +17,7 @@ LOGGERS = {
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
     "odradek.requests": "Requests of clients that fail in the broker.",
     "odradek.forwarding": "Requests that workers forward to the coordinator.",
+    "odradek.authorizer": "What access control lists denied (INFO) or allowed (DEBUG) to clients, in Kafka's words.",
     "odradek.controller": "Topics and partitions: created, changed, deleted; the metadata store; policies.",
     "odradek.metadata": "The connection to ZooKeeper.",
     "odradek.metadata.kazoo": "The messages of kazoo, the library of this connection.",

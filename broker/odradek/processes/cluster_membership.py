@@ -16,6 +16,7 @@ from typing import cast
 import odradek._ext.shm.brokers as brokers
 from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
+from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster.client_requests import ClientRequests
@@ -23,15 +24,18 @@ from odradek.controller.cluster_member import ApplySettings, ClusterMember
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
-from odradek.metadata import znodes
-from odradek.metadata.changes import SettingsChanges
+from odradek.metadata import acl_nodes, znodes
+from odradek.metadata.acl_nodes import Pattern
+from odradek.metadata.changes import Notifications, SettingsChanges
 from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
-from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable
+from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable, ensure_path
 from odradek.metadata.znodes import BrokerRegistration
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.metadata.zookeeper_connection import accepts
+from odradek.processes.acl_publisher import opened_acls
+from odradek.processes.authorization import has_authorizer
 from odradek.processes.broker_session import BrokerSession
 from odradek.processes.context import ProcessContext
 from odradek.processes.controller_service import ControllerService
@@ -75,6 +79,8 @@ class ClusterMembership:
         self._on_tree = on_tree
         self._changes: SettingsChanges | None = None
         self._groups_changed = False
+        self._acls: Acls | None = None
+        self._acl_changes: list[Notifications[Pattern]] = []
         self._session: BrokerSession | None = None
         self._stopping = False
         self.controller: ControllerService | None = None
@@ -120,12 +126,31 @@ class ClusterMembership:
         settings.load(self._note_groups)
         quotas = self._quotas = EnforcedQuotas(store, self._context.client_limits, shm)
         quotas.load()
+        self._acl_changes = []
+        if has_authorizer(config):
+            for parent in (acl_nodes.LITERAL_CHANGES, acl_nodes.EXTENDED_CHANGES):
+                ensure_path(store, parent)
+                notifications = Notifications(
+                    store, self._on_settings, parent, acl_nodes.CHANGE, acl_nodes.decode_change
+                )
+                notifications.begin()
+                self._acl_changes.append(notifications)
+        acls = self._acls = opened_acls(self._context, store, notifies=True)
         table = PartitionTable(shm, self._context.log_dirs, writes=False)
         producer_ids = ProducerIds(store, config.node_id)
         return CoordinatorView(
-            config, store, controller, producer_ids, table, settings, lambda: admin.active, admin.reassignments, admin,
+            config,
+            store,
+            controller,
+            producer_ids,
+            table,
+            settings,
+            lambda: admin.active,
+            admin.reassignments,
+            admin,
             quotas,
-        )  # fmt: skip
+            acls=acls,
+        )
 
     def owns_registration(self) -> bool:
         """Whether the broker is registered in the present session, at some moment after the call. Raises StoreError."""
@@ -194,6 +219,7 @@ class ClusterMembership:
             except StoreError:
                 self._groups_changed = True
                 raise
+        self._apply_acls()
         node_id = self._context.config.node_id
         own = {path.removeprefix(f"{znodes.CONFIG}/") for path in map(znodes.broker_config_path, (None, node_id))}
         changed = self._changes.look(now_ms())
@@ -214,6 +240,17 @@ class ClusterMembership:
         except StoreError:
             self._changes.repeat(changed)
             raise
+
+    def _apply_acls(self) -> None:
+        """Read the ACLs that other brokers changed. Raises StoreError; the next call then repeats it."""
+        for notifications in self._acl_changes:
+            changed = notifications.look(now_ms())
+            try:
+                if changed and self._acls is not None:
+                    self._acls.reload(changed)
+            except StoreError:
+                notifications.repeat(changed)
+                raise
 
     def report_strays(self, hosted: Mapping[str, Sequence[int]]) -> None:
         """Log a warning for each topic with logs here that are not assigned to this broker. Nothing is deleted: only the

@@ -22,6 +22,7 @@ from odradek.metadata.cluster import WrongCluster
 from odradek.metadata.session import CODES, WRONG_TREE_CODE, Action, SessionEvent, SessionState
 from odradek.metadata.store import Store, StoreError, StoreUnavailable, WrongTree
 from odradek.net.forward_frames import ForwardReply
+from odradek.processes.authorization import authorization_of, permits_by
 from odradek.processes.cluster_membership import ClusterMembership
 from odradek.processes.context import ProcessContext
 from odradek.processes.controller_channel import ControllerChannel
@@ -67,7 +68,12 @@ class ClusterService:
             self._settings.wake,
             self._on_tree,
         )
-        self.replicas = ReplicaService(context, self._read_settings, self._has_partitions)
+        self.replicas = ReplicaService(
+            context,
+            self._read_settings,
+            self._has_partitions,
+            permits_by(authorization_of(context.config, context.acls)),
+        )
         self._channel = ControllerChannel(self._loop, context.config)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
         self._noted: SessionState | None = None

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
+from odradek.processes.authorization import new_pages
 from odradek.shm.client_limits import ClientLimits
+from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
@@ -35,6 +37,7 @@ class ProcessContext:
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
     :param client_limits: the quotas of clients and addresses.
     :param credentials: the version of the SCRAM credentials, which the coordinator raises when they change.
+    :param acls: the published ACLs; without an authorizer they are not used.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
     :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
     :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
@@ -64,6 +67,7 @@ class ProcessContext:
     tls: "TlsListeners | None" = None
     tls_reload: "TlsReload | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
+    acls: ConfirmedPages = field(default_factory=new_pages)
 
     def note_cluster(self, cluster_id: str) -> None:
         """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log

@@ -44,6 +44,7 @@ from odradek.metrics.transactions import encode_transactions
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
+from odradek.processes.authorization import authorization_of, permits_by
 from odradek.processes.cluster_service import ClusterService
 from odradek.processes.context import ProcessContext
 from odradek.processes.coordinator_log import AppendTurn
@@ -80,17 +81,32 @@ class Coordinator:
         self._looking: asyncio.Future[None] | None = None
         self._cluster = ClusterService(context, self._thread) if context.config.clustered else None
         membership = EmbeddedMembership(context) if self._cluster is None else self._cluster.membership
-        self._store_service = StoreService(context, membership)
+        self._store_service = StoreService(
+            context, membership, permits_by(authorization_of(context.config, context.acls))
+        )
+        self._authorization = authorization_of(context.config, context.acls)  # of the loop
         # In a cluster, the slots are complete only after the controller's first request, so no topic counts as deleted.
         stored = self._store_service.topic_names if self._cluster is None else lambda: None
         self._turn = AppendTurn(self._loop)
         self._flusher = Flusher()
         self._groups = GroupService(
-            context.config, context.log_dirs, self._offset_tree(), stored, self._turn, self._flusher
+            context.config,
+            context.log_dirs,
+            self._offset_tree(),
+            stored,
+            self._turn,
+            self._flusher,
+            permits_by(self._authorization),
         )
         self._producer_ids = ProducerIdStock(self._loop, self._fetch_producer_ids)
         self._transactions = TransactionService(
-            context.config, context.log_dirs, self._groups, self._producer_ids, self._turn, self._flusher
+            context.config,
+            context.log_dirs,
+            self._groups,
+            self._producer_ids,
+            self._turn,
+            self._flusher,
+            permits_by(self._authorization),
         )
         self._groups.transactions = self._transactions
         self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
@@ -294,6 +310,8 @@ class Coordinator:
     def _upkeep(self) -> None:
         self._removed_files.look()
         self._free_quotas()
+        if self._authorization is not None:
+            self._authorization.tick()
         self._follow()
         self._transactions.count()
         logs.report_failures()
@@ -317,6 +335,7 @@ class Coordinator:
         if now >= self._quotas_due:
             self._quotas_due = now + QUOTAS_EVERY_S
             client_quotas.free_unused(QUOTAS_KEPT_MS)
+
     def _look_at_key_stores(self) -> None:
         if self._tls is not None and (self._looking is None or self._looking.done()):
             self._looking = self._loop.run_in_executor(self._thread, self._tls.look)

@@ -22,6 +22,7 @@ from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.sqlite import SqliteStore
 from odradek.metadata.store import Session, StoreError
 from odradek.metadata.znodes import BrokerRegistration
+from odradek.processes.acl_publisher import opened_acls
 from odradek.processes.context import ProcessContext
 from odradek.shm.partition_table import PartitionTable
 
@@ -59,9 +60,9 @@ class EmbeddedMembership:
         controller.become_controller()
         quotas = EnforcedQuotas(store, self._context.client_limits, shm)
         quotas.load()
-        return CoordinatorView(
-            config, store, controller, ProducerIds(store, config.node_id), table, settings, quotas=quotas
-        )
+        acls = opened_acls(self._context, store, notifies=False)
+        producer_ids = ProducerIds(store, config.node_id)
+        return CoordinatorView(config, store, controller, producer_ids, table, settings, quotas=quotas, acls=acls)
 
     def sweep(self) -> OffsetSweep | None:
         """See `Membership`."""

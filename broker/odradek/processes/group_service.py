@@ -21,6 +21,9 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetTree, TransactionsOfGroups, host_of
+from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.table import judge
+from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
@@ -188,6 +191,7 @@ class GroupService:
     :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots
         is not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
     :param turn, flusher: those of all logs of the coordinator process.
+    :param permits_of: see `PermitsOf`.
     :ivar transactions: the transactions in which clients commit offsets; set before `start`.
     """
 
@@ -199,7 +203,9 @@ class GroupService:
         stored: StoredTopics,
         turn: AppendTurn,
         flusher: Flusher,
+        permits_of: PermitsOf = unrestricted,
     ) -> None:
+        self._permits_of = permits_of
         self._limits = limits_of(config)
         self._config = config
         self._loop = asyncio.get_running_loop()
@@ -273,6 +279,7 @@ class GroupService:
         if self.groups is None and partitions:
             self.groups = self._make(partitions)
             self._view = GroupView(self._config, self.groups, self.topics, self._tree, self._limits, self.transactions)
+            self._view.permits_of = self._permits_of
             if self._config.clustered:
                 self._view.confirm = self._confirm
             self._offsets.serve(LoadedGroups(self.groups))
@@ -373,8 +380,15 @@ class GroupService:
             log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
         self.refresh()
-        # Popped, so that only the handler refers to it: a handler that waits for other members releases it.
-        response = await self._handlers[row.key](message.pop(), self._call(version, request))
+        call = self._call(version, request)
+        verdict = judge(row.key, Asked(message[0], version, call.permits, self._topic_name, self._topic_exists))
+        if isinstance(verdict, Refused):
+            response = verdict.response
+        else:
+            # Popped, so that only the handler refers to it: a handler that waits for other members releases it.
+            response = await self._handlers[row.key](message.pop(), call)
+            if verdict is not None:
+                response = verdict.merge(response)
         errors = Stepwise(uncounted_errors(row.key, response))
         while errors.step():
             await asyncio.sleep(0)
@@ -397,7 +411,15 @@ class GroupService:
             principal=context.principal,
             view=self._view or self._view_without_topic(),
             park=request.park,
+            permits=self._permits_of(context.principal, context.peer, request.api_key),
         )
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self.topics.by_id.get(topic_id)
+        return None if topic is None else str(topic.name)
+
+    def _topic_exists(self, name: str) -> bool:
+        return self.topics.get(name) is not None
 
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are

@@ -100,6 +100,8 @@ def _begin_tls(config: BrokerConfig) -> "TlsListeners | None":
     from odradek.processes.tls_listeners import begin_tls
 
     return begin_tls(config)
+
+
 def _check_logins(config: BrokerConfig) -> None:
     """Check the SASL settings of all listeners.
 

@@ -13,6 +13,9 @@ import odradek.shm.truncation as truncation
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import SlotState
 from odradek.api.dispatch import frame_response
+from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.table import judge
+from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.replica_call import ReplicaCall
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, limits_of, served_rows
@@ -112,11 +115,17 @@ class ReplicaService:
 
     :param read_settings: reads the settings of topics in the store thread.
     :param has_partitions: reads in the store thread whether the cluster has partitions.
+    :param permits_of: see `PermitsOf`; used only in the replicas thread.
     """
 
     def __init__(
-        self, context: ProcessContext, read_settings: SettingsReader, has_partitions: Callable[[], bool]
+        self,
+        context: ProcessContext,
+        read_settings: SettingsReader,
+        has_partitions: Callable[[], bool],
+        permits_of: PermitsOf = unrestricted,
     ) -> None:
+        self._permits_of = permits_of
         self._table = PartitionTable(context.shm, context.log_dirs)
         self._logs = LocalLogs(context, self._table)
         node_id = context.config.node_id
@@ -150,8 +159,15 @@ class ReplicaService:
             return decoded
         context = request.context
         call = ReplicaCall(decoded.version, context.client_id, context.peer, self._control)
+        permits = self._permits_of(context.principal, context.peer, decoded.row.key)
+        verdict = judge(
+            decoded.row.key, Asked(decoded.message, decoded.version, permits, lambda _: None, lambda _: False)
+        )
         try:
-            response = self._handlers[decoded.row.key](decoded.message, call)
+            if isinstance(verdict, Refused):
+                response = verdict.response
+            else:
+                response = self._handlers[decoded.row.key](decoded.message, call)
         except StoreError as error:
             log.warning(
                 "cannot execute %s of %s: what it needs from ZooKeeper cannot be read: %s; closing the connection, so that the "

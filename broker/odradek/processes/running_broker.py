@@ -26,6 +26,7 @@ from odradek.config.key import MAX_INT
 from odradek.config.listeners import Listener
 from odradek.net import handover, listeners
 from odradek.net.limits import ConnectionLimits, Limits, ListenerLimits, parse_overrides
+from odradek.processes.authorization import new_pages
 from odradek.processes.children import Child, Children, close_all_but, resolve
 from odradek.processes.context import ProcessContext
 from odradek.processes.event_loop import EventLoop
@@ -33,6 +34,7 @@ from odradek.processes.intake import Intake
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.client_limits import ClientLimits
+from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
@@ -69,6 +71,7 @@ class BrokerResources:
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     tls: "TlsListeners | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
+    acls: ConfirmedPages = field(default_factory=new_pages)
 
 
 class RunningBroker:
@@ -107,7 +110,12 @@ class RunningBroker:
             raise StartError(str(error)) from error
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._advertised = listeners.advertised(config.advertised_listeners, resources.bound)
-        self._inherited = {self.shm.memfd, *resources.running.descriptors, *resources.directories.descriptors}
+        self._inherited = {
+            self.shm.memfd,
+            *resources.running.descriptors,
+            *resources.acls.descriptors,
+            *resources.directories.descriptors,
+        }
         self._inherited |= {*resources.client_limits.descriptors}
         if resources.tls is not None:
             self._inherited.add(resources.tls.published.descriptor)
@@ -169,6 +177,7 @@ class RunningBroker:
         own = {context.handover_fd, context.reporter_memory, *(sock.fileno() for sock in sockets if sock is not None)}
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
+        context.acls.enter(child.index)
         context.running.take_over(context.config)
         context.client_limits.enter(child.index)
         context.credentials.enter(child.index)
@@ -200,6 +209,7 @@ class RunningBroker:
             client_limits=self.resources.client_limits,
             tls=self.resources.tls,
             credentials=self.resources.credentials,
+            acls=self.resources.acls,
         )
 
 

@@ -16,7 +16,10 @@ from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
+from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
+from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.controller import scram
 from odradek.controller.broker_settings import TAKEN_OVER_WITHIN_S
@@ -101,10 +104,11 @@ class Unfinished(NamedTuple):
 
 
 class StoreService:
-    """See the module."""
+    """See the module. :param permits_of: see `PermitsOf`; used only in the store thread."""
 
-    def __init__(self, context: ProcessContext, membership: Membership) -> None:
+    def __init__(self, context: ProcessContext, membership: Membership, permits_of: PermitsOf = unrestricted) -> None:
         self._context = context
+        self._permits_of = permits_of
         self._membership = membership
         clustered = in_cluster(context.config)
         self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
@@ -156,6 +160,7 @@ class StoreService:
             principal=request.context.principal,
             listener_index=request.context.listener,
             view=view,
+            permits=self._permits_of(request.context.principal, request.context.peer, row.key),
         )
         refused_from = REFUSED_FROM.get(row.key)
         if refused_from is not None and view.quotas is not None and view.quotas.limits.has(MUTATION):
@@ -168,9 +173,7 @@ class StoreService:
                     self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
                 response = refusal(row.key, decoded.version, decoded.message)
             else:
-                response = self._handlers[row.key](decoded.message, call)
-            if isinstance(response, Generator):
-                response = yield from response
+                response = yield from self._execute(row.key, decoded.message, call)
         except StoreError as error:
             self._membership.note_error(error)
             if row.key in REPEATED_BY_BROKERS or not can_be_refused(row.key):
@@ -181,6 +184,28 @@ class StoreService:
         if isinstance(response, Deleted):
             return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
         return (yield from self._reply(decoded, response, report_errors))
+
+    def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Generator[None, None, Any]:
+        """The response of an API's handler, as its guard allows it. Raises StoreError."""
+        verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name, self._topic_exists))
+        if isinstance(verdict, Refused):
+            return verdict.response
+        response = self._handlers[api_key](message, call)
+        if isinstance(response, Generator):
+            response = yield from response
+        return response if verdict is None else verdict.merge(response)
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        """The name of the topic with an id. Raises StoreError."""
+        assert self._view is not None
+        topic = self._view.controller.image.by_id.get(uuid.UUID(bytes=topic_id))
+        return None if topic is None else topic.name
+
+    def _topic_exists(self, name: str) -> bool:
+        """Whether there is a topic of that name. Raises StoreError."""
+        assert self._view is not None
+        image = self._view.controller.image
+        return name in image.topics and name not in image.deleting
 
     def _reply(
         self, decoded: Forwarded, response: Any, report_errors: Callable[[UncountedErrors | None], None]
@@ -312,7 +337,10 @@ class StoreService:
             self._membership.open_waiting()
 
     def sweep_offsets(self) -> None:
-        """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller."""
+        """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller.
+        Publish ACLs that a request has stored that was ended between two steps."""
+        if self._view is not None and self._view.acls is not None:
+            self._view.acls.publish()
         if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
             return
         if not self._view.is_controller():

@@ -24,6 +24,9 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
 from odradek.api.dispatch import frame_response
+from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.table import judge
+from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
@@ -141,6 +144,7 @@ class TransactionService:
     """The transactional ids of a coordinator process.
 
     :param groups: the groups of the same process: the service uses their mirror of the topics and their pending offsets.
+    :param permits_of: see `PermitsOf`.
     """
 
     def __init__(
@@ -151,7 +155,9 @@ class TransactionService:
         producer_ids: ProducerIdStock,
         turn: AppendTurn,
         flusher: Flusher,
+        permits_of: PermitsOf = unrestricted,
     ) -> None:
+        self._permits_of = permits_of
         self._config = config
         self._groups = groups
         self._topics = groups.topics
@@ -459,8 +465,16 @@ class TransactionService:
             self._owner_of(context.peer),
             context.client_id,
             partial(self._steps.begin, request),
+            self._permits_of(context.principal, context.peer, row.key),
         )
-        self._handlers[row.key](decoded.message, call, answer)
+        verdict = judge(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
+        if isinstance(verdict, Refused):
+            answer(verdict.response)
+        elif verdict is None:
+            self._handlers[row.key](decoded.message, call, answer)
+        else:
+            merge = verdict.merge
+            self._handlers[row.key](decoded.message, call, lambda response: answer(merge(response)))
         return True
 
     def _answer_questions(self, request: ServedRequest) -> None:

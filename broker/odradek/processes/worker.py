@@ -51,6 +51,7 @@ from odradek.net.failure_log import FailureLog
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from odradek.net.handover import AcceptedConnection, ChannelClosed, Receiver
+from odradek.processes.authorization import authorization_of, permits_by
 from odradek.processes.context import ProcessContext
 from odradek.processes.credential_cache import CredentialCache
 from odradek.processes.delayed_appends import DelayedAppends
@@ -61,6 +62,7 @@ from odradek.processes.slices import LoopSlices
 from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
+from odradek.security.acl import ANONYMOUS, ANYBODY
 from odradek.shm.replication_limits import limit_replication
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
@@ -87,6 +89,7 @@ class Worker:
         self._running = context.running
         self.shm = context.shm
         self.loop = loop
+        self.authorization = authorization_of(config, context.acls)
         self.stopping = False
         self.done = loop.create_future()
         self._closed: list[int] = []
@@ -137,7 +140,7 @@ class Worker:
             self.fetch_handler,
             self.forward,
             config.integer("odradek.connections.kept.bytes") // context.count,
-            self._take_over_settings,
+            self._take_over_shared,
             self._report_closed,
         )
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
@@ -203,6 +206,9 @@ class Worker:
             replicas=self.replicas,
         )
         produce_handler.verify_transactions = self._verify_transactions
+        if self.authorization is not None:
+            produce_handler.authorize(self.authorization.control)
+            self.fetch_handler.control = self.authorization.control
         view = WorkerView(
             config=config,
             shm=self.shm,
@@ -213,7 +219,9 @@ class Worker:
             brokers=self.brokers,
             logins=self.logins,
         )
-        dispatcher = Dispatcher(view, self._auto_create, self.look_ups, self.slices, self._settle)
+        dispatcher = Dispatcher(
+            view, self._auto_create, self.look_ups, self.slices, self._settle, permits_by(self.authorization)
+        )
         self.logins.dispatch = dispatcher
         return RequestHandler(
             produce_handler,
@@ -238,6 +246,7 @@ class Worker:
         self._apply_limits()  # those that the supervisor had taken over before the fork
         self._take_over_limits()
         self.topics.refresh()
+        self._take_over_acls()
         self.shm.confirm_version(self.topics.version)
         self.loop.add_reader(self.data_loop.fileno(), self._on_data)
         self.loop.add_reader(self.shm.event_fd(), self._on_wake)
@@ -268,6 +277,7 @@ class Worker:
             self._take_over_settings()
             self._take_over_limits()
             self.logins.take_over_credentials()
+            self._take_over_acls()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
@@ -296,6 +306,13 @@ class Worker:
         if self.topics.refresh():
             self.shm.confirm_version(self.topics.version)
 
+    def _take_over_shared(self) -> None:
+        """Called twice a second, in case a wake-up was lost."""
+        self._take_over_settings()
+        self._take_over_acls()
+        if self.authorization is not None:
+            self.authorization.tick()
+
     def _take_over_settings(self) -> None:
         if self._running.changed:
             self._take_over_tls()  # before the settings are confirmed, which ends AlterConfigs
@@ -303,6 +320,19 @@ class Worker:
             self.logins.configure(self._config)
             self._limit_replication()
             self.handler.produce_handler.verify_transactions = self._verify_transactions
+
+    def _take_over_acls(self) -> None:
+        """Use the newest ACLs, and confirm this to the coordinator. Requests that wait are decided again: a right that was
+        taken away ends a long poll now."""
+        if self.authorization is not None and self.context.acls.changed:
+            version = self.authorization.control.refresh()
+            revoked = self.authorization.revoked()
+            if revoked:
+                for connection in list(self.data_loop.connections.values()):
+                    if ANYBODY in revoked or (connection.principal or ANONYMOUS) in revoked:
+                        self.fetch_handler.rights_changed(connection)
+                self._settle()
+            self.context.acls.taken(version)
 
     @property
     def _verify_transactions(self) -> bool:

@@ -3,7 +3,7 @@
 The coordinator's controller thread writes them from the metadata store; before the coordinator starts, the first loader does.
 Every process reads them when it starts and when the version word has changed. See docs/decisions/0015-running-configuration.md.
 
-`ConfirmedPages` contains the settings as JSON.
+The settings are JSON in `ConfirmedPages`. The writer publishes them, then wakes every process.
 """
 
 import json
@@ -59,41 +59,40 @@ class RunningConfig:
     """
 
     def __init__(self) -> None:
-        self._shared = ConfirmedPages("odradek-running-config", COPY_BYTES)
+        self._pages = ConfirmedPages("odradek-running-config", COPY_BYTES)
         self._levels: Settings = {}
 
     @property
     def descriptors(self) -> tuple[int, int]:
         """The descriptors that a child must keep open."""
-        return self._shared.descriptors
+        return self._pages.descriptors
 
     @property
     def version(self) -> int:
         """The newest published version; 0 if nothing was published yet."""
-        return self._shared.version
+        return self._pages.version
 
     @property
     def changed(self) -> bool:
         """Whether a version exists that this process has not taken over. Costs one read of memory."""
-        return self._shared.changed
+        return self._pages.changed
 
     def publish(self, of_all: Settings, of_broker: Settings, loggers: Settings) -> int:
         """Publish these settings to every process. Returns their version. The caller must wake the processes. Raises
         TooManySettings."""
-        return self._shared.publish(encoded(of_all, of_broker, loggers))
+        return self._pages.publish(encoded(of_all, of_broker, loggers))
 
     def read(self) -> tuple[int, Running]:
         """The version of the newest settings, and the settings; (0, no settings) if nothing was published yet."""
-        published = self._shared.read()
+        published = self._pages.read()
         if published is None:
             return 0, NOTHING
         version, data = published
         return version, Running(**json.loads(data))
 
     def enter(self, index: int) -> None:
-        """Set the calling process's place in the shared process table. It starts with the version that its parent has taken
-        over."""
-        self._shared.enter(index)
+        """See `ConfirmedPages`."""
+        self._pages.enter(index)
 
     def take_over(self, config: BrokerConfig) -> bool:
         """Update this process's configuration to the newest version, and confirm it. Returns whether there was a new
@@ -115,9 +114,8 @@ class RunningConfig:
 
     def taken(self, version: int) -> None:
         """Confirm that this process uses `version`."""
-        self._shared.taken(version)
+        self._pages.taken(version)
 
     def wait_until_taken(self, version: int, indexes: Iterable[int], limit_s: float) -> list[int]:
-        """Wait until these processes have taken over a version. Returns the processes that have not done so within `limit_s`
-        seconds. Only one process of a broker may call this."""
-        return self._shared.wait_until_taken(version, indexes, limit_s)
+        """See `ConfirmedPages`."""
+        return self._pages.wait_until_taken(version, indexes, limit_s)

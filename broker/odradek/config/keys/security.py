@@ -4,6 +4,7 @@ Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 
 """
 
 from odradek.config.key import (
+    BOOLEAN,
     CLASS,
     INT,
     LONG,
@@ -11,16 +12,23 @@ from odradek.config.key import (
     MEDIUM,
     NONE,
     NONE_YET,
+    NOW,
     PASSWORD,
     PER_BROKER,
     READ_ONLY,
     STRING,
     ConfigKey,
     OneOf,
-    OnlyDefault,
     Range,
     Synonym,
 )
+
+AUTHORIZERS = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+)
+"""The authorizers of Kafka whose rules are those of this broker."""
 
 TITLE = "TLS, SASL, authorisation and delegation tokens."
 
@@ -32,8 +40,14 @@ KEYS = (
         "PLAINTEXT only."),
     ConfigKey("security.providers", STRING, None, None, LOW, READ_ONLY, NONE,
         "Java classes that provide cryptography."),
-    ConfigKey("authorizer.class.name", STRING, "", OnlyDefault(""), LOW, READ_ONLY, NONE_YET,
-        "The class that authorises requests. No authorizer is supported yet: every client may do everything."),
+    ConfigKey("authorizer.class.name", STRING, "", OneOf(("", *AUTHORIZERS)), LOW, READ_ONLY, NOW,
+        "The authorizer: empty (every client may do everything), or one of Kafka's names, which all mean the broker's own "
+        "authorizer by access control lists."),
+    ConfigKey("super.users", STRING, "", None, MEDIUM, READ_ONLY, NOW,
+        "Principals that may do everything, such as User:admin, separated by semicolons. In a cluster, the principal of the "
+        "brokers must be one of them, or have an ACL for CLUSTER_ACTION on the cluster."),
+    ConfigKey("allow.everyone.if.no.acl.found", BOOLEAN, False, None, MEDIUM, READ_ONLY, NOW,
+        "Whether every client may use a resource that no ACL names. If false, only super users may."),
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
         "A Java class that derives the principal of a connection."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,

@@ -1,0 +1,340 @@
+"""Guards of the APIs of groups: the group first, then the topics, as in Kafka."""
+
+from typing import Any
+
+from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict
+from odradek.api.guards.refusals import refusal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
+from odradek.protocol.schemas import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
+    explain_group,
+    list_tree_offsets,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    txn_offset_commit,
+)
+from odradek.security.acl import Operation, ResourceType
+
+GROUP_DENIED, TOPIC_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+FIRST_COMMIT_BY_ID = FIRST_FETCH_BY_ID = 10
+FIRST_WITH_GROUPS = 8  # of OffsetFetch
+HIDDEN = "The described group uses topics that the client is not authorized to describe."
+
+
+def _name(topic: Any, by_id: bool, asked: Asked) -> str | None:
+    return asked.name_of(bytes(topic.topic_id)) if by_id else topic.name
+
+
+def of_offset_commit(asked: Asked) -> Verdict:
+    """READ on the group and on the topics."""
+    request, version, permits = asked.request, asked.version, asked.permits
+    if not permits.group(Operation.READ, request.group_id):
+        return Refused(refusal(offset_commit.API_KEY, request, version, GROUP_DENIED))
+    by_id = version >= FIRST_COMMIT_BY_ID
+    names = [_name(topic, by_id, asked) for topic in request.topics]
+    denied = permits.denied(Operation.READ, ResourceType.TOPIC, (name for name in names if name is not None))
+    if not denied:
+        return None
+    make = offset_commit.Response
+    refused = [
+        make.OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                make.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
+                for partition in topic.partitions
+            ],
+        )
+        for topic, name in zip(request.topics, names, strict=True)
+        if name in denied
+    ]
+    request.topics = [topic for topic, name in zip(request.topics, names, strict=True) if name not in denied]
+    if not request.topics:
+        return Refused(make(topics=refused))
+
+    def merge(response: Any) -> Any:
+        response.topics.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+def of_txn_offset_commit(asked: Asked) -> Verdict:
+    """WRITE on the transactional id, READ on the group and on the topics."""
+    request, version, permits = asked.request, asked.version, asked.permits
+    if not permits.transactional_id(Operation.WRITE, request.transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return Refused(refusal(txn_offset_commit.API_KEY, request, version, code))
+    if not permits.group(Operation.READ, request.group_id):
+        return Refused(refusal(txn_offset_commit.API_KEY, request, version, GROUP_DENIED))
+    denied = permits.denied(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    if not denied:
+        return None
+    make = txn_offset_commit.Response
+    refused = [
+        make.TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                make.TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=TOPIC_DENIED
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.name in denied
+    ]
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    if not request.topics:
+        return Refused(make(topics=refused))
+
+    def merge(response: Any) -> Any:
+        response.topics.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+def of_offset_fetch(asked: Asked) -> Verdict:
+    """DESCRIBE on the groups and on the topics. Of all offsets of a group, those of denied topics are left out."""
+    if asked.version >= FIRST_WITH_GROUPS:
+        return _of_groups(asked)
+    request, permits = asked.request, asked.permits
+    if not permits.group(Operation.DESCRIBE, request.group_id):
+        return Refused(refusal(offset_fetch.API_KEY, request, asked.version, GROUP_DENIED))
+    make = offset_fetch.Response
+    refused: list[Any] = []
+    everything = request.topics is None
+    if not everything:
+        denied = permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+        refused = [
+            make.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    make.OffsetFetchResponsePartition(
+                        partition_index=partition, committed_offset=-1, metadata="", error_code=TOPIC_DENIED
+                    )
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+            if topic.name in denied
+        ]
+        request.topics = [topic for topic in request.topics if topic.name not in denied]
+        if not refused:
+            return None
+
+    def merge(response: Any) -> Any:
+        if response.error_code == ErrorCode.NONE:
+            if everything:
+                response.topics = [
+                    topic for topic in response.topics if permits.topic(Operation.DESCRIBE, topic.name, quiet=True)
+                ]
+            response.topics.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+def _of_groups(asked: Asked) -> Verdict:
+    """OffsetFetch from version 8 on, which names several groups."""
+    request, permits = asked.request, asked.permits
+    by_id = asked.version >= FIRST_FETCH_BY_ID
+    make = offset_fetch.Response
+    groups = {group.group_id: group for group in reversed(request.groups)}
+    denied_groups = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups])
+    refused: dict[str, list[Any]] = {}
+    everything: set[str] = set()
+    for group_id, group in groups.items():
+        if group_id in denied_groups:
+            continue
+        if group.topics is None:
+            everything.add(group_id)
+            continue
+        kept = []
+        for topic in group.topics:
+            name = _name(topic, by_id, asked)
+            if name is None or permits.topic(Operation.DESCRIBE, name):
+                kept.append(topic)
+                continue
+            refused.setdefault(group_id, []).append(
+                make.OffsetFetchResponseTopics(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        make.OffsetFetchResponsePartitions(
+                            partition_index=partition, committed_offset=-1, metadata="", error_code=TOPIC_DENIED
+                        )
+                        for partition in topic.partition_indexes
+                    ],
+                )
+            )
+        group.topics = kept
+    if not (denied_groups or refused or everything):
+        return None
+    order = list(dict.fromkeys(group.group_id for group in request.groups))
+    request.groups = [groups[group_id] for group_id in order if group_id not in denied_groups]
+
+    def visible(topic: Any) -> bool:
+        name = asked.name_of(bytes(topic.topic_id)) if topic.topic_id != ZERO_UUID else topic.name
+        return name is None or permits.topic(Operation.DESCRIBE, name, quiet=True)
+
+    def merge(response: Any) -> Any:
+        answered = {group.group_id: group for group in response.groups}
+        for group_id, group in answered.items():
+            if group.error_code == ErrorCode.NONE:
+                if group_id in everything:
+                    group.topics = [topic for topic in group.topics if visible(topic)]
+                group.topics.extend(refused.get(group_id, ()))
+        for group_id in denied_groups:
+            answered[group_id] = make.OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_DENIED)
+        response.groups = [answered[group_id] for group_id in order if group_id in answered]
+        return response
+
+    return Merged(merge)
+
+
+def of_describe_groups(asked: Asked) -> Verdict:
+    """DESCRIBE on the groups."""
+    request, permits = asked.request, asked.permits
+    denied = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.groups)
+    make = describe_groups.Response.DescribedGroup
+    refused = [
+        make(group_id=group_id, error_code=GROUP_DENIED)
+        for group_id in dict.fromkeys(request.groups)
+        if group_id in denied
+    ]
+    if not refused:
+        return None
+    request.groups = [group_id for group_id in request.groups if group_id not in denied]
+
+    def merge(response: Any) -> Any:
+        response.groups = refused + list(response.groups)
+        return response
+
+    return Merged(merge)
+
+
+def of_consumer_group_describe(asked: Asked) -> Verdict:
+    """DESCRIBE on the groups and on the topics of their members: a group with a hidden topic is not described."""
+    request, permits = asked.request, asked.permits
+    denied = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    make = consumer_group_describe.Response.DescribedGroup
+    refused = [
+        make(group_id=group_id, error_code=GROUP_DENIED)
+        for group_id in dict.fromkeys(request.group_ids)
+        if group_id in denied
+    ]
+    request.group_ids = [group_id for group_id in request.group_ids if group_id not in denied]
+
+    def topics_of(group: Any) -> set[str]:
+        return {
+            part.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for part in assignment.topic_partitions
+        }
+
+    def merge(response: Any) -> Any:
+        described = []
+        for group in response.groups:
+            if permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, topics_of(group)):
+                group = make(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=HIDDEN)
+            described.append(group)
+        response.groups = refused + described
+        return response
+
+    return Merged(merge)
+
+
+def of_delete_groups(asked: Asked) -> Verdict:
+    """DELETE on the groups."""
+    request = asked.request
+    denied = asked.permits.denied(Operation.DELETE, ResourceType.GROUP, request.groups_names)
+    if not denied:
+        return None
+    make = delete_groups.Response.DeletableGroupResult
+    refused = [
+        make(group_id=name, error_code=GROUP_DENIED) for name in dict.fromkeys(request.groups_names) if name in denied
+    ]
+    request.groups_names = [name for name in request.groups_names if name not in denied]
+
+    def merge(response: Any) -> Any:
+        response.results.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+def of_offset_delete(asked: Asked) -> Verdict:
+    """DELETE on the group, READ on the topics."""
+    request, permits = asked.request, asked.permits
+    if not permits.group(Operation.DELETE, request.group_id):
+        return Refused(offset_delete.Response(error_code=GROUP_DENIED))
+    denied = permits.denied(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    if not denied:
+        return None
+    make = offset_delete.Response
+    refused = [
+        make.OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                make.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.name in denied
+    ]
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    if not request.topics:
+        return Refused(make(topics=refused))
+
+    def merge(response: Any) -> Any:
+        if response.error_code == ErrorCode.NONE:
+            response.topics.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+def of_consumer_group_heartbeat(asked: Asked) -> Verdict:
+    """READ on the group, DESCRIBE on the topics to which the member subscribes by name."""
+    request, permits = asked.request, asked.permits
+    make = consumer_group_heartbeat.Response
+    if not permits.group(Operation.READ, request.group_id):
+        return Refused(make(error_code=GROUP_DENIED))
+    if permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, request.subscribed_topic_names or ()):
+        return Refused(make(error_code=TOPIC_DENIED))
+    return None
+
+
+def of_explain_group(asked: Asked) -> Verdict:
+    """DESCRIBE on the group."""
+    if asked.permits.group(Operation.DESCRIBE, asked.request.group_id):
+        return None
+    return Refused(explain_group.Response(error_code=GROUP_DENIED, group_id=asked.request.group_id))
+
+
+def of_list_tree_offsets(asked: Asked) -> Verdict:
+    """DESCRIBE on the groups, and on the topics: what is denied is left out; without a right for a named group, 30."""
+    request, permits = asked.request, asked.permits
+    if request.group_ids and permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids):
+        return Refused(list_tree_offsets.Response(error_code=GROUP_DENIED))
+
+    def merge(response: Any) -> Any:
+        response.groups = [
+            group for group in response.groups if permits.group(Operation.DESCRIBE, group.group_id, quiet=True)
+        ]
+        for group in response.groups:
+            group.topics = [
+                topic for topic in group.topics if permits.topic(Operation.DESCRIBE, topic.name, quiet=True)
+            ]
+        return response
+
+    return Merged(merge)

@@ -1,0 +1,238 @@
+"""Guards of APIs that name topics: partitions of denied topics are taken out of the request and answered with an error."""
+
+from typing import Any
+
+from odradek.api.guards.guarded import Asked, Merge, Merged, Refused, Verdict
+from odradek.controller.topic_names import why_illegal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
+from odradek.protocol.schemas import (
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_producers,
+    explain_partition,
+    list_offsets,
+    offset_for_leader_epoch,
+)
+from odradek.security.acl import Operation, ResourceType
+
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NO_OFFSET = -1
+FIRST_WITH_IDS = 6  # of DeleteTopics
+FIRST_WITH_CONFIGS = 5  # of CreateTopics
+
+
+def _appended(field: str, refused: list[Any]) -> Merge:
+    """A merge that appends elements to a list of the response."""
+
+    def merge(response: Any) -> Any:
+        getattr(response, field).extend(refused)
+        return response
+
+    return merge
+
+
+def of_list_offsets(asked: Asked) -> Verdict:
+    """DESCRIBE on the topics."""
+    request = asked.request
+    denied = asked.permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    if not denied:
+        return None
+    make = list_offsets.Response
+    refused = [
+        make.ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                make.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=DENIED)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.name in denied
+    ]
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    return Merged(_appended("topics", refused))
+
+
+def of_offset_for_leader_epoch(asked: Asked) -> Verdict:
+    """CLUSTER_ACTION on the cluster (followers), or DESCRIBE on the topics."""
+    request, permits = asked.request, asked.permits
+    if permits.cluster(Operation.CLUSTER_ACTION, quiet=True):
+        return None
+    denied = permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.topic for topic in request.topics))
+    if not denied:
+        return None
+    make = offset_for_leader_epoch.Response
+    refused = [
+        make.OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[
+                make.EpochEndOffset(partition=partition.partition, error_code=DENIED) for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.topic in denied
+    ]
+    request.topics = [topic for topic in request.topics if topic.topic not in denied]
+    return Merged(_appended("topics", refused))
+
+
+def of_describe_producers(asked: Asked) -> Verdict:
+    """READ on the topics; an illegal name is refused before."""
+    request = asked.request
+    legal = [topic.name for topic in request.topics if why_illegal(topic.name) is None]
+    denied = asked.permits.denied(Operation.READ, ResourceType.TOPIC, legal)
+    if not denied:
+        return None
+    make = describe_producers.Response
+    refused = [
+        make.TopicResponse(
+            name=topic.name,
+            partitions=[
+                make.PartitionResponse(partition_index=partition, error_code=DENIED)
+                for partition in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics
+        if topic.name in denied
+    ]
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    return Merged(_appended("topics", refused))
+
+
+def of_explain_partition(asked: Asked) -> Verdict:
+    """DESCRIBE on the topic."""
+    if asked.permits.topic(Operation.DESCRIBE, asked.request.topic_name):
+        return None
+    return Refused(explain_partition.Response(error_code=DENIED))
+
+
+def of_delete_records(asked: Asked) -> Verdict:
+    """DELETE on the topics."""
+    request = asked.request
+    denied = asked.permits.denied(Operation.DELETE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    if not denied:
+        return None
+    make = delete_records.Response
+    refused = [
+        make.DeleteRecordsTopicResult(
+            name=name,
+            partitions=[
+                make.DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=DENIED)
+                for index in dict.fromkeys(
+                    partition.partition_index
+                    for topic in request.topics
+                    if topic.name == name
+                    for partition in topic.partitions
+                )
+            ],
+        )
+        for name in sorted(denied)
+    ]
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+
+    def merge(response: Any) -> Any:
+        # A `Deleted` waits for followers with a response of its own.
+        getattr(response, "response", response).topics.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+def _repeated(names: list[str]) -> frozenset[str]:
+    seen: set[str] = set()
+    return frozenset(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+def of_create_topics(asked: Asked) -> Verdict:
+    """CREATE on the cluster or on the topics. The settings of a created topic are returned only with DESCRIBE_CONFIGS on it.
+
+    Topics that the request repeats are refused for that, whatever the client may do.
+    """
+    request, permits = asked.request, asked.permits
+    repeated = _repeated([topic.name for topic in request.topics])
+    names = [topic.name for topic in request.topics if topic.name not in repeated]
+    denied: frozenset[str] = frozenset()
+    if not permits.cluster(Operation.CREATE, quiet=True):
+        denied = permits.denied(Operation.CREATE, ResourceType.TOPIC, names)
+    hidden = permits.denied(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quiet=True)
+    if not denied and not hidden:
+        return None
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    make = create_topics.Response.CreatableTopicResult
+
+    def merge(response: Any) -> Any:
+        for topic in response.topics:
+            if topic.name in hidden and topic.error_code == ErrorCode.NONE:
+                topic.num_partitions = topic.replication_factor = -1
+                if asked.version >= FIRST_WITH_CONFIGS:
+                    topic.configs = []
+                    topic.topic_config_error_code = DENIED
+        response.topics.extend(
+            make(name=name, error_code=DENIED, error_message="Authorization failed.")
+            for name in names
+            if name in denied
+        )
+        return response
+
+    return Merged(merge)
+
+
+def of_delete_topics(asked: Asked) -> Verdict:
+    """DELETE on the cluster or on the topics. Without DESCRIBE, the client learns neither whether a name exists nor what name
+    an id has."""
+    request, permits = asked.request, asked.permits
+    if permits.cluster(Operation.DELETE, quiet=True):
+        return None
+    make = delete_topics.Response.DeletableTopicResult
+    refused: list[Any] = []
+
+    def is_denied(name: str) -> bool:
+        """Of a topic that is identified by its name."""
+        if not permits.topic(Operation.DESCRIBE, name):
+            return True
+        return asked.exists(name) and not permits.topic(Operation.DELETE, name)
+
+    if asked.version < FIRST_WITH_IDS:
+        repeated = _repeated(list(request.topic_names))
+        denied = {name for name in request.topic_names if name not in repeated and is_denied(name)}
+        refused = [make(name=name, error_code=DENIED, error_message=None) for name in sorted(denied)]
+        request.topic_names = [name for name in request.topic_names if name not in denied]
+    else:
+        kept = []
+        repeated = _repeated([str((topic.name, topic.topic_id)) for topic in request.topics])
+        for topic in request.topics:
+            by_id = topic.name is None
+            valid = by_id != (topic.topic_id == ZERO_UUID) and str((topic.name, topic.topic_id)) not in repeated
+            name = asked.name_of(bytes(topic.topic_id)) if by_id else topic.name
+            if (
+                not valid
+                or name is None
+                or not (is_denied(name) if not by_id else not permits.topic(Operation.DELETE, name))
+            ):
+                kept.append(topic)
+                continue
+            shown = name if not by_id or permits.topic(Operation.DESCRIBE, name) else None
+            refused.append(make(name=shown, topic_id=topic.topic_id, error_code=DENIED, error_message=None))
+        request.topics = kept
+    if not refused:
+        return None
+    for result in refused:
+        result.error_message = "Topic authorization failed."
+    return Merged(_appended("responses", refused))
+
+
+def of_create_partitions(asked: Asked) -> Verdict:
+    """ALTER on the topics."""
+    request = asked.request
+    repeated = _repeated([topic.name for topic in request.topics])
+    denied = asked.permits.denied(
+        Operation.ALTER, ResourceType.TOPIC, (topic.name for topic in request.topics if topic.name not in repeated)
+    )
+    if not denied:
+        return None
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    make = create_partitions.Response.CreatePartitionsTopicResult
+    return Merged(_appended("results", [make(name=name, error_code=DENIED) for name in sorted(denied)]))

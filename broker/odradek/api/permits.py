@@ -1,0 +1,114 @@
+"""What the client of one request may do, as handlers and guards ask.
+
+A `Permits` belongs to one request and to one thread; see `odradek._ext.api.access` for what it remembers. Without an
+authorizer, every request has `UNRESTRICTED`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from odradek.protocol.errors import ErrorCode
+from odradek.security.acl import CLUSTER_NAME, Operation, ResourceType
+
+ALL_OPERATIONS = {
+    ResourceType.TOPIC: sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11)),
+    ResourceType.GROUP: sum(1 << bit for bit in (3, 6, 8, 10, 11)),
+    ResourceType.CLUSTER: sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12)),
+}
+"""The authorized operations of an unrestricted client, as bits."""
+DENIED_AS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+MESSAGES = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+
+
+class Permits:
+    """See the module.
+
+    :param access: the client's `Access`; None: the broker has no authorizer, and everything is allowed.
+    :param api_key: the API of the request, for the audit log.
+    """
+
+    __slots__ = ("_access", "_api_key")
+
+    def __init__(self, access: Any, api_key: int) -> None:
+        self._access = access
+        self._api_key = api_key
+
+    @property
+    def restricted(self) -> bool:
+        """Whether there is an authorizer."""
+        return self._access is not None
+
+    def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
+        """Whether the client may do something with a resource.
+
+        :param quiet: the answer only hides the resource from a list, or fills a bit field: a denial is not logged.
+        """
+        if self._access is None:
+            return True
+        return bool(self._access.allows(operation, resource_type, name, self._api_key, quiet))
+
+    def grants(self, operation: int, resource_type: int, name: str) -> bool:
+        """As `allows`, for code that leaves a request that it cannot serve to other code, which decides again."""
+        return self._access is None or bool(self._access.grants(operation, resource_type, name, self._api_key))
+
+    def cluster(self, operation: int, quiet: bool = False) -> bool:
+        """Whether the client may do something with the cluster."""
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet)
+
+    def topic(self, operation: int, name: str, quiet: bool = False) -> bool:
+        """Whether the client may do something with a topic."""
+        return self.allows(operation, ResourceType.TOPIC, name, quiet)
+
+    def group(self, operation: int, group_id: str, quiet: bool = False) -> bool:
+        """Whether the client may do something with a group."""
+        return self.allows(operation, ResourceType.GROUP, group_id, quiet)
+
+    def transactional_id(self, operation: int, name: str) -> bool:
+        """Whether the client may do something with a transactional id."""
+        return self.allows(operation, ResourceType.TRANSACTIONAL_ID, name)
+
+    def any_topic(self, operation: int) -> bool:
+        """Whether the client may do something with at least one topic."""
+        if self._access is None:
+            return True
+        return bool(self._access.allows_by_type(operation, ResourceType.TOPIC, self._api_key))
+
+    def denied(self, operation: int, resource_type: int, names: Iterable[str], quiet: bool = False) -> frozenset[str]:
+        """Those of the names for which the client may not do something; each is decided once."""
+        if self._access is None:
+            return frozenset()
+        return frozenset(
+            name for name in dict.fromkeys(names) if not self.allows(operation, resource_type, name, quiet)
+        )
+
+    def operations(self, resource_type: ResourceType, name: str) -> int:
+        """The bit field of what the client may do with a resource (KIP-430)."""
+        if self._access is None:
+            return ALL_OPERATIONS[resource_type]
+        return int(self._access.operations(resource_type, name))
+
+    def cluster_operations(self) -> int:
+        """The bit field for the cluster: 0 without DESCRIBE on it."""
+        if not self.cluster(Operation.DESCRIBE):
+            return 0
+        return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+UNRESTRICTED = Permits(None, -1)
+PermitsOf = Callable[[str | None, str, int], Permits]
+"""Makes the permits of a request from (principal, address and port, API key)."""
+
+
+def unrestricted(principal: str | None, peer: str, api_key: int) -> Permits:
+    """The PermitsOf of a broker without an authorizer."""
+    return UNRESTRICTED

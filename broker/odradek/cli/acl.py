@@ -1,0 +1,398 @@
+"""``odradek acl``: list, add, remove, explain, unused. Runs in the process of the command."""
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.cli.failure import fail
+from odradek.cli.lazy import LazyGroup
+from odradek.cli.options import (
+    DRY_RUN_OPTION,
+    YES_OPTION,
+    Command,
+    complete_groups,
+    complete_topics,
+    confirm,
+    on_cluster,
+)
+
+if TYPE_CHECKING:
+    from odradek.clients.cluster import Cluster
+    from odradek.security.acl import Acl
+
+OPERATIONS = (
+    "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs",
+    "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit",
+)  # fmt: skip
+
+
+@click.group(cls=LazyGroup)
+def acl() -> None:
+    """List, add, remove and explain access control lists: rules of what a principal may do with a resource."""
+
+
+def resources(function: Command) -> Command:
+    """Add the options that name resources. The function receives `named`: [(resource type, name)]."""
+
+    @wraps(function)
+    def run(
+        *arguments: Any,
+        topics: Sequence[str],
+        groups: Sequence[str],
+        ids: Sequence[str],
+        users: Sequence[str],
+        cluster_resource: bool,
+        **options: Any,
+    ) -> Any:
+        from odradek.security.acl import CLUSTER_NAME, ResourceType
+
+        named = [
+            (kind, name)
+            for kind, names in (
+                (ResourceType.TOPIC, topics),
+                (ResourceType.GROUP, groups),
+                (ResourceType.TRANSACTIONAL_ID, ids),
+                (ResourceType.USER, users),
+                (ResourceType.CLUSTER, [CLUSTER_NAME] if cluster_resource else []),
+            )
+            for name in names
+        ]
+        return function(*arguments, named=named, **options)
+
+    command: Any = run
+    for option in (
+        click.option("--cluster", "cluster_resource", is_flag=True, help="Rules for the cluster as a whole."),
+        click.option("--user", "users", metavar="PRINCIPAL", multiple=True, help="Rules for the tokens of this user."),
+        click.option("--transactional-id", "ids", metavar="ID", multiple=True, help="Rules for this transactional id."),
+        click.option(
+            "--group",
+            "groups",
+            metavar="GROUP",
+            multiple=True,
+            shell_complete=complete_groups,
+            help="Rules for this group; '*' stands for all groups.",
+        ),
+        click.option(
+            "-t",
+            "--topic",
+            "topics",
+            metavar="TOPIC",
+            multiple=True,
+            shell_complete=complete_topics,
+            help="Rules for this topic; '*' stands for all topics.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def rules(function: Command) -> Command:
+    """Add the options that describe ACLs. The function receives `acls`."""
+
+    @wraps(function)
+    def run(
+        *arguments: Any,
+        named: list[tuple[int, str]],
+        allowed: Sequence[str],
+        denied: Sequence[str],
+        hosts: Sequence[str],
+        operations: Sequence[str],
+        prefix: bool,
+        producer: bool,
+        consumer: bool,
+        idempotent: bool,
+        **options: Any,
+    ) -> Any:
+        if producer or consumer:
+            if operations or denied:
+                raise click.UsageError(
+                    "--producer and --consumer choose the operations, and only allow: omit --operation and --deny"
+                )
+            acls = _of_role(named, producer, consumer, idempotent, prefix, allowed, hosts)
+        else:
+            acls = _of_operations(named, operations, prefix, allowed, denied, hosts)
+        return function(*arguments, acls=acls, **options)
+
+    command: Any = run
+    for option in (
+        click.option(
+            "--idempotent", is_flag=True, help="With --producer: also allow IDEMPOTENT_WRITE (for clients before 3.0)."
+        ),
+        click.option("--consumer", is_flag=True, help="What a consumer needs: READ on the topics and on the groups."),
+        click.option(
+            "--producer",
+            is_flag=True,
+            help="What a producer needs: WRITE and CREATE on the topics, WRITE on the transactional ids.",
+        ),
+        click.option("--prefix", is_flag=True, help="The names are beginnings of names."),
+        click.option(
+            "--operation",
+            "operations",
+            type=click.Choice(OPERATIONS, case_sensitive=False),
+            multiple=True,
+            help="Repeatable.",
+        ),
+        click.option(
+            "--host",
+            "hosts",
+            metavar="ADDRESS",
+            multiple=True,
+            help="Only from this address.  [default: every address]",
+        ),
+        click.option("--deny", "denied", metavar="PRINCIPAL", multiple=True, help="Deny it to this principal."),
+        click.option(
+            "--allow",
+            "--allow-principal",
+            "allowed",
+            metavar="PRINCIPAL",
+            multiple=True,
+            help="Allow it to this principal, such as User:alice; 'User:*' stands for everybody.",
+        ),
+    ):
+        command = option(command)
+    return resources(command)
+
+
+def _number(operation: str) -> int:
+    from odradek.security.acl import Operation
+
+    return Operation[operation.upper().replace("-", "_")]
+
+
+def _checked(acls: "list[Acl]") -> "list[Acl]":
+    from odradek.security.acl import problem_of
+
+    if not acls:
+        raise click.UsageError("nothing to do: give a principal (--allow or --deny), an --operation, and a resource")
+    for one in acls:
+        problem = problem_of(one)
+        if problem is not None:
+            raise click.UsageError(f"{one.principal}, {one.name}: {problem}; a principal is such as User:alice")
+    return sorted(set(acls))
+
+
+def _of_operations(
+    named: list[tuple[int, str]],
+    operations: Sequence[str],
+    prefix: bool,
+    allowed: Sequence[str],
+    denied: Sequence[str],
+    hosts: Sequence[str],
+) -> "list[Acl]":
+    from odradek.security.acl import Acl, PatternType, Permission, ResourceType
+
+    if prefix and any(kind == ResourceType.CLUSTER for kind, _ in named):
+        raise click.UsageError("--prefix does not apply to --cluster: there is only one")
+    pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL
+    return _checked(
+        [
+            Acl(kind, pattern, name, principal, host, _number(operation), permission)
+            for kind, name in named
+            for operation in operations
+            for principals, permission in ((allowed, Permission.ALLOW), (denied, Permission.DENY))
+            for principal in principals
+            for host in hosts or ("*",)
+        ]
+    )
+
+
+def _of_role(
+    named: list[tuple[int, str]],
+    producer: bool,
+    consumer: bool,
+    idempotent: bool,
+    prefix: bool,
+    allowed: Sequence[str],
+    hosts: Sequence[str],
+) -> "list[Acl]":
+    from odradek.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+
+    wanted: dict[int, list[int]] = {}
+    kinds = {kind for kind, _ in named}
+    if ResourceType.TOPIC not in kinds or (consumer and ResourceType.GROUP not in kinds):
+        raise click.UsageError("--producer needs --topic; --consumer needs --topic and --group")
+    if producer:
+        wanted.setdefault(ResourceType.TOPIC, []).extend((Operation.WRITE, Operation.DESCRIBE, Operation.CREATE))
+        wanted[ResourceType.TRANSACTIONAL_ID] = [Operation.WRITE, Operation.DESCRIBE]
+    if consumer:
+        wanted.setdefault(ResourceType.TOPIC, []).extend((Operation.READ, Operation.DESCRIBE))
+        wanted[ResourceType.GROUP] = [Operation.READ]
+    pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL
+    places = [(kind, pattern, name, operation) for kind, name in named for operation in wanted.get(kind, ())]
+    if producer and idempotent:
+        places.append((ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER_NAME, Operation.IDEMPOTENT_WRITE))
+    return _checked(
+        [
+            Acl(kind, how, name, principal, host, operation, Permission.ALLOW)
+            for kind, how, name, operation in places
+            for principal in allowed
+            for host in hosts or ("*",)
+        ]
+    )
+
+
+def _row(one: "Acl") -> dict[str, Any]:
+    from odradek.security.acl import Operation, PatternType, Permission, ResourceType
+
+    return {
+        "resource": ResourceType(one.resource_type).name,
+        "pattern": PatternType(one.pattern_type).name,
+        "name": one.name,
+        "principal": one.principal,
+        "host": one.host,
+        "operation": Operation(one.operation).name,
+        "permission": Permission(one.permission).name,
+    }
+
+
+def print_acls(acls: "Sequence[Acl]", as_json: bool, empty: str) -> None:
+    """Print ACLs as a table or as JSON."""
+    from odradek.cli.output import echo_json, print_table
+
+    rows = [_row(one) for one in acls]
+    if as_json:
+        echo_json(rows)
+        return
+    titles = ["resource", "pattern", "name", "principal", "host", "operation", "permission"]
+    print_table(titles, [[row[title] for title in titles] for row in rows], empty)
+
+
+@acl.command("list")
+@on_cluster
+@resources
+@click.option("--principal", metavar="PRINCIPAL", help="List only the rules for this principal.")
+@click.option(
+    "--applying", is_flag=True, help="Also list the rules of prefixes and wildcards that apply to the named resources."
+)
+def list_acls(
+    cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str | None, applying: bool
+) -> None:
+    """List ACLs: all of them, or those of resources or of a principal."""
+    from odradek.clients import acls
+    from odradek.security.acl import AclFilter, PatternType
+
+    pattern = PatternType.MATCH if applying else PatternType.ANY
+    filters = [AclFilter(kind, pattern, name, principal) for kind, name in named] or [AclFilter(principal=principal)]
+    found = sorted({one for wanted in filters for one in acls.describe(cluster, wanted)})
+    print_acls(found, as_json, "no ACLs")
+
+
+@acl.command("add")
+@on_cluster
+@rules
+@DRY_RUN_OPTION
+def add(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool) -> None:
+    """Add ACLs. When the command ends, they are in force on the broker."""
+    from odradek.clients import acls as client
+
+    if not dry_run:
+        client.create(cluster, acls)
+    print_acls(acls, as_json, "")
+
+
+@acl.command("remove")
+@on_cluster
+@rules
+@DRY_RUN_OPTION
+@YES_OPTION
+def remove(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool, yes: bool) -> None:
+    """Remove exactly the ACLs that `add` with the same options adds."""
+    from odradek.clients import acls as client
+    from odradek.security.acl import AclFilter
+
+    present = [one for one in acls if client.describe(cluster, AclFilter(*one))]
+    if not present:
+        fail("none of these ACLs exists; `odradek acl list` shows those that do")
+    if not dry_run:
+        confirm(f"{len(present)} ACLs will be removed.", yes)
+        client.delete(cluster, present)
+    print_acls(present, as_json, "")
+
+
+@acl.command("explain")
+@on_cluster
+@resources
+@click.option(
+    "--principal", metavar="PRINCIPAL", required=True, help="The principal of the client, such as User:alice."
+)
+@click.option(
+    "--operation",
+    type=click.Choice(OPERATIONS[1:], case_sensitive=False),
+    required=True,
+    help="What the client wants to do.",
+)
+@click.option(
+    "--host", metavar="ADDRESS", default="192.0.2.1", help="The client's address.  [default: any without own rules]"
+)
+def explain(
+    cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str
+) -> None:
+    """Say whether a client may do something, which rule decides, and what would change that."""
+    from odradek.cli.output import echo_json
+    from odradek.clients import acls, configs
+    from odradek.security.acl import AclFilter, Operation, ResourceType
+    from odradek.security.authorizer import Authorizer, parse_super_users
+    from odradek.security.explaining import Question, explained, shown
+    from odradek.security.hosts import normal_host
+
+    if len(named) != 1:
+        raise click.UsageError("give one resource: --topic, --group, --transactional-id, --user or --cluster")
+    ((kind, name),) = named
+    entries = configs.describe(cluster, configs.Resource("broker", str(next(iter(cluster.view().brokers)))))
+    super_users, default = entries["super.users"].value or "", entries[DEFAULT].value == "true"
+    known = acls.describe(cluster, AclFilter(kind))
+    authorizer = Authorizer(known, parse_super_users(super_users), default)
+    question = Question(principal, normal_host(host), Operation(_number(operation)), ResourceType(kind), name)
+    result = explained(question, authorizer, known, DEFAULT)
+    if as_json:
+        echo_json(
+            {
+                "allowed": result.rule.allowed,
+                "rule": str(result.rule),
+                "why": result.why,
+                "change": result.change,
+                "acls": [_row(one) for one in result.acls],
+            }
+        )
+        return
+    click.echo(f"{'allowed' if result.rule.allowed else 'denied'}: {result.why}")
+    click.echo(f"to change that: {result.change}")
+    others = [one for one in result.acls if one != result.rule.acl]
+    for one in others:
+        click.echo(f"also applies: {shown(one)}")
+
+
+DEFAULT = "allow.everyone.if.no.acl.found"
+
+
+@acl.command("unused")
+@on_cluster
+@click.option("--since", metavar="TIME", default="-30d", show_default=True, help="The beginning of the period.")
+@click.option("--spool", metavar="DIR", required=True, help="The broker's usage spool (metrics.usage.spool.dir).")
+def unused(cluster: "Cluster", as_json: bool, since: str, spool: str) -> None:
+    """List the ACLs that allow something that nobody did in a period, by the broker's usage spool.
+
+    The spool of one broker has the usage of that broker only. It has principals, APIs and topics; for groups, transactional ids
+    and the cluster only the API is known. ACLs that deny are not judged.
+    """
+    from pathlib import Path
+
+    from odradek.api.table import BY_KEY
+    from odradek.cli.usage import _history
+    from odradek.cli.usage_source import UsageError
+    from odradek.clients import acls
+    from odradek.metrics.usage_totals import Filter
+    from odradek.security.acl import AclFilter
+    from odradek.security.unused import Use, unneeded
+
+    try:
+        history = _history(Path(spool), since, None, Filter())
+    except UsageError as error:
+        fail(error)
+    if history.from_ms is None:
+        fail(f"the spool {spool} has no usage since {since}: nothing can be said about any ACL")
+    uses = {Use(key.principal, key.api, key.topic) for key in history.usage}
+    keys = {row.name: row.key for row in BY_KEY.values()}
+    print_acls(unneeded(acls.describe(cluster, AclFilter()), uses, keys), as_json, "every ACL was needed")

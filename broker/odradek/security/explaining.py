@@ -1,0 +1,95 @@
+"""Explains a decision of the authorizer: the deciding rule, and what would change it. Pure functions."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.security.acl import Acl, Operation, Permission, ResourceType
+from odradek.security.authorizer import Authorizer, Rule
+from odradek.security.required import Need
+
+TYPE_NAMES = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.CLUSTER: "cluster",
+    ResourceType.TRANSACTIONAL_ID: "transactional id",
+    ResourceType.DELEGATION_TOKEN: "delegation token",
+    ResourceType.USER: "user",
+}
+
+
+class Question(NamedTuple):
+    """What a client wants to do."""
+
+    principal: str
+    host: str
+    operation: Operation
+    resource_type: ResourceType
+    name: str
+
+
+class Explanation(NamedTuple):
+    """``why`` and ``change`` are sentences for an operator; ``acls``: the ACLs that name the resource and concern the
+    client."""
+
+    rule: Rule
+    why: str
+    change: str
+    acls: list[Acl]
+
+
+def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], default_key: str) -> Explanation:
+    """Decide, and say why.
+
+    :param acls: those of the authorizer. :param default_key: the setting that decides about resources without an ACL.
+    """
+    principal, host, operation, kind, name = question
+    rule = authorizer.decide(principal, host, operation, kind, name)
+    mine = [one for one in acls if Authorizer([one]).decide(principal, host, operation, kind, name).acl is not None]
+    wanted = f"{operation.name} on {TYPE_NAMES[kind]} {name}"
+    if rule.reason == "SuperUser":
+        return Explanation(
+            rule, f"{principal} is a super user", "remove it from super.users and restart the broker", mine
+        )
+    if rule.acl is not None and not rule.allowed:
+        allow = any(one.permission == Permission.ALLOW for one in mine)
+        then = "" if allow else f", and an ACL must allow {wanted}"
+        return Explanation(
+            rule,
+            f"an ACL denies it: {shown(rule.acl)}",
+            f"this ACL must be removed{then}: a denial counts before every allowance",
+            mine,
+        )
+    if rule.acl is not None:
+        others = [one for one in mine if one != rule.acl]
+        change = "remove this ACL"
+        if others:
+            change = f"remove this ACL and {len(others)} more that allow it, or add one that denies it"
+        return Explanation(rule, f"an ACL allows it: {shown(rule.acl)}", change, mine)
+    if rule.allowed:
+        return Explanation(
+            rule, f"no ACL names this resource, and {default_key} is true", "add any ACL for this resource", mine
+        )
+    named = any(
+        Authorizer([one], (), True).decide("", "", operation, kind, name).reason == "DefaultDeny" for one in acls
+    )
+    why = f"no ACL allows {wanted} to {principal} from {host}"
+    if not named:
+        why = f"no ACL names this resource, and {default_key} is false"
+    return Explanation(rule, why, f"add an ACL that allows {wanted}", mine)
+
+
+def shown(acl: Acl) -> str:
+    """An ACL as one line."""
+    verb = "allow" if acl.permission == Permission.ALLOW else "deny"
+    pattern = "prefix " if acl.pattern_type == 4 else ""
+    kind = TYPE_NAMES[ResourceType(acl.resource_type)]
+    host = "any host" if acl.host == "*" else f"host {acl.host}"
+    return f"{verb} {acl.principal} {Operation(acl.operation).name} on {kind} {pattern}{acl.name} from {host}"
+
+
+def serves(acl: Acl, need: Need) -> bool:
+    """Whether an ACL that allows something gives the right that an API needs."""
+    if acl.resource_type != need.resource_type:
+        return False
+    rule = Authorizer([acl]).decide(acl.principal, acl.host, need.operation, acl.resource_type, acl.name)
+    return rule.allowed

@@ -1,0 +1,107 @@
+"""``odradek acl`` against a broker with an authorizer."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from odradek.security.unused import Use, unneeded
+from odradek.testing import Broker
+from tests.cli.command import Command
+from tests.security.over_wire import ACLS_OF_ADMIN, ADMIN, CONFIG, Client, acl
+
+TOPIC = ResourceType.TOPIC
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(CONFIG) as broker, Client(broker, ADMIN) as admin:
+        admin.create_acls(ACLS_OF_ADMIN)
+        yield broker
+
+
+def run(broker: Broker, *words: str, code: int = 0) -> str:
+    done = Command(broker.bootstrap_servers).run("acl", *words)
+    assert done.returncode == code, done
+    return done.stdout if code == 0 else done.stderr
+
+
+def listed(broker: Broker, *words: str) -> list[dict[str, Any]]:
+    return json.loads(run(broker, "list", "--json", *words))
+
+
+def test_what_a_producer_and_a_consumer_need_is_added_listed_and_removed(broker: Broker) -> None:
+    producer = ("--producer", "--topic", "orders", "--transactional-id", "o", "--allow", "User:a", "--idempotent")
+    run(broker, "add", *producer)
+    mine = {(row["resource"], row["name"], row["operation"]) for row in listed(broker, "--principal", "User:a")}
+    assert mine == {
+        ("TOPIC", "orders", "WRITE"),
+        ("TOPIC", "orders", "DESCRIBE"),
+        ("TOPIC", "orders", "CREATE"),
+        ("TRANSACTIONAL_ID", "o", "WRITE"),
+        ("TRANSACTIONAL_ID", "o", "DESCRIBE"),
+        ("CLUSTER", "kafka-cluster", "IDEMPOTENT_WRITE"),
+    }
+    run(broker, "add", "--consumer", "--prefix", "--topic", "ord", "--group", "g", "--allow", "User:b")
+    assert {row["pattern"] for row in listed(broker, "--principal", "User:b")} == {"PREFIXED"}
+    applying = listed(broker, "--topic", "orders", "--applying")
+    assert {row["name"] for row in applying} == {"orders", "ord", "*"}
+    assert "User:b" in run(broker, "list", "--topic", "ord")
+    run(broker, "remove", *producer, "--dry-run")
+    assert listed(broker, "--principal", "User:a")
+    run(broker, "remove", *producer, "--yes")
+    assert not listed(broker, "--principal", "User:a")
+    assert "none of these ACLs exists" in run(broker, "remove", *producer, "--yes", code=1)
+
+
+def test_a_decision_is_explained(broker: Broker) -> None:
+    run(broker, "add", "--topic", "t", "--operation", "read", "--allow", "User:c")
+    run(broker, "add", "--topic", "t", "--operation", "all", "--deny", "User:d", "--host", "10.0.0.1")
+    ask = ("explain", "--topic", "t", "--operation", "describe", "--principal")
+    assert run(broker, *ask, "User:c").startswith("allowed: an ACL allows it: allow User:c READ on topic t")
+    denied = run(broker, *ask, "User:d", "--host", "10.0.0.1")
+    assert "an ACL denies it: deny User:d ALL on topic t from host 10.0.0.1" in denied and "must be removed" in denied
+    answer = json.loads(run(broker, *ask, "User:e", "--json"))
+    assert not answer["allowed"] and answer["rule"] == "DefaultDeny"
+    assert answer["change"] == "add an ACL that allows DESCRIBE on topic t"
+    everybody = json.loads(
+        run(broker, "explain", "--user", "User:x", "--operation", "create-tokens", "--principal", "User:e", "--json")
+    )
+    assert everybody["allowed"] and "allow.everyone.if.no.acl.found" in everybody["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("add", "--topic", "t", "--allow", "User:a"), "nothing to do"),
+        (("add", "--topic", "t", "--operation", "read", "--allow", "alice"), "such as User:alice"),
+        (("add", "--producer", "--allow", "User:a"), "--producer needs --topic"),
+        (("add", "--cluster", "--prefix", "--operation", "alter", "--allow", "User:a"), "--prefix does not apply"),
+        (("explain", "--operation", "read", "--principal", "User:a"), "give one resource"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_right(broker: Broker, words: tuple[str, ...], message: str) -> None:
+    assert message in run(broker, *words, code=2)
+
+
+def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:
+    keys = {"Produce": 0, "Fetch": 1, "Heartbeat": 12}
+    rules = {
+        "write": acl(TOPIC, "t", Operation.WRITE, principal="User:a"),
+        "read": acl(TOPIC, "t", Operation.READ, principal="User:a"),
+        "prefix": acl(TOPIC, "t", Operation.ALL, principal="User:*", pattern=PatternType.PREFIXED),
+        "other": acl(TOPIC, "u", Operation.ALL, principal="User:a"),
+        "group": acl(ResourceType.GROUP, "g", Operation.READ, principal="User:a"),
+        "deny": acl(TOPIC, "v", Operation.ALL, permission=Permission.DENY),
+    }
+
+    def unneeded_after(*uses: Use) -> set[str]:
+        found: list[Acl] = unneeded(list(rules.values()), uses, keys)
+        return {name for name, rule in rules.items() if rule in found}
+
+    assert unneeded_after() == {"write", "read", "prefix", "other", "group"}
+    assert unneeded_after(Use("User:a", "Produce", "t")) == {"read", "other", "group"}
+    assert unneeded_after(Use("User:b", "Fetch", "t1")) == {"write", "read", "other", "group"}
+    assert unneeded_after(Use("User:a", "Heartbeat", None)) == {"write", "read", "prefix", "other"}

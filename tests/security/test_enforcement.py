@@ -1,0 +1,147 @@
+"""ACLs over the wire: what clients may do, and when a change is in force."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.protocol.schemas import fetch, metadata
+from odradek.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
+from odradek.testing import Broker
+from tests.security.over_wire import (
+    ACLS_OF_ADMIN,
+    ADMIN,
+    CLUSTER,
+    CLUSTER_NAME,
+    CONFIG,
+    GROUP,
+    OTHER,
+    TOPIC,
+    Client,
+    acl,
+)
+from tests.wire import batch, fetch_request
+
+OK, DENIED, GROUP_DENIED, CLUSTER_DENIED = 0, 29, 30, 31
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(CONFIG | {"num.network.threads": 2}) as broker, Client(broker, ADMIN) as admin:
+        assert set(admin.create_acls(ACLS_OF_ADMIN)) == {0}
+        admin.create("open", 1)
+        admin.create("other", 1)
+        yield broker
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Client]:
+    with Client(broker, ADMIN) as admin:
+        yield admin
+    with Client(broker, ADMIN) as again:  # a test may have restarted the broker
+        again.set_acls([])
+
+
+def test_a_client_may_do_what_an_acl_allows_and_nothing_else(broker: Broker, admin: Client) -> None:
+    admin.set_acls([acl(TOPIC, "open", Operation.WRITE)])
+    with Client(broker) as client:
+        assert client.produce("open", batch(b"v")).error_code == OK
+        assert client.produce("other", batch(b"v")).error_code == DENIED
+        assert client.produce("no such topic", batch(b"v")).error_code == DENIED
+        assert client.fetch("open", 0).error_code == DENIED
+        assert client.fetch("no such topic", 0).error_code == DENIED
+        assert client.create_acls([acl(TOPIC, "other", Operation.ALL)]) == [CLUSTER_DENIED]
+        assert client.described_acls().error_code == CLUSTER_DENIED
+    with Client(broker, OTHER) as other:
+        assert other.produce("open", batch(b"v")).error_code == DENIED
+
+
+def test_metadata_hides_what_may_not_be_described(broker: Broker, admin: Client) -> None:
+    admin.set_acls([acl(TOPIC, "open", Operation.READ)])
+    with Client(broker) as client:
+        everything = client.ask(metadata.Request(topics=None), metadata.API_KEY, 12).topics
+        assert [topic.name for topic in everything] == ["open"]
+        named = {topic.name: topic for topic in client.metadata("open", "other", "no-such").topics}
+        assert [named[name].error_code for name in ("open", "other", "no-such")] == [OK, DENIED, DENIED]
+        assert named["other"].topic_id == bytes(16) and not named["other"].partitions
+
+
+def test_a_right_taken_away_is_gone_for_every_request_after_the_answer(broker: Broker, admin: Client) -> None:
+    clients = [Client(broker) for _ in range(8)]
+    rule = acl(TOPIC, "open", Operation.WRITE)
+    for _ in range(20):
+        assert admin.create_acls([rule]) == [0]
+        assert [client.produce("open", batch(b"v")).error_code for client in clients] == [OK] * 8
+        (result,) = admin.delete_acls(AclFilter(*rule))
+        assert len(result.matching_acls) == 1
+        assert [client.produce("open", batch(b"v")).error_code for client in clients] == [DENIED] * 8
+    for client in clients:
+        client.socket.close()
+
+
+def test_a_right_taken_away_ends_a_long_poll(broker: Broker, admin: Client) -> None:
+    rule = acl(TOPIC, "other", Operation.READ)
+    admin.set_acls([rule])
+    with Client(broker) as client:
+        request = fetch_request([("other", 0, admin.latest("other", 0))], wait_ms=80_000)
+        client.send(request, fetch.API_KEY, 12)
+        admin.delete_acls(AclFilter(*rule))
+        assert client.receive().responses[0].partitions[0].error_code == DENIED
+
+
+def test_a_deny_for_everybody_counts_before_every_allow(broker: Broker, admin: Client) -> None:
+    deny = acl(
+        TOPIC,
+        "op",
+        Operation.WRITE,
+        principal="User:*",
+        host="*",
+        permission=Permission.DENY,
+        pattern=PatternType.PREFIXED,
+    )
+    admin.set_acls([acl(TOPIC, "open", Operation.ALL), deny])
+    with Client(broker) as client:
+        assert client.produce("open", batch(b"v")).error_code == DENIED
+        assert client.fetch("open", 0).error_code == OK
+    assert admin.produce("open", batch(b"v")).error_code == DENIED
+
+
+def test_acls_are_described_deleted_and_outlive_the_broker_and_the_coordinator(broker: Broker, admin: Client) -> None:
+    rules = [
+        acl(TOPIC, "a", Operation.READ),
+        acl(TOPIC, "a", Operation.WRITE, pattern=PatternType.PREFIXED, principal="User:CN=x,O=y/z", host="*"),
+        acl(GROUP, "a group/with.every%thing", Operation.ALL, permission=Permission.DENY),
+        acl(ResourceType.TRANSACTIONAL_ID, "..", Operation.DESCRIBE),
+        acl(ResourceType.USER, "User:bob", Operation.CREATE_TOKENS),
+    ]
+    admin.set_acls(rules)
+    assert admin.acls() == sorted([*rules, *ACLS_OF_ADMIN])
+    assert admin.create_acls(rules) == [0] * len(rules)  # an ACL that exists is no error
+    assert admin.acls(AclFilter(TOPIC, PatternType.MATCH, "abc")) == sorted([rules[1], ACLS_OF_ADMIN[0]])
+    broker.restart()
+    with Client(broker, ADMIN) as again:
+        assert again.acls() == sorted([*rules, *ACLS_OF_ADMIN])
+        (result,) = again.delete_acls(AclFilter(principal="User:CN=x,O=y/z"))
+        assert [one.resource_name for one in result.matching_acls] == ["a"]
+        again.set_acls([])
+        assert again.acls() == sorted(ACLS_OF_ADMIN)
+
+
+def test_bad_acls_are_refused_each_with_its_reason(broker: Broker, admin: Client) -> None:
+    good, nameless = acl(TOPIC, "t", Operation.READ), acl(TOPIC, "", Operation.READ)
+    wrong_cluster = acl(CLUSTER, "cluster", Operation.ALTER)
+    no_type = acl(ResourceType.ANY, "t", Operation.READ)
+    assert admin.create_acls([good, nameless, wrong_cluster, no_type]) == [0, 42, 42, 42]
+    assert admin.acls() == sorted([good, *ACLS_OF_ADMIN])
+    assert admin.delete_acls(AclFilter(operation=Operation.UNKNOWN))[0].error_code == 42
+    assert admin.described_acls(AclFilter(pattern_type=PatternType.UNKNOWN)).error_code == 42
+
+
+def test_a_principal_with_cluster_describe_sees_all_groups(broker: Broker, admin: Client) -> None:
+    admin.until_coordinated("first")
+    admin.joined("first")
+    admin.joined("second")
+    admin.set_acls([acl(GROUP, "second", Operation.READ)])
+    with Client(broker) as client:
+        assert [group.group_id for group in client.list_groups().groups] == ["second"]
+        admin.set_acls([acl(CLUSTER, CLUSTER_NAME, Operation.ALTER)])
+        assert sorted(group.group_id for group in client.list_groups().groups) == ["first", "second"]
