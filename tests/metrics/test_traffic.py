@@ -205,7 +205,9 @@ def test_every_metric_has_samples_under_load(tmp_path):
     config = CONFIG | {"usage.spool.max.bytes": 1 << 20, "usage.spool.interval.ms": 1000}
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
         with Wire.to(broker) as admin:
-            set_quota(admin, {"user": "ANONYMOUS"}, producer_byte_rate=1e9, consumer_byte_rate=1e9, request_percentage=1e6)
+            set_quota(
+                admin, {"user": "ANONYMOUS"}, producer_byte_rate=1e9, consumer_byte_rate=1e9, request_percentage=1e6
+            )
         writer = Writer(broker, "writer")  # stays connected
         writer.send("t", 10)
         commit(broker.bootstrap_servers, "g", "t", 0, 4)
