@@ -259,6 +259,7 @@ cdef class FetchResponses:
         cdef list cuts = []
         cdef list served = []
         cdef int64_t records_bytes, wait_ms
+        cdef bint empty
         write_head(b, context, context.session_id, 0)
         records_bytes = write_topics(b, context, included, cuts)
         write_response_tags(b, context, included, self.replicas)
@@ -267,9 +268,11 @@ cdef class FetchResponses:
             raise MemoryError("no memory for a fetch response")
         if context.limited:
             wait_ms = charge_fetch(connection, &context.byte_quota, &context.time_quota,
-                                   b.size - (5 if context.version >= FETCH_FLEXIBLE else 4) + records_bytes, spent_us)
-            if wait_ms:
+                                   b.size - (5 if context.version >= FETCH_FLEXIBLE else 4) + records_bytes, spent_us, &empty)
+            if empty:
                 return self.write_throttled(out, context, cuts, wait_ms)
+            if wait_ms and context.version >= 1:
+                store32(b.data + (9 if context.version >= FETCH_FLEXIBLE else 8), <uint32_t>wait_ms)
         note_sent(included)
         store32(b.data, <uint32_t>(b.size - 4 + records_bytes))
         self.count_served(context, included, cuts)

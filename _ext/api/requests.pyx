@@ -112,6 +112,8 @@ cdef class RequestHandler(FrameHandler):
         if key == PRODUCE:
             if charges is not None:
                 charges.note(connection, key, version, False, client, length)
+                if connection.quotas.limited and charges.holds(connection, True):
+                    return FRAME_DEFER
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
             result = self.produce_handler.offer(connection, version, correlation_id, &body, data, size)
@@ -132,6 +134,8 @@ cdef class RequestHandler(FrameHandler):
                 return FRAME_DEFER
         if charges is not None:
             charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
+            if connection.quotas.limited and charges.holds(connection, False):
+                return FRAME_DEFER
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:
                 skip_tagged_fields(&body)

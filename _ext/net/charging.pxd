@@ -13,7 +13,11 @@ from odradek._ext.shm.client_quotas cimport QuotaUse
 cdef class Charges:
     cdef object resolve
     cdef readonly uint64_t version
+    cdef int64_t since_ms              # when these limits came into force
     cdef int note(self, Connection c, int16_t api_key, int16_t api_version, bint exempt, const uint8_t* client_id, int64_t length) except -1
+    # Returns whether the request must wait, because its client is above a limit on a connection that it opened meanwhile; the connection
+    # is throttled. Else a client could escape from its throttle times by connecting again for each request.
+    cdef bint holds(self, Connection c, bint produces) except -1
     cdef int find(self, Connection c, uint64_t client, const uint8_t* client_id, int64_t length) except -1
 
 
@@ -23,5 +27,6 @@ cdef int64_t spend(Connection c) noexcept
 cdef int64_t charge_time(Connection c, QuotaUse* use, int64_t us) except -1
 # Charges a Produce request and throttles its connection. Returns the throttle time in ms. `us` -1: its time is not charged.
 cdef int64_t charge_produce(Connection c, QuotaUse* produce, QuotaUse* request, int64_t size, int64_t us) except -1
-# Charges the response to a Fetch, unless it must be replaced by an empty one. Returns the throttle time in ms; the connection is throttled.
-cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us) except -1
+# Charges the response to a Fetch. Returns the throttle time in ms; the connection is throttled. `empty`: an empty response must be sent
+# instead, and the bytes of the other one are not counted. A response that could never be sent otherwise is sent with its throttle time.
+cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us, bint* empty) except -1

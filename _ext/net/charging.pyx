@@ -12,7 +12,9 @@ from odradek._ext.shm.client_quotas cimport (
     QUOTA_REQUEST,
     QuotaUse,
     quota_add,
+    quota_exceeded_at_once,
     quota_find,
+    quota_span_ms,
     quota_throttled,
     quota_wait_ms,
 )
@@ -34,6 +36,7 @@ cdef class Charges:
     def __init__(self, resolve):
         self.resolve = resolve
         self.version = 1
+        self.since_ms = monotonic_ms()
 
     def changed(self):
         """The limits changed: look all clients up again at their next requests."""
@@ -56,6 +59,22 @@ cdef class Charges:
             c.quotas.mark_us = clock_us()
         return 0
 
+    cdef bint holds(self, Connection c, bint produces) except -1:
+        cdef int64_t now, wait_ms
+        if not c.quotas.fresh:
+            return False
+        if produces:                    # a client that only asks for versions and metadata before is still fresh at its first Produce
+            c.quotas.fresh = False
+        now = monotonic_ms()
+        wait_ms = quota_wait_ms(&c.quotas.request, now, True) if c.quotas.request.key else 0
+        if produces and c.quotas.produce.key:
+            wait_ms = max(wait_ms, min(quota_wait_ms(&c.quotas.produce, now, False), quota_span_ms()))
+        if wait_ms == 0:
+            return False
+        c.quotas.fresh = False
+        c.throttle_for(wait_ms)
+        return True
+
     cdef int find(self, Connection c, uint64_t client, const uint8_t* client_id, int64_t length) except -1:
         cdef QuotaUse[QUOTA_KINDS] uses
         cdef int kind
@@ -75,6 +94,7 @@ cdef class Charges:
         c.quotas.request_of_client = uses[<int>QUOTA_REQUEST]
         c.quotas.client = client
         c.quota_principal = c.principal
+        c.quotas.fresh = c.quotas.limited and c.opened_ms > self.since_ms
         c.quotas.version = self.version
         return 0
 
@@ -111,10 +131,12 @@ cdef int64_t charge_produce(Connection c, QuotaUse* produce, QuotaUse* request, 
     return wait_ms
 
 
-cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us) except -1:
+cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us, bint* empty) except -1:
     cdef int64_t now = monotonic_ms()
-    cdef int64_t wait_ms = max(charged(request, QUOTA_REQUEST, us, now), charged(fetch, QUOTA_FETCH, size, now))
-    if wait_ms and fetch.key:
+    cdef int64_t time_ms = charged(request, QUOTA_REQUEST, us, now), bytes_ms = charged(fetch, QUOTA_FETCH, size, now)
+    cdef int64_t wait_ms = max(time_ms, bytes_ms)
+    empty[0] = time_ms > 0 or (bytes_ms > 0 and not quota_exceeded_at_once(fetch, size, now))
+    if empty[0] and fetch.key:
         quota_add(fetch, -size, now)              # the response that was counted is not sent
     c.throttle_for(wait_ms)
     return wait_ms

@@ -141,6 +141,7 @@ cdef struct ConnectionQuotas:
     bint limited                               # a quota applies to the request that is being executed
     uint64_t version                           # of the limits for which the uses were looked up; 0: never
     uint64_t client                            # keyed hash of the client id for which they were looked up
+    bint fresh                                 # they were just looked up, for a connection that is younger than the limits
     int64_t mark_us                            # until then the time of this process is charged
     int16_t api_key
     int16_t api_version
@@ -179,6 +180,7 @@ cdef class Connection:
     # times, for limits
     cdef readonly int64_t last_activity_ms     # when bytes were last received or sent from the queue
     cdef readonly int64_t throttled_until_ms
+    cdef int64_t opened_ms                     # when DataLoop received it
     cdef int64_t kept_bytes                    # kept for the connection while it is idle, at the last check (kept_memory.pxd)
     cdef ConnectionInput input
     cdef FrameOffers frames

@@ -230,7 +230,7 @@ cdef class DataLoop(FrameReader):
         c.peer = peer
         c.owner = owner_of(peer)
         self.now_ms = coarse_ms()
-        c.last_activity_ms = c.metering.counted_ms = self.now_ms
+        c.last_activity_ms = c.metering.counted_ms = c.opened_ms = self.now_ms
         c.metering.software = -1
         c.frames.hold = HOLD_STOPPING if self.stopping else 0
         c.frames.most_bytes = self.max_request_bytes
@@ -462,6 +462,7 @@ cdef class DataLoop(FrameReader):
                 continue
             del self.throttled[connection_id]
             c.frames.hold &= ~HOLD_THROTTLE
+            c.frames.resumed = True             # a frame may have been deferred because of the throttle (Charges.holds)
             c.last_activity_ms = max(c.last_activity_ms, now_ms)
             self.mark_dirty(c)
         self.flush_dirty()

@@ -73,9 +73,13 @@ cdef void quota_add(QuotaUse* use, int64_t amount, int64_t now_ms) noexcept nogi
 # Returns how long the client must wait until its rate is at the limit, in ms; 0: its rate is not above it. Kafka's formula.
 # `bounded`: at most a window.
 cdef int64_t quota_wait_ms(QuotaUse* use, int64_t now_ms, bint bounded) noexcept nogil
+# Returns whether nothing but `amount` was counted in the windows, although all of them together do not permit it.
+cdef bint quota_exceeded_at_once(QuotaUse* use, int64_t amount, int64_t now_ms) noexcept nogil
 # Counts, for metrics, that a request was throttled.
 cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_ms) noexcept nogil
 # Finds or makes the bucket of a user and a client id (None: the level does not tell them apart).
 cdef int quota_find(int kind, bytes user, bytes client, double limit, uint32_t owner, int64_t now_ms, QuotaUse* out) except -1
+# Returns the time of all windows but one, in ms.
+cdef int64_t quota_span_ms() noexcept nogil
 # Returns the most bytes that can be counted without a throttle if nothing was counted before.
 cdef double quota_burst(QuotaUse* use) noexcept nogil

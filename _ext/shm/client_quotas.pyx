@@ -305,6 +305,16 @@ cdef int64_t quota_wait_ms(QuotaUse* use, int64_t now_ms, bint bounded) noexcept
     return 0 if bucket == NULL else wait_of(table, bucket, use.limit, now_ms, bounded)
 
 
+cdef bint quota_exceeded_at_once(QuotaUse* use, int64_t amount, int64_t now_ms) noexcept nogil:
+    cdef QuotaTable* table = quota_table()
+    cdef QuotaBucket* bucket = bucket_of(table, use, now_ms)
+    cdef double total, elapsed_ms
+    if bucket == NULL:
+        return False
+    measure(table, bucket, now_ms, &total, &elapsed_ms)
+    return total <= <double>amount and <double>amount * 1000 > use.limit * <double>((table.windows + 1) * table.window_ms)
+
+
 cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_ms) noexcept nogil:
     cdef QuotaTable* table = quota_table()
     cdef QuotaBucket* bucket = bucket_of(table, use, now_ms)
@@ -314,6 +324,11 @@ cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_
         fetch_add_64(&bucket.throttled_ms, <uint64_t>wait_ms)
         store_relaxed_64(&bucket.throttled_until_ms,
                          max(load_relaxed_64(&bucket.throttled_until_ms), <uint64_t>(now_ms + wait_ms)))
+
+
+cdef int64_t quota_span_ms() noexcept nogil:
+    cdef QuotaTable* table = quota_table()
+    return <int64_t>(max(table.windows, <uint64_t>2) - 1) * <int64_t>table.window_ms
 
 
 cdef double quota_burst(QuotaUse* use) noexcept nogil:

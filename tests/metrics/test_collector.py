@@ -5,8 +5,11 @@ import os
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from odradek._ext.shm import client_quotas
+from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.metering import count, count_loop_delay, gauge
 from odradek._ext.testing import slot_probe
+from odradek._ext.testing.client_quota_probe import Use
 from odradek._ext.testing.meter_probe import count_usage, put_reader_position, use_clock
 from odradek.metrics.collector import Collector, Settings
 from odradek.metrics.exposition import pieces
@@ -337,6 +340,9 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     count("closed_eof")
     count_loop_delay(70)
     broker.shm.set_disk(0, 0, 10, 20)
+    client_quotas.set_windows(11, 1)
+    for kind in QuotaKind:
+        Use(kind, b"alice", None, 1000.0)
     groups = [GroupRow("g", "Stable", 1, {"t": {0: 4}})]
     report = TransactionReport(load_max_ms=1, load_avg_ms=1)
     families = {

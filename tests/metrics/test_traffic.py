@@ -13,7 +13,9 @@ from tests.metrics.prometheus import Prometheus
 from tests.metrics.scraping import scrape
 from tests.metrics.test_collector import IN_CLUSTERS
 from tests.metrics.test_reporter import CONFIG, kill
+from tests.quotas.talk import set_quota
 from tests.waiting import until
+from tests.wire import Wire
 
 pytestmark = [pytest.mark.xdist_group("metrics-traffic"), pytest.mark.timeout(900)]
 
@@ -205,6 +207,10 @@ def test_a_real_prometheus_sees_what_was_sent_over_every_death(broker, tmp_path)
 def test_every_metric_has_samples_under_load(tmp_path):
     config = CONFIG | {"usage.spool.max.bytes": 1 << 20, "usage.spool.interval.ms": 1000}
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
+        with Wire.to(broker) as admin:
+            set_quota(
+                admin, {"user": "ANONYMOUS"}, producer_byte_rate=1e9, consumer_byte_rate=1e9, request_percentage=1e6
+            )
         writer = Writer(broker, "writer")  # stays connected
         writer.send("t", 10)
         commit(broker.bootstrap_servers, "g", "t", 0, 4)

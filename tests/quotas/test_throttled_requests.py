@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek._ext.net.charging import Charges
 
+from odradek._ext.net.charging import Charges
 from odradek._ext.shm import client_quotas
 from odradek.api.table import BY_KEY
 from odradek.quotas.limits import DEFAULT, FETCH, PRODUCE, REQUEST, Limits
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.waiting import until
 from tests.wire import Wire, batch, fetch_request, produce_request
 
 PRODUCES, FETCHES = range(3, BY_KEY[0].max_version + 1), range(BY_KEY[1].max_version + 1)
@@ -130,9 +131,26 @@ def test_a_fetch_is_cut_to_what_an_idle_client_may_receive(worker: HandWorker) -
         produce(worker, wire, 4000)
     limit(worker, **{FETCH: RATE})
     told = fetch(worker, wire)
-    records = told.responses[0].partitions[0].records
+    while told.responses == []:  # the other bytes of the response are too much if a window has just begun
+        assert 0 < told.throttle_time_ms < 200
+        pass_time()
+        worker.loop.release_throttled(now() + HOUR_MS)
+        told = fetch(worker, wire)
+    assert 4000 < len(told.responses[0].partitions[0].records) <= BURST
     assert told.throttle_time_ms == 0
-    assert 4000 < len(records) <= BURST
+
+
+def test_a_batch_that_exceeds_all_windows_is_sent_to_a_client_that_received_nothing_in_them(worker: HandWorker) -> None:
+    wire = worker.connect()
+    produce(worker, wire, 30_000)
+    produce(worker, wire, 10)
+    limit(worker, **{FETCH: RATE})
+    told = fetch(worker, wire, partition_max_bytes=1)
+    assert len(told.responses[0].partitions[0].records) > 30_000, "else the consumer would never receive it"
+    assert 17_000 < told.throttle_time_ms <= 21_000 and only(worker).muted
+    worker.loop.release_throttled(now() + HOUR_MS)
+    told = fetch(worker, wire, partition_max_bytes=1)
+    assert told.responses == [] and told.throttle_time_ms > 0
 
 
 def test_a_session_that_begins_with_a_refused_response_does_not_exist(worker: HandWorker) -> None:
@@ -274,9 +292,13 @@ def test_closed_connections_leave_nothing_behind(worker: HandWorker) -> None:
     limit(worker, **{PRODUCE: 0.01})
     for _ in range(300):
         wire = worker.connect()
-        produce(worker, wire, 2000)
+        wire.send(produce_request([("t", [(0, batch(bytes(2000)))])]), 0, 9)
+        worker.turn()
         wire.socket.close()
         worker.turn()
+    assert len(worker.loop.connections) <= 299, "only those whose request is not read wait"
+    worker.loop.release_throttled(now() + HOUR_MS)
+    worker.turn()
     assert not worker.loop.connections
     assert worker.loop.release_throttled(now()) == -1
 
@@ -302,3 +324,35 @@ def test_a_delayed_produce_is_charged_when_it_is_answered(worker: HandWorker) ->
         if told.throttle_time_ms:
             break
     assert told.throttle_time_ms and only(worker).muted
+
+
+def pass_time() -> None:
+    """Wait until the coarse clock of the loop shows another time."""
+    began = now()
+    until(lambda: now() > began + 20, "20 ms passed")
+
+
+def test_a_client_does_not_escape_by_connecting_again(worker: HandWorker) -> None:
+    limit(worker, **{PRODUCE: RATE})
+    pass_time()
+    first = worker.connect()
+    assert produce(worker, first, 100_000).throttle_time_ms > 80_000
+    first.socket.close()
+    worker.turn()
+    again = worker.connect()
+    again.send(produce_request([("t", [(0, batch(b"x"))])]), 0, 9)
+    worker.turn()
+    assert nothing_came(again)
+    assert worker.handler.produce_requests == 1
+    held_ms = only(worker).throttled_until_ms - now()
+    assert 9_000 < held_ms <= 10_000, "not longer than all windows but one"
+    worker.loop.release_throttled(only(worker).throttled_until_ms)
+    worker.turn()
+    assert again.receive().throttle_time_ms > 80_000
+
+
+def test_a_connection_that_is_older_than_the_limit_is_not_held(worker: HandWorker) -> None:
+    wires = [worker.connect() for _ in range(3)]
+    pass_time()
+    limit(worker, **{PRODUCE: RATE})
+    assert [produce(worker, wire, 60_000).throttle_time_ms > 0 for wire in wires] == [True] * 3

@@ -1,0 +1,128 @@
+"""Rates over half a minute: within 5 % of the quota, with one client on many connections to one to four workers, and with
+Kafka's performance tools."""
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.protocol import encode
+from odradek.testing import Broker
+from tests import toolchains
+from tests.quotas.talk import BYTES_IN, BYTES_OUT, set_quota
+from tests.wire import Wire, batch, fetch_request, produce_request
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("measured-rates")]
+
+WINDOWS = 3
+"""Few, so that what a client may use at first is used up soon."""
+SETTLED_S, MEASURED_S = 6.0, 30.0
+RATE = 1_000_000.0
+WITHIN = 0.05
+CONNECTIONS = 6
+SIZE = 5000
+"""Small: each connection may be ahead by one request, and they all wait for the same moment."""
+KAFKAS_BYTES = 40_000_000
+
+
+def broker_of(workers: int, path: Path) -> Broker:
+    config = {"num.network.threads": workers, "quota.window.num": WINDOWS}
+    return Broker(config, {"t": 1}, directory=path)
+
+
+def measured(broker: Broker, request: Callable[[Wire], int]) -> float:
+    """Bytes per second that connections of one client get, from `SETTLED_S` on."""
+    began = time.monotonic()
+    counts = [0] * CONNECTIONS
+
+    def run(number: int) -> None:
+        with Wire.to(broker) as wire:
+            wire.client_id = "limited"
+            while (now := time.monotonic()) < began + SETTLED_S + MEASURED_S:
+                done = request(wire)
+                if now >= began + SETTLED_S:
+                    counts[number] += done
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / MEASURED_S
+
+
+def close(rate: float, limit: float) -> None:
+    print(f"measured {rate:,.0f} bytes per second, {rate / limit - 1:+.2%} of the limit")
+    assert abs(rate / limit - 1) <= WITHIN, f"{rate:,.0f} bytes per second instead of {limit:,.0f}"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_a_producer_keeps_its_rate(tmp_path: Path, workers: int) -> None:
+    frame = produce_request([("t", [(0, batch(bytes(SIZE)))])])
+    size = len(encode(frame, 9))
+
+    def request(wire: Wire) -> int:
+        wire.ask(frame, 0, 9)
+        return size
+
+    with broker_of(workers, tmp_path) as broker, Wire.to(broker) as admin:
+        admin.client_id = "admin"
+        set_quota(admin, {"client-id": "limited"}, **{BYTES_IN: RATE})
+        close(measured(broker, request), RATE)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_consumer_keeps_its_rate(tmp_path: Path, workers: int) -> None:
+    def request(wire: Wire) -> int:
+        told = wire.ask(fetch_request([("t", 0, 0)], partition_max_bytes=SIZE), 1, 12)
+        return sum(len(partition.records or b"") for topic in told.responses for partition in topic.partitions)
+
+    with broker_of(workers, tmp_path) as broker, Wire.to(broker) as admin:
+        admin.client_id = "admin"
+        for _ in range(3):
+            admin.ask(produce_request([("t", [(0, batch(bytes(SIZE)))])]), 0, 9)
+        set_quota(admin, {"client-id": "limited"}, **{BYTES_OUT: RATE})
+        close(measured(broker, request), RATE)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("workers", [1, 4])
+def test_kafkas_performance_tools_keep_the_rate(tmp_path: Path, workers: int) -> None:
+    """What a client may use at first, two windows, is not counted."""
+    with broker_of(workers, tmp_path) as broker, Wire.to(broker) as admin:
+        admin.client_id = "admin"
+        servers = f"{broker.host}:{broker.port}"
+        set_quota(admin, {"client-id": "perf"}, **{BYTES_IN: RATE, BYTES_OUT: RATE})
+        records = KAFKAS_BYTES // 1000
+        printed = tool(
+            "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", servers, "--topic", "t", "--num-records",
+            str(records), "--record-size", "1000", "--throughput", "-1", "--command-property", "client.id=perf",
+            "batch.size=16384", "delivery.timeout.ms=300000", "request.timeout.ms=120000",
+        )  # fmt: skip
+        found = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", printed, re.M)
+        after_burst(records / float(found[-1]))
+        properties = tmp_path / "consumer.properties"
+        properties.write_text("client.id=perf\nmax.partition.fetch.bytes=100000\nrequest.timeout.ms=120000\n")
+        printed = tool(
+            "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", servers, "--topic", "t", "--num-records",
+            str(records), "--timeout", "120000", "--command-config", str(properties),
+        )  # fmt: skip
+        titles, values = (line.split(", ") for line in printed.splitlines() if ", " in line)
+        after_burst(float(dict(zip(titles, values, strict=True))["fetch.time.ms"]) / 1000)
+
+
+def after_burst(seconds: float) -> None:
+    close((KAFKAS_BYTES - (WINDOWS - 1) * RATE) / seconds, RATE)
+
+
+def tool(main_class: str, *arguments: str) -> str:
+    """What a tool prints."""
+    command = toolchains.java_command(main_class, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    print(done.stdout)
+    return done.stdout
