@@ -1,4 +1,5 @@
-"""Kafka's own tools over TLS with a client certificate: console and performance tools, and kafka-configs, which replaces a key store."""
+"""Kafka's own tools over TLS with a client certificate: console and performance tools, and kafka-configs, which
+replaces a key store."""
 
 import shutil
 import socket
@@ -35,7 +36,13 @@ def test_console_and_performance_tools(broker):
     lines = [f"line {number}" for number in range(100)]
     tool("org.apache.kafka.tools.ConsoleProducer", *how, "--topic", "t", text="\n".join(lines) + "\n")
     read = tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer", *how, "--topic", "t", "--from-beginning", "--max-messages", 100
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *how,
+        "--topic",
+        "t",
+        "--from-beginning",
+        "--max-messages",
+        100,
     )
     assert sorted(read.splitlines()) == sorted(lines)
     written = tool(

@@ -122,7 +122,7 @@ def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
     rest = [name for name in config.without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
-        log.warning("this broker has no authentication and no authorization yet: every client that can connect may read, write "
+        log.warning("this broker has no SASL and no authorization yet: every client that can connect may read, write "
                     "and delete everything; these settings have no effect: %s", places)  # fmt: skip
     if rest:
         log.warning("these settings have no effect yet: %s", ", ".join(rest))
