@@ -360,14 +360,15 @@ cdef class DataLoop(FrameReader):
     cdef int say_goodbye(self, Connection c) except -1:
         """Send close_notify, if the responses before it were sent: a client takes a stream without it for cut off."""
         cdef bytes records
-        if c.tls.library is None or c.tls.busy:
+        cdef Tls tls = c.tls
+        if tls.library is None or tls.busy:
             return 0
-        if c.tls.established and c.tls.error is None and c.output.sealed_bytes == 0 and c.output.queue.head == NULL \
+        if tls.established and tls.error is None and c.output.sealed_bytes == 0 and c.output.queue.head == NULL \
                 and (self.current is not c or self.out_length == 0):
-            c.tls.shutdown()
-            records = c.tls.take()
+            tls.shutdown()
+            records = tls.take()
             send(c.fd, <const char*>records, len(records), MSG_NOSIGNAL | MSG_DONTWAIT)    # if the socket is full, there is none
-        c.tls.drop()
+        tls.drop()
         c.output.sealed_bytes = 0
         return 0
 

@@ -39,8 +39,9 @@ cdef enum:
 
 cdef inline int64_t buffered(Connection c) noexcept:
     """Return the bytes of frames and responses kept for a connection."""
+    cdef int64_t encrypted = 0 if c.tls is None else c.tls.unread.end - c.tls.unread.start + c.output.sealed_bytes
     return (c.input.part.end if c.input.part.data != NULL else 0) + c.input.held.end - c.input.held.start \
-        + c.output.queue.span_bytes + c.output.waiting_bytes
+        + c.output.queue.span_bytes + c.output.waiting_bytes + encrypted
 
 
 def idle_since(Connection c):

@@ -27,7 +27,7 @@ from odradek._ext.net.output cimport (
     join_queues,
     send_queue,
 )
-from odradek._ext.net.tls cimport RECORD_BYTES, SEALED_MOST
+from odradek._ext.net.tls cimport RECORD_BYTES, SEALED_MOST, Tls
 from odradek._ext.shm.metering cimport SENDFILE_BYTES, SOCKET_BYTES_OUT, UNSENT_BYTES, add, clock_us, count_times
 
 
@@ -160,10 +160,11 @@ cdef class ResponseSender(ResponseOutput):
 
     cdef int64_t send_encrypted(self, Connection c, const uint8_t* data, int64_t n) except -1:
         cdef int64_t at = 0, piece
+        cdef Tls tls = c.tls
         while at < n and c.output.sealed_bytes == 0:
             while at < n and self.sealed_length < SEALED_MOST:
                 piece = min(n - at, <int64_t>RECORD_BYTES)
-                c.tls.write(data + at, piece)
+                tls.write(data + at, piece)
                 at += piece
                 self.collect_records(c)
             self.push_records(c)
@@ -173,13 +174,14 @@ cdef class ResponseSender(ResponseOutput):
 
     cdef int collect_records(self, Connection c) except -1:
         """Append the records that TLS wants to send to the gathered ones."""
-        cdef bytes records = c.tls.take()
+        cdef Tls tls = c.tls
+        cdef bytes records = tls.take()
         cdef int64_t n = len(records), room = SEALED_MOST + 2 * RECORD_BYTES - self.sealed_length
         if n > room:                  # a long chain of certificates
             self.push_records(c)
             if c.fd >= 0:
-                add_copy(&c.tls.sealed, <const uint8_t*><const char*>records, n)
-                c.output.sealed_bytes = c.tls.sealed.span_bytes
+                add_copy(&tls.sealed, <const uint8_t*><const char*>records, n)
+                c.output.sealed_bytes = tls.sealed.span_bytes
                 self.mark_dirty(c)
             return 0
         memcpy(self.sealed_out + self.sealed_length, <const char*>records, n)

@@ -105,7 +105,7 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
     )
     assert "ignoring unknown key log.retnetion.hours (--set); did you mean 'log.retention.hours'? " in text
     assert "odradek.config: these settings have no effect yet: num.io.threads\n" in text
-    assert "no authentication and no authorization yet" in text
+    assert "no SASL and no authorization yet" in text
     assert "these settings have no effect: sasl.jaas.config (--set)\n" in text
 
 

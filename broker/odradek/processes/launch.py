@@ -142,6 +142,8 @@ def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
         log.warning("this broker has no authorization yet: every client that can connect and, on a SASL listener, log in may "
                     "read, write and delete everything; these settings have no effect: %s", places)  # fmt: skip
+        log.warning("this broker has no SASL and no authorization yet: every client that can connect may read, write "
+                    "and delete everything; these settings have no effect: %s", places)  # fmt: skip
     if rest:
         log.warning("these settings have no effect yet: %s", ", ".join(rest))
 

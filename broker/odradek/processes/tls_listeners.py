@@ -5,6 +5,7 @@ later ones are made by each worker when the coordinator has published new materi
 """
 
 import logging
+import time
 from collections.abc import Sequence
 
 from odradek._ext.net.tls import TlsListener
@@ -67,8 +68,15 @@ def begin_tls(config: BrokerConfig) -> TlsListeners | None:
         log.warning("%s", line)
     tls = TlsListeners(PublishedTls())
     try:
-        tls.published.publish(load_listeners(config))
+        material = load_listeners(config)
+        tls.published.publish(material)
     except (ConfigError, TooMuchMaterial) as error:
         raise StartError(str(error)) from None
+    for name, of_listener in material.items():
+        if of_listener.ends_ms < time.time() * 1000:
+            ended = time.strftime("%Y-%m-%d", time.gmtime(of_listener.ends_ms / 1000))
+            log.warning(
+                "the certificate of listener %s expired on %s: clients that verify it cannot connect", name, ended
+            )
     tls.take_over()
     return tls

@@ -22,6 +22,8 @@ from odradek.security.principal import MappingError, parse_rules
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 PROTOCOLS = ("TLS", *VERSIONS)
+DEFAULT_SUITES = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2, in OpenSSL's notation: authenticated encryption with forward secrecy. Every client since Java 8 has them."""
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -276,7 +278,7 @@ def configure(context: ssl.SSLContext, versions: tuple[str, str], ciphers: str) 
 def server_context(material: ListenerMaterial) -> ssl.SSLContext:
     """The context of a listener. Raises ssl.SSLError, OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    configure(context, material.versions, material.ciphers)
+    configure(context, material.versions, material.ciphers or DEFAULT_SUITES)
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_SINGLE_ECDH_USE
     load_key(context, material.key.encode(), material.chain.encode())
     if material.trust:

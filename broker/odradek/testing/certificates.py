@@ -1,6 +1,7 @@
 """Certificates for a broker of a test and its clients: files in a directory, signed by an authority whose key is
 thrown away."""
 
+import secrets
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,6 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 VALID_FOR = timedelta(days=2)
+_USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign",
+    "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 _EARLIER = timedelta(hours=1)  # for clocks that differ
 
 
@@ -18,7 +23,7 @@ class CertificateFiles(NamedTuple):
     """Paths of PEM files.
 
     :param ca: the authority's certificate. :param broker, client: a private key with its certificate, in one file.
-    :param client_properties: Kafka's client keys for `--command-config`.
+    :param client_properties: Kafka's client keys for `--command-config`, also of Kafka's own tools.
     """
 
     ca: Path
@@ -53,7 +58,8 @@ def make_certificates(directory: Path, client: str = "client") -> CertificateFil
         *(directory / name for name in ("ca.pem", "broker.pem", "client.pem", "client.properties"))
     )
     authority = ec.generate_private_key(ec.SECP256R1())
-    ca = _certificate("odradek test authority", authority, None, authority)
+    # With equal names, a client that trusts two authorities would take one for the other.
+    ca = _certificate(f"odradek test authority {secrets.token_hex(4)}", authority, None, authority)
     names: list[x509.GeneralName] = [x509.DNSName("localhost")]
     names += [x509.IPAddress(ip_address(address)) for address in ("127.0.0.1", "::1")]
     files.ca.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
@@ -65,7 +71,8 @@ def make_certificates(directory: Path, client: str = "client") -> CertificateFil
             key.private_bytes(serialization.Encoding.PEM, *form) + certificate.public_bytes(serialization.Encoding.PEM)
         )
     files.client_properties.write_text(
-        f"security.protocol=SSL\nssl.truststore.location={files.ca}\nssl.keystore.location={files.client}\n"
+        f"security.protocol=SSL\nssl.truststore.location={files.ca}\nssl.truststore.type=PEM\n"
+        f"ssl.keystore.location={files.client}\nssl.keystore.type=PEM\n"
     )
     return files
 
@@ -88,7 +95,17 @@ def _certificate(
         now - _EARLIER,
         now + VALID_FOR,
     )
-    builder = builder.add_extension(x509.BasicConstraints(issuer is None, None), True)
+    is_authority = issuer is None
+    own, signer = (
+        x509.SubjectKeyIdentifier.from_public_key(public) for public in (key.public_key(), authority.public_key())
+    )
+    usage = dict.fromkeys(_USAGES, False) | ({"key_cert_sign": True} if is_authority else {"digital_signature": True})
+    builder = (
+        builder.add_extension(x509.BasicConstraints(is_authority, None), True)
+        .add_extension(own, False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), False)
+        .add_extension(x509.KeyUsage(**usage), True)
+    )
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), False)
     return builder.sign(authority, hashes.SHA256())

@@ -35,7 +35,8 @@ KEYS = (
         "Whether a new certificate of a listener may have different alternative names."),
     ConfigKey("ssl.cipher.suites", LIST, (), None, MEDIUM, PER_BROKER, NOW,
         "The cipher suites that listeners accept, with the names of IANA or OpenSSL. Those of TLS 1.3 can only be named "
-        "together; without them, TLS 1.3 is disabled. Empty: those of the TLS library."),
+        "together; without them, TLS 1.3 is disabled. Empty: all of TLS 1.3, and those of TLS 1.2 with ECDHE and AES-GCM or "
+        "ChaCha20-Poly1305."),
     ConfigKey("ssl.client.auth", STRING, "none", OneOf(("required", "requested", "none")), MEDIUM, PER_BROKER, NOW,
         "Whether clients present a certificate. required: a connection without a certificate fails. requested: the "
         "certificate is optional. none: no certificate is requested."),
