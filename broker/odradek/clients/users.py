@@ -45,25 +45,26 @@ def describe(cluster: Cluster, users: Collection[str] | None = None) -> list[Use
 def set_password(
     cluster: Cluster, user: str, password: str, mechanisms: Sequence[ScramMechanism], iterations: int
 ) -> None:
-    """Set the credentials of a user for these mechanisms. Raises RefusedError, ClientError."""
+    """Set the credentials of a user for these mechanisms. Raises RefusedError, ClientError.
+
+    One request for each mechanism: Kafka refuses a request that names a user twice.
+    """
     make = alter_user_scram_credentials.Request
-    upsertions = []
     for mechanism in mechanisms:
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salted_password(mechanism, password.encode(), salt, iterations)
-        upsertions.append(
-            make.ScramCredentialUpsertion(
-                name=user, mechanism=mechanism.number, iterations=iterations, salt=salt, salted_password=salted
-            )
+        upsertion = make.ScramCredentialUpsertion(
+            name=user, mechanism=mechanism.number, iterations=iterations, salt=salt, salted_password=salted
         )
-    _alter(cluster, make(deletions=[], upsertions=upsertions))
+        _alter(cluster, make(deletions=[], upsertions=[upsertion]))
 
 
 def remove(cluster: Cluster, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
     """Delete the credentials of a user for these mechanisms. Raises RefusedError, ClientError."""
     make = alter_user_scram_credentials.Request
-    deletions = [make.ScramCredentialDeletion(name=user, mechanism=mechanism.number) for mechanism in mechanisms]
-    _alter(cluster, make(deletions=deletions, upsertions=[]))
+    for mechanism in mechanisms:
+        deletion = make.ScramCredentialDeletion(name=user, mechanism=mechanism.number)
+        _alter(cluster, make(deletions=[deletion], upsertions=[]))
 
 
 def _alter(cluster: Cluster, request: object) -> None:

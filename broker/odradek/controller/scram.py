@@ -80,7 +80,7 @@ def find(store: Store, mechanism: ScramMechanism, user: str) -> ScramCredential 
     try:
         return decode_credential(mechanism, text)
     except CorruptCredential as error:
-        log.error("the user %s cannot log in: in %s, %s", user, path_of(user), error)
+        log.error("the user %r cannot log in: in %s, %s", user, path_of(user), error)
         return None
 
 
@@ -143,7 +143,7 @@ def described(
                 try:
                     iterations[mechanism] = decode_credential(mechanism, settings[mechanism.name]).iterations
                 except CorruptCredential as error:
-                    log.error("%s of user %s: %s", path_of(user), user, error)
+                    log.error("%s of user %r: %s", path_of(user), user, error)
         if iterations:
             found[user] = iterations
     return found
@@ -186,7 +186,7 @@ def alter(
         else:
             results += [(user, None) for _ in of_user]
             log.info(
-                "changed the SCRAM credentials of user %s: %s",
+                "changed the SCRAM credentials of user %r: %s",
                 user,
                 ", ".join(
                     f"{mechanism.name} {'set' if credential else 'deleted'}" for mechanism, credential in of_user

@@ -1,13 +1,17 @@
 """The SCRAM credentials that a worker keeps, and its questions to the coordinator for others.
 
-A worker owns one `CredentialCache` and uses it only in its loop. A credential is kept until another one changes (the version in
-`odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used since. Made-up credentials are not kept, so that logins
-with invented names displace nothing.
+A worker owns one `CredentialCache` and uses it only in its loop. A credential is kept until another one changes (the version
+in `odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used since. Made-up credentials are kept apart, so that
+logins with invented names displace nothing.
+
+An answer from memory would be faster than one of the coordinator, and so show which users have logged in before. Therefore it
+is held for as long as one of the last questions took, chosen at random.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
+import random
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
@@ -30,6 +34,9 @@ MOST_KEPT = 1000
 PATIENCE_S = 8.0
 """The time in seconds that a login waits for the coordinator: less than odradek.login.timeout.ms by default."""
 
+DURATIONS = 64
+LONGEST_HOLD_S = 0.02
+
 Then = Callable[[CredentialReply | str], None]
 """Receives the credential, or the reason why there is none."""
 
@@ -48,13 +55,17 @@ class CredentialCache:
         self._forward = forward
         self._version = version
         self._settle = settle
-        self._kept: OrderedDict[CredentialQuestion, CredentialReply] = OrderedDict()
+        self._kept: dict[bool, OrderedDict[CredentialQuestion, CredentialReply]] = {
+            known: OrderedDict() for known in (True, False)
+        }
+        self._durations: deque[float] = deque(maxlen=DURATIONS)  # of the last questions, in seconds
         self._taken = version.take_over()
 
     def take_over(self) -> None:
         """Drop all credentials if one has changed, and confirm that."""
         if self._version.version != self._taken:
-            self._kept.clear()
+            for kept in self._kept.values():
+                kept.clear()
             self._taken = self._version.take_over()
 
     @property
@@ -62,21 +73,35 @@ class CredentialCache:
         """The newest version of the credentials."""
         return self._version.version
 
-    def kept(self, question: CredentialQuestion) -> CredentialReply | None:
-        """The credential, if it is kept."""
+    def _from_memory(self, question: CredentialQuestion) -> CredentialReply | None:
         self.take_over()
-        reply = self._kept.get(question)
-        if reply is not None:
-            self._kept.move_to_end(question)
-        return reply
+        for kept in self._kept.values():
+            if question in kept:
+                kept.move_to_end(question)
+                return kept[question]
+        return None
+
+    def find(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
+        """Find a credential; `then` is called once in the loop, never inside this call, unless the connection of the context is
+        closed before."""
+        reply = self._from_memory(question)
+        if reply is None:
+            self.ask(question, context, then)
+            return
+
+        def answer() -> None:
+            then(reply)
+            self._settle()
+
+        self._loop.call_later(random.choice(self._durations), answer)  # not a secret: noise
 
     def ask(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
-        """Ask the coordinator; `then` is called once in the loop, never inside this call, unless the connection of the context
-        is closed before.
+        """Ask the coordinator, even if the credential is kept; see `find`.
 
         If the coordinator ends before it answers, its successor is asked: nothing is changed by a question.
         """
-        deadline = self._loop.time() + PATIENCE_S
+        began = self._loop.time()
+        deadline = began + PATIENCE_S
 
         def send() -> None:
             try:
@@ -89,6 +114,7 @@ class CredentialCache:
             if isinstance(reply, ConnectionLost):
                 send()
             else:
+                self._durations.append(min(self._loop.time() - began, LONGEST_HOLD_S))
                 then(self._received(question, reply))
 
         def on_refusal(reason: str) -> None:
@@ -108,8 +134,9 @@ class CredentialCache:
             log.error("the coordinator sent a malformed credential: %s; the login fails", error)
             return "the coordinator sent a malformed credential"
         self.take_over()
-        if found.credential.known and found.version >= self._taken:
-            self._kept[question] = found
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+        if found.version >= self._taken:
+            kept = self._kept[found.credential.known]
+            kept[question] = found
+            if len(kept) > MOST_KEPT:
+                kept.popitem(last=False)
         return found

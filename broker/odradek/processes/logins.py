@@ -21,7 +21,7 @@ from odradek.config.errors import ConfigError
 from odradek.config.listeners import Listener
 from odradek.net.forward import context_of
 from odradek.net.forward_frames import CredentialReply
-from odradek.processes.credential_cache import CredentialCache
+from odradek.processes.credential_cache import CredentialCache, Then
 from odradek.processes.login_failures import LoginFailures
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, sasl_handshake
@@ -197,13 +197,6 @@ class Logins:
             return self._versions(gate, connection, frame)
         if isinstance(action, Respond):
             return action.data
-        if isinstance(action, Ask):
-            known = self._credentials.kept(action.question)
-            if known is not None:
-                gate.question, gate.answer = action.question, known
-                action = gate.exchange.answered(known.credential)
-                if isinstance(action, Respond):
-                    return action.data
         if isinstance(action, Done) and not self._is_outdated(gate):
             self._open(gate, connection, action)
             return action.data
@@ -234,9 +227,7 @@ class Logins:
             pending.complete((len(action.data).to_bytes(4, "big"), action.data))
 
     def _ask(self, gate: Gate, connection: Any, pending: Any, question: CredentialQuestion) -> None:
-        def then(reply: CredentialReply | str) -> None:
-            if pending.cancelled:
-                return
+        def go_on(reply: CredentialReply | str) -> None:
             if isinstance(reply, str):
                 action: Action = gate.exchange.unanswered(reply)
             else:
@@ -244,7 +235,24 @@ class Logins:
                 action = gate.exchange.answered(reply.credential)
             self._later(gate, connection, pending, action)
 
-        self._credentials.ask(question, context_of(connection, connection.client_id), then)
+        context = context_of(connection, connection.client_id)
+        self._credentials.find(question, context, self._guarded(connection, pending, go_on))
+
+    def _guarded(self, connection: Any, pending: Any, go_on: Callable[[CredentialReply | str], None]) -> Then:
+        """Continue a login outside of a turn of the data loop: an internal error closes its connection, and no other one."""
+
+        def then(reply: CredentialReply | str) -> None:
+            if pending.cancelled:
+                return
+            try:
+                go_on(reply)
+            except Exception:
+                log.exception(
+                    "a login of %s failed; closing its connection", connection.name, extra=connection.log_fields
+                )
+                self.data_loop.close(connection, "internal error during the login")
+
+        return then
 
     def _is_outdated(self, gate: Gate) -> bool:
         return gate.answer is not None and gate.answer.version < self._credentials.newest_version
@@ -255,14 +263,15 @@ class Logins:
         assert gate.question is not None and gate.answer is not None
         used = gate.answer.credential
 
-        def then(reply: CredentialReply | str) -> None:
+        def go_on(reply: CredentialReply | str) -> None:
             if not isinstance(reply, str) and reply.credential == used:
                 gate.answer = reply
                 self._later(gate, connection, pending, done)
             else:
                 self._later(gate, connection, pending, gate.exchange.revoked())
 
-        self._credentials.ask(gate.question, context_of(connection, connection.client_id), then)
+        context = context_of(connection, connection.client_id)
+        self._credentials.ask(gate.question, context, self._guarded(connection, pending, go_on))
 
     # -- outcomes ---------------------------------------------------------------------------------------------------
 
