@@ -704,6 +704,20 @@ SPOOL = (
     ),
 )
 
+ACCESS = (
+    *rows(
+        COUNTER,
+        "result",
+        {
+            "odradek_authorizations_total": "Operations of clients on resources that the authorizer decided, by result "
+            "(allowed or denied). Decisions that only hide resources from lists are not counted."
+        },
+    ),
+    *rows(
+        GAUGE, "", {"odradek_acls": "Number of access control lists (ACLs) that are in force; 0 without an authorizer."}
+    ),
+)
+
 SECTIONS = (
     ("Cluster (names of kafka_exporter)", CLUSTER),
     ("Groups and readers", GROUPS),
@@ -713,6 +727,7 @@ SECTIONS = (
     ("Storage", STORAGE),
     ("State of idempotent producers", PRODUCERS),
     ("Transactions", TRANSACTIONS),
+    ("Access control", ACCESS),
     ("Usage", USAGE),
     ("Usage spool", SPOOL),
 )
