@@ -72,6 +72,7 @@ build-dev: .build/installed-dev .build/native
 tables: build-dev ## write the files that are made from code: two pages of docs/, the dashboards, the stubs of _ext/
 	@$(BIN)/python -m odradek.config.reference docs/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
+	@$(BIN)/python -m odradek.api.access_reference docs/acls.md
 	@$(BIN)/python -m grafana
 	@$(BIN)/python tools/native_stubs.py
 

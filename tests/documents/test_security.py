@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.api.access_reference import with_table
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
     line
@@ -32,3 +34,8 @@ def test_the_keys_of_a_limit_are_documented(row):
     reference = (ROOT / "docs/configuration.md").read_text()
     for key in re.findall(r"`((?:[a-z]+\.){2,}[a-z]+)`", row):
         assert f"| `{key}` |" in reference, key
+
+
+def test_the_document_of_access_control_has_the_present_table():
+    text = (ROOT / "docs/acls.md").read_text()
+    assert with_table(text) == text

@@ -47,16 +47,8 @@ def questions(rng: random.Random) -> list[list[Any]]:
         kind = rng.choice((*generated.TYPES, CLUSTER))
         name = "kafka-cluster" if kind == CLUSTER else rng.choice((*generated.NAMES, "abcd", "zzz"))
         asked.append([rng.choice(generated.PRINCIPALS[:3]), rng.choice(HOSTS), rng.choice(generated.ASKED), kind, name])
-    for _ in range(8):
-        asked.append(
-            [
-                rng.choice(generated.PRINCIPALS[:3]),
-                rng.choice(HOSTS),
-                rng.choice(OF_TYPE),
-                rng.choice(generated.TYPES),
-                None,
-            ]
-        )
+    clients, kinds = generated.PRINCIPALS[:3], generated.TYPES
+    asked += [[rng.choice(clients), rng.choice(HOSTS), rng.choice(OF_TYPE), rng.choice(kinds), None] for _ in range(8)]
     return asked
 
 

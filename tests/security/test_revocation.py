@@ -1,6 +1,7 @@
 """Rights that are taken away while clients use them, and while workers are killed.
 
-No request that began after the answer to DeleteAcls succeeds, whichever worker has its connection, also one that was just started.
+No request that began after the answer to DeleteAcls succeeds, whichever worker has its connection, also one that was
+just started.
 """
 
 import os

@@ -86,6 +86,14 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _log_dir(directory)
     if "producer_state" in report:
         yield from _producer_state(report["producer_state"])
+    if report.get("access", {}).get("locked_out"):
+        yield Finding(
+            "error",
+            "access control",
+            "nobody may change access control lists: there is no super user, and no ACL allows ALTER on the cluster",
+            "clients that the ACLs do not allow something are denied, and no client can add an ACL",
+            "set super.users, for example super.users=User:admin, and restart the broker",
+        )
     if "cluster" in report:
         from odradek.cli.health_cluster import judge_membership
 

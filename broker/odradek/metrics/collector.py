@@ -21,6 +21,7 @@ from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.clock import now_ms
+from odradek.metrics import access as of_access
 from odradek.metrics import groups as of_groups
 from odradek.metrics import membership as of_membership
 from odradek.metrics import pages
@@ -246,6 +247,7 @@ class Collector:
         yield from of_partitions.broker_families(rows, shm, places)
         coordinators = [place for place in places if place.kind == ProcessKind.COORDINATOR]
         yield from of_membership.families([pages.counters(shm, place.page) for place in coordinators], self._clock())
+        yield from of_access.families([pages.counters(shm, place.page) for place in places])
         yield from of_processes.families(shm, places)
         yield from of_processes.worker_families(shm, places)
         yield from of_processes.late_families(shm, places)

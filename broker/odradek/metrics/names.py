@@ -830,6 +830,17 @@ QUOTAS = (
             "odradek_quota_evictions_total": "Clients whose rates were dropped because another client needed their place: "
             "clients that had sent nothing within the windows of a rate, or those of an address that used most of the places.",
         },
+ACCESS = (
+    *rows(
+        COUNTER,
+        "result",
+        {
+            "odradek_authorizations_total": "Operations of clients on resources that the authorizer decided, by result "
+            "(allowed or denied). Decisions that only hide resources from lists are not counted."
+        },
+    ),
+    *rows(
+        GAUGE, "", {"odradek_acls": "Number of access control lists (ACLs) that are in force; 0 without an authorizer."}
     ),
 )
 
@@ -842,6 +853,7 @@ SECTIONS = (
     ("Storage", STORAGE),
     ("State of idempotent producers", PRODUCERS),
     ("Transactions", TRANSACTIONS),
+    ("Access control", ACCESS),
     ("Usage", USAGE),
     ("Usage spool", SPOOL),
     ("Quotas of clients", QUOTAS),

@@ -18,6 +18,7 @@ from odradek._ext.shm.layout import DiskState, ProcessState
 from odradek._ext.shm.shared_memory import ProcessInfo
 from odradek.config.pid_file import STATUS_SOCKET
 from odradek.net.listeners import listen_unix
+from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.children import Child
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class StatusSocket:
 
 def report(supervisor: "Supervisor") -> dict[str, Any]:
     """The status document: identity, state, listeners, counts, log directories, and a row for each process. Brokers
-    of a cluster add `cluster`, see `cluster_status.report`."""
+    with an authorizer add `access`; those of a cluster add `cluster`, see `cluster_status.report`."""
     broker, resources = supervisor.broker, supervisor.resources
     shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
     now = supervisor.clock()
@@ -100,6 +101,14 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
         "processes": processes,
     }
+    if has_authorizer(resources.config):
+        version, authorizer = authorizer_of(resources.config, resources.acls)
+        document["access"] = {
+            "acls": len(authorizer.acls),
+            "acl_version": version,
+            "super_users": len(authorizer.super_users),
+            "locked_out": version > 0 and not authorizer.can_manage(),
+        }
     if resources.config.clustered:
         from odradek.processes import cluster_status  # brokers without a cluster do not need it
 
