@@ -59,11 +59,6 @@ def test_several_listeners_need_names_in_the_protocol_map():
         listen("IN://:1,OTHER://:2", protocols)
 
 
-def test_protocols_that_are_not_supported_yet_are_refused():
-    with pytest.raises(ConfigError, match="SASL_SSL is not supported yet"):
-        listen("SASL_SSL://:9094")
-
-
 def test_a_bad_protocol_map_is_refused():
     for bad in ("IN:TLS", "IN", "IN:SSL,in:SSL"):
         with pytest.raises(ConfigError, match=r"^listener.security.protocol.map=.*\(--set\)"):

@@ -232,8 +232,9 @@ def test_every_metric_has_samples_under_load(tmp_path):
         def missing():
             families = {line.split()[2] for line in scrape(broker).text.splitlines() if line.startswith("# TYPE")}
             assert families <= set(METRICS)
-            return set(METRICS) - families - IN_CLUSTERS - OF_LOGINS
-            return set(METRICS) - families - IN_CLUSTERS - {"odradek_tls_certificate_expiry_timestamp_seconds"}
+            return (
+                set(METRICS) - families - IN_CLUSTERS - OF_LOGINS - {"odradek_tls_certificate_expiry_timestamp_seconds"}
+            )
 
         try:
             until(lambda: not missing(), "every name")

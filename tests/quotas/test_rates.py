@@ -6,12 +6,12 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek._ext.shm.client_quotas import QuotaKind
-from odradek._ext.testing.client_quota_probe import Use
 
 from odradek._ext.shm import client_quotas
+from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.testing.client_quota_probe import Use
 from tests.quotas.kafkas_rate import KafkasRate
 
 PRODUCE = QuotaKind.QUOTA_PRODUCE

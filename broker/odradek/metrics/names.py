@@ -830,6 +830,9 @@ QUOTAS = (
             "odradek_quota_evictions_total": "Clients whose rates were dropped because another client needed their place: "
             "clients that had sent nothing within the windows of a rate, or those of an address that used most of the places.",
         },
+    ),
+)
+
 ACCESS = (
     *rows(
         COUNTER,

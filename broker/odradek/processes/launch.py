@@ -140,10 +140,7 @@ def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
     rest = [name for name in config.without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
-        log.warning("this broker has no authorization yet: every client that can connect and, on a SASL listener, log in may "
-                    "read, write and delete everything; these settings have no effect: %s", places)  # fmt: skip
-        log.warning("this broker has no SASL and no authorization yet: every client that can connect may read, write "
-                    "and delete everything; these settings have no effect: %s", places)  # fmt: skip
+        log.warning("these security settings have no effect yet, and protect nothing: %s", places)
     if rest:
         log.warning("these settings have no effect yet: %s", ", ".join(rest))
 
