@@ -520,3 +520,28 @@ def test_a_plain_listener_beside_it_stays_plain():
     client, connection = driver.connect()
     client.sendall(framed(b"12345678"))
     assert driver.receive(client, 12) == framed(b"12345678") and connection.tls is None
+
+
+def test_a_login_that_follows_the_handshake_is_awaited():
+    """On SASL_SSL, the handshake alone does not authenticate a client; nor is its certificate the principal."""
+    listener = tls_listener(material("required")._replace(authenticates=False))
+    driver = TlsDriver(listener=listener)
+    logged_in = driver.tls_client(client_context(certificate=of_client()))
+    silent = driver.tls_client(client_context(certificate=of_client()))
+    assert driver.loop.unauthenticated_count == 2 and logged_in.connection.principal is None
+    driver.loop.note_authenticated(logged_in.connection)
+    assert driver.loop.sweep_unauthenticated(driver.loop.now_ms + 10_001) == 1
+    assert driver.closed_ids == [silent.connection.connection_id]
+    assert "had not logged in" in driver.failures[0]
+
+
+def test_a_login_on_a_plain_listener_is_awaited():
+    driver = TlsDriver()
+    driver.loop.use_tls([None])
+    client, connection = driver.connect()
+    driver.loop.await_authentication(connection)
+    driver.loop.max_unauthenticated = 1
+    driver.loop.await_authentication(driver.connect()[1])
+    assert driver.closed_ids == [2]
+    assert driver.loop.sweep_unauthenticated(driver.loop.now_ms + 10_001) == 1
+    assert client.recv(1) == b"" and driver.loop.closes["authentication"] == 2

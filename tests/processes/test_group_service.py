@@ -207,7 +207,7 @@ def test_groups_are_not_loaded_before_the_topics_are_known(broker):
     broker.create(CONSUMER_OFFSETS)
 
     async def run():
-        context = SimpleNamespace(config=BrokerConfig({}), shm=broker.shm, log_dirs=[broker.path])
+        context = SimpleNamespace(config=BrokerConfig({}), shm=broker.shm, log_dirs=[broker.path], tls=None)
         woken = Coordinator(context)
         try:
             woken._on_wake()
