@@ -14,7 +14,7 @@ from tlslite.tlsconnection import TLSConnection
 
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.output import FileSlice
-from tests.certificates import client_context, material, of_client
+from tests.certificates import ca_pem, client_context, material, of_client
 from tests.net.connection_driver import EchoHandler, framed
 from tests.net.tls_driver import TlsDriver, tls_listener
 
@@ -453,6 +453,27 @@ def test_handshakes_with_large_keys_are_computed_by_a_thread():
     client.send(framed(b"12345678"))
     driver.settle()
     work()
+    assert client.receive(12) == framed(b"12345678")
+
+
+@pytest.mark.parametrize("certificates", [40, 700])
+def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(certificates):
+    """The chain has so many certificates that the broker's flight is larger than the socket's buffer."""
+    one = material()
+    driver = TlsDriver(listener=tls_listener(one._replace(chain=one.chain + ca_pem("other") * certificates)))
+    client = driver.tls_client(handshake=False, send_buffer=4096)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    client.flush()
+    driver.until(lambda: driver.loop.bytes_out > 0)
+    driver.settle()  # the client has not read yet
+    assert driver.loop.bytes_out < len(one.chain) * certificates // 4, "the flight did not fit"
+    if certificates > 100:  # more than OpenSSL's clients accept
+        with pytest.raises(ssl.SSLError):
+            client.handshake()
+        return
+    client.handshake()
+    client.send(framed(b"12345678"))
     assert client.receive(12) == framed(b"12345678")
 
 
