@@ -46,6 +46,7 @@ LONG = {
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",
+    "tests/tls/test_half_open_handshakes.py": "thousands of half-open TLS handshakes",
     "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
     "tests/clients/test_librdkafka.py": "librdkafka's own tests of transactions, which are compiled",
     "tests/clients/test_streams.py::test_the_smoke_test_of_kafka_streams": "the smoke test of Kafka Streams, with kills",

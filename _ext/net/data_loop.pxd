@@ -22,7 +22,7 @@ cdef class DataLoop(FrameReader):
     cdef public int64_t max_unauthenticated_of_address
     cdef public int64_t handshake_timeout_ms   # for the authentication of a connection
     cdef list tls_listeners                    # TlsListener or None by index of the listener; None: no listener uses TLS
-    cdef object unauthenticated                # OrderedDict with the connections as keys, in the order of their beginning
+    cdef object unauthenticated                # OrderedDict: since when (ms) by connection, in the order of their beginning
     cdef dict unauthenticated_of               # their number by address
     cdef int again_fd                          # eventfd that is readable while `unread` is not empty; -1 without TLS
     cdef bint again

@@ -237,7 +237,7 @@ cdef class DataLoop(FrameReader):
         c.state.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
         if self.tls_listeners is not None and self.tls_listeners[listener_index] is not None:
-            c.tls = Tls(self.tls_listeners[listener_index], self.now_ms)
+            c.tls = Tls(self.tls_listeners[listener_index])
         self.connections[connection_id] = c     # before EPOLL_CTL_ADD: events point to the connection and hold no reference
         if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             error = errno
@@ -279,7 +279,7 @@ cdef class DataLoop(FrameReader):
         cdef Connection oldest
         cdef uint8_t byte
         cdef int64_t of_address = self.unauthenticated_of.get(address, 0)
-        self.unauthenticated[c] = None
+        self.unauthenticated[c] = self.now_ms
         self.unauthenticated_of[address] = of_address + 1
         if of_address >= self.max_unauthenticated_of_address:
             add(UNAUTHENTICATED_CLOSED, 1)
@@ -288,7 +288,7 @@ cdef class DataLoop(FrameReader):
         if len(self.unauthenticated) > self.max_unauthenticated:
             add(UNAUTHENTICATED_CLOSED, 1)
             oldest = next(iter(self.unauthenticated))
-            if self.now_ms - oldest.last_activity_ms >= SILENT_MS and not oldest.tls.busy \
+            if self.now_ms - oldest.last_activity_ms >= SILENT_MS and not (oldest.tls is not None and oldest.tls.busy) \
                     and recv(oldest.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0:
                 return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not")
             return self.close_now(c, CLOSE_AUTHENTICATION,
@@ -309,6 +309,15 @@ cdef class DataLoop(FrameReader):
     cdef int authenticated(self, Connection c) except -1:
         return self.forget_unauthenticated(c)
 
+    def await_authentication(self, Connection c not None):
+        """Count a connection of a listener without TLS whose client must log in: the limits hold for it until `note_authenticated`."""
+        if c.fd >= 0 and c not in self.unauthenticated:
+            self.admit(c)
+
+    def note_authenticated(self, Connection c not None):
+        """The client has logged in. After a TLS handshake that is the whole authentication this is noted without a call."""
+        self.forget_unauthenticated(c)
+
     @property
     def unauthenticated_count(self):
         """Number of connections that have not authenticated yet."""
@@ -318,13 +327,16 @@ cdef class DataLoop(FrameReader):
         """Close the connections that have not authenticated within `handshake_timeout_ms`. Return their number."""
         cdef Connection c
         cdef int count = 0
+        cdef int64_t waited
         while self.unauthenticated:
-            c = next(iter(self.unauthenticated))
-            if now_ms - c.tls.since_ms < self.handshake_timeout_ms:
+            c, since_ms = next(iter(self.unauthenticated.items()))
+            waited = now_ms - <int64_t>since_ms
+            if waited < self.handshake_timeout_ms:
                 break
             count += 1
             add(UNAUTHENTICATED_CLOSED, 1)
-            self.close_now(c, CLOSE_AUTHENTICATION, f"the TLS handshake was not complete after {now_ms - c.tls.since_ms} ms")
+            what = "the TLS handshake was not complete" if c.tls is not None and not c.tls.established else "the client had not logged in"
+            self.close_now(c, CLOSE_AUTHENTICATION, f"{what} after {waited} ms")
         return count
 
     cdef int continue_later(self, Connection c) except -1:
@@ -641,6 +653,7 @@ cdef class DataLoop(FrameReader):
                 self.say_goodbye(c)
             elif not c.tls.busy:
                 c.tls.drop()
+        if self.unauthenticated:
             self.forget_unauthenticated(c)
         if reason == CLOSE_AUTHENTICATION or (reason == CLOSE_OTHER_PROTOCOL and c.tls is not None):
             add(FAILED_AUTHENTICATIONS, 1)

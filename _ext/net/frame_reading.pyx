@@ -223,6 +223,8 @@ cdef class FrameReader(ResponseSender):
             self.records_ended(c)
         if c.fd >= 0 and not c.frames.hold and tls.pending() and not c.state.eof:
             self.continue_later(c)
+        if c.fd >= 0 and c.output.sealed_bytes:
+            self.update_interest(c, False)     # a part of a handshake, or an answer of TLS, did not fit into the socket
         return 0
 
     cdef int64_t receive_records(self, Connection c) except -1:

@@ -44,7 +44,6 @@ cdef class Tls:
     cdef int head_bytes
     cdef int64_t record_left           # bytes of that record that are to be fed
     cdef readonly object error         # text after TLS_FAILED
-    cdef readonly int64_t since_ms     # when the connection was accepted
     cdef object library                # ssl.SSLObject; None before `open` and after the end
     cdef object incoming               # ssl.MemoryBIO
     cdef object outgoing

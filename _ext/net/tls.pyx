@@ -59,9 +59,8 @@ cdef class TlsListener:
 
 
 cdef class Tls:
-    def __init__(self, TlsListener listener not None, int64_t since_ms=0):
+    def __init__(self, TlsListener listener not None):
         self.listener = listener
-        self.since_ms = since_ms
 
     def __dealloc__(self):
         drop_queue(&self.sealed)

@@ -100,3 +100,35 @@ def test_the_listener_among_brokers_must_be_advertised():
         listen("PLAINTEXT://:9092", "inter.broker.listener.name=OTHER")
     with pytest.raises(ConfigError, match="together"):
         listen("PLAINTEXT://:1", "inter.broker.listener.name=PLAINTEXT", "security.inter.broker.protocol=PLAINTEXT")
+
+
+def test_brokers_of_a_cluster_cannot_use_tls_among_themselves_yet():
+    cluster = ["zookeeper.connect=h:2181", "broker.id=1", "listeners=SSL://h:9093,PLAINTEXT://h:9092"]
+    assert load(None, cluster).inter_broker_listener.name == "PLAINTEXT"
+    for setting in ("security.inter.broker.protocol=SSL", "inter.broker.listener.name=SSL"):
+        with pytest.raises(ConfigError, match=f"{setting.partition('=')[0]}=SSL: .*not supported yet; .*PLAINTEXT"):
+            load(None, [*cluster, setting])
+    alone = load(None, ["listeners=SSL://h:9093"])
+    assert alone.inter_broker_listener.name == "SSL", "there is no other broker"
+
+
+def test_a_value_of_a_listener_has_precedence_over_the_general_one_and_that_of_a_mechanism_over_both():
+    config = load(
+        None,
+        [
+            "ssl.client.auth=requested",
+            "listener.name.ext.ssl.client.auth=required",
+            "connections.max.reauth.ms=1",
+            "listener.name.ext.connections.max.reauth.ms=2",
+            "listener.name.ext.scram-sha-256.connections.max.reauth.ms=3",
+        ],
+    )
+    assert config.listener_value("EXT", "ssl.client.auth") == "required"
+    assert config.listener_value("INT", "ssl.client.auth") == "requested"
+    assert config.listener_value("EXT", "ssl.protocol") == "TLSv1.3"
+    key = "connections.max.reauth.ms"
+    values = [config.listener_value(name, key, mechanism) for name, mechanism in (
+        ("INT", "SCRAM-SHA-256"), ("EXT", None), ("EXT", "PLAIN"), ("EXT", "SCRAM-SHA-256"),
+    )]  # fmt: skip
+    assert values == [1, 2, 2, 3]
+    assert config.listener_key("EXT", key, "scram-sha-256") == f"listener.name.ext.scram-sha-256.{key}"

@@ -14,7 +14,7 @@ from tlslite.tlsconnection import TLSConnection
 
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.output import FileSlice
-from tests.certificates import client_context, material, of_client
+from tests.certificates import ca_pem, client_context, material, of_client
 from tests.net.connection_driver import EchoHandler, framed
 from tests.net.tls_driver import TlsDriver, tls_listener
 
@@ -456,6 +456,27 @@ def test_handshakes_with_large_keys_are_computed_by_a_thread():
     assert client.receive(12) == framed(b"12345678")
 
 
+@pytest.mark.parametrize("certificates", [40, 700])
+def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(certificates):
+    """The chain has so many certificates that the broker's flight is larger than the socket's buffer."""
+    one = material()
+    driver = TlsDriver(listener=tls_listener(one._replace(chain=one.chain + ca_pem("other") * certificates)))
+    client = driver.tls_client(handshake=False, send_buffer=4096)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    client.flush()
+    driver.until(lambda: driver.loop.bytes_out > 0)
+    driver.settle()  # the client has not read yet
+    assert driver.loop.bytes_out < len(one.chain) * certificates // 4, "the flight did not fit"
+    if certificates > 100:  # more than OpenSSL's clients accept
+        with pytest.raises(ssl.SSLError):
+            client.handshake()
+        return
+    client.handshake()
+    client.send(framed(b"12345678"))
+    assert client.receive(12) == framed(b"12345678")
+
+
 def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake():
     jobs = []
     driver = TlsDriver(listener=tls_listener(material(slow=True)))
@@ -520,3 +541,28 @@ def test_a_plain_listener_beside_it_stays_plain():
     client, connection = driver.connect()
     client.sendall(framed(b"12345678"))
     assert driver.receive(client, 12) == framed(b"12345678") and connection.tls is None
+
+
+def test_a_login_that_follows_the_handshake_is_awaited():
+    """On SASL_SSL, the handshake alone does not authenticate a client; nor is its certificate the principal."""
+    listener = tls_listener(material("required")._replace(authenticates=False))
+    driver = TlsDriver(listener=listener)
+    logged_in = driver.tls_client(client_context(certificate=of_client()))
+    silent = driver.tls_client(client_context(certificate=of_client()))
+    assert driver.loop.unauthenticated_count == 2 and logged_in.connection.principal is None
+    driver.loop.note_authenticated(logged_in.connection)
+    assert driver.loop.sweep_unauthenticated(driver.loop.now_ms + 10_001) == 1
+    assert driver.closed_ids == [silent.connection.connection_id]
+    assert "had not logged in" in driver.failures[0]
+
+
+def test_a_login_on_a_plain_listener_is_awaited():
+    driver = TlsDriver()
+    driver.loop.use_tls([None])
+    client, connection = driver.connect()
+    driver.loop.await_authentication(connection)
+    driver.loop.max_unauthenticated = 1
+    driver.loop.await_authentication(driver.connect()[1])
+    assert driver.closed_ids == [2]
+    assert driver.loop.sweep_unauthenticated(driver.loop.now_ms + 10_001) == 1
+    assert client.recv(1) == b"" and driver.loop.closes["authentication"] == 2

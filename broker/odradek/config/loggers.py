@@ -16,6 +16,7 @@ LOGGERS = {
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
     "odradek.requests": "Requests of clients that fail in the broker.",
+    "odradek.tls": "Certificates of listeners: replaced, refused, expired.",
     "odradek.forwarding": "Requests that workers forward to the coordinator.",
     "odradek.authorizer": "What access control lists denied (INFO) or allowed (DEBUG) to clients, in Kafka's words.",
     "odradek.controller": "Topics and partitions: created, changed, deleted; the metadata store; policies.",

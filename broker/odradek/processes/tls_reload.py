@@ -15,7 +15,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.security.contexts import ListenerMaterial, load_listeners, why_not_replaced
 from odradek.security.store_files import Signature, signature
-from odradek.shm.published_tls import PublishedTls, TooMuchMaterial
+from odradek.shm.published_tls import PublishedTls, TooMuchMaterial, encoded
 
 log = logging.getLogger("odradek.tls")
 
@@ -50,17 +50,18 @@ class TlsReload:
         refusal = why_not_replaced(present, material, config)
         if refusal is not None:
             raise refusal
+        try:
+            encoded(material)
+        except TooMuchMaterial as error:
+            raise ConfigError("ssl.truststore.location", None, str(error)) from None
         return material
 
     def apply(self, material: Material | None) -> None:
-        """Let all workers use this material, from `check`, for new connections. Raises ConfigError if it is too large."""
+        """Let all workers use this material, from `check`, for new connections."""
         if material is None:
             return
         present = self._published.read()[1]
-        try:
-            self._published.publish(material)
-        except TooMuchMaterial as error:
-            raise ConfigError("ssl.truststore.location", None, str(error)) from None
+        self._published.publish(material)
         count("tls_reloads", 1)
         for name, fresh in material.items():
             if present.get(name) != fresh:

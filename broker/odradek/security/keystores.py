@@ -44,6 +44,9 @@ class StoreSettings(NamedTuple):
     inline_key: str | None
     name_of: Callable[[str], str]
 
+    def __repr__(self) -> str:
+        return f"<store {self.location or '(inline)'}>"
+
     @property
     def given(self) -> bool:
         """Whether there is a store at all."""

@@ -23,6 +23,16 @@ class TooMuchMaterial(Exception):
     """The certificates of all listeners do not fit."""
 
 
+def encoded(material: Mapping[str, ListenerMaterial]) -> bytes:
+    """The material as bytes. Raises TooMuchMaterial."""
+    data = json.dumps({name: list(fields) for name, fields in material.items()}, separators=(",", ":")).encode()
+    if len(data) > LARGEST:
+        raise TooMuchMaterial(
+            f"the certificates of all listeners take {len(data)} bytes; the limit is {LARGEST}: use smaller trust stores"
+        )
+    return data
+
+
 class PublishedTls:
     """The shared material. The supervisor creates it if a listener uses TLS; every process that it forks inherits it."""
 
@@ -38,12 +48,7 @@ class PublishedTls:
     def publish(self, material: Mapping[str, ListenerMaterial]) -> int:
         """Publish the material of all listeners. Returns its version. The caller must wake the workers. Raises
         TooMuchMaterial."""
-        data = json.dumps({name: list(fields) for name, fields in material.items()}, separators=(",", ":")).encode()
-        if len(data) > LARGEST:
-            raise TooMuchMaterial(
-                f"the certificates of all listeners take {len(data)} bytes; the limit is {LARGEST}: use smaller trust stores"
-            )
-        return self._pages.publish(data)
+        return self._pages.publish(encoded(material))
 
     def read(self) -> tuple[int, dict[str, ListenerMaterial]]:
         """The newest version, and the material by name of the listener; (0, {}) if nothing was published yet."""
