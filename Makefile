@@ -19,7 +19,8 @@ DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
 ADDRESS_BUILD := $(CURDIR)/.build/address
 SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replication/test_fetcher.py tests/faults/test_bad_input.py \
-	tests/api/test_hostile_frames.py tests/api/test_produce.py tests/api/test_transactional_produce.py tests/api/test_fetch.py \
+	tests/api/test_hostile_frames.py tests/api/test_gates.py tests/api/test_produce.py tests/api/test_transactional_produce.py \
+	tests/api/test_fetch.py \
 	tests/api/test_aborted_transactions.py tests/api/test_groups.py tests/groups/test_native_commits.py \
 	tests/groups/test_native_membership.py tests/processes/test_log_replay.py tests/transactions/test_records.py
 CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \

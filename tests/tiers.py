@@ -74,6 +74,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_paused_leader.py": "clusters: leaders that stand still for longer than their session",
     "tests/cluster/test_recorded_controllers.py": "clusters: requests of the controller, compared with those of Kafka's",
     "tests/cluster/test_replication_throttles.py": "clusters: throttles of replication",
+    "tests/cluster/test_scram_users.py": "clusters: SCRAM users that one broker changes",
     "tests/cluster/test_without_zookeeper.py": "clusters: requests of administrators while ZooKeeper is away",
     "tests/cluster/test_wrong_tree.py": "clusters: a tree that is deleted or replaced",
     "tests/security/test_acls_in_cluster.py": "clusters: access control lists",

@@ -6,12 +6,15 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from odradek.clients import configs, users
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import ClientError, RefusedError
+from odradek.clients.login import log_in
+from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata, sasl_authenticate, sasl_handshake
 from odradek.security.sasl.client import Credentials, LoginError
@@ -390,6 +393,19 @@ def test_credentials_and_quotas_of_a_user_share_a_node(broker, plain):
     assert described() == [] and outcome(broker, "new", "gina") == "logged in"
     users.remove(plain, "gina", [SHA_256])
     assert outcome(broker, "new", "gina") == "refused"
+
+
+def test_our_own_client_logs_in(broker, plain):
+    users.set_password(plain, "hugo", "hugo-secret", [SHA_256, SHA_512], 4096)
+    port = port_of(broker, "SASL_PLAINTEXT")
+    for credentials in (ALICE, *(Credentials(one.name, "hugo", "hugo-secret") for one in (SHA_256, SHA_512))):
+        with closing(Connection("127.0.0.1", port, 30)) as connection:
+            assert log_in(connection, credentials) == 0
+            assert connection.ask(metadata.SCHEMA, METADATA).controller_id >= 0
+    wrong = Credentials("SCRAM-SHA-256", "hugo", "wrong")
+    words = r"as hugo: the broker refused the login .*invalid credentials"
+    with closing(Connection("127.0.0.1", port, 30)) as connection, pytest.raises(ClientError, match=words):
+        log_in(connection, wrong)
 
 
 # -- settings --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,23 @@
+"""Logs a connection of a client in with SASL."""
+
+from odradek.clients.errors import ClientError
+from odradek.clients.wire import Connection
+from odradek.security.sasl.client import Credentials, LoginError, login
+
+
+def log_in(connection: Connection, credentials: Credentials) -> int:
+    """Log in, before any other request. Returns the lifetime of the session in ms; 0: unlimited.
+
+    Raises ClientError if the broker refuses the login, UnsupportedError, UnreachableError.
+    """
+    try:
+        steps = login(credentials)
+        ask = next(steps)
+        while True:
+            response = connection.ask(ask.api, ask.request, oldest=ask.oldest)
+            try:
+                ask = steps.send(response)
+            except StopIteration as end:
+                return int(end.value)
+    except LoginError as error:
+        raise ClientError(f"cannot log in at {connection.address} as {credentials.user}: {error}") from None
