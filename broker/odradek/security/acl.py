@@ -65,6 +65,12 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
+def printable(text: str, most: int = 300) -> str:
+    """A text of a client without characters that could forge a line of a log, and not too long."""
+    cut = text if len(text) <= most else f"{text[:most]}..."
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
+
+
 class Acl(NamedTuple):
     """An access rule.
 
@@ -81,10 +87,11 @@ class Acl(NamedTuple):
     permission: int
 
     def __str__(self) -> str:
-        """The form in which Kafka's audit log names a rule."""
+        """The form in which Kafka's audit log names a rule, without characters that could forge a line of a log."""
+        name, principal, host = map(printable, (self.name, self.principal, self.host))
         return (
-            f"StandardAcl(resourceType={ResourceType(self.resource_type).name}, resourceName={self.name}, "
-            f"patternType={PatternType(self.pattern_type).name}, principal={self.principal}, host={self.host}, "
+            f"StandardAcl(resourceType={ResourceType(self.resource_type).name}, resourceName={name}, "
+            f"patternType={PatternType(self.pattern_type).name}, principal={principal}, host={host}, "
             f"operation={Operation(self.operation).name}, permissionType={Permission(self.permission).name})"
         )
 

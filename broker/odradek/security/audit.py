@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.security.acl import Operation, ResourceType
+from odradek.security.acl import Operation, ResourceType, printable
 from odradek.security.authorizer import Rule
 
 log = logging.getLogger("odradek.authorizer")
@@ -19,7 +19,6 @@ TRACE = 5
 PERIOD_S = 60.0
 KEPT = 1000
 """The number of different denials of a period that are logged; more are only counted."""
-SHOWN_CHARACTERS = 300
 TYPE_NAMES = {
     ResourceType.TOPIC: "Topic",
     ResourceType.GROUP: "Group",
@@ -44,17 +43,11 @@ class Action(NamedTuple):
 def message_of(action: Action, rule: Rule) -> str:
     """The line that Kafka logs."""
     return (
-        f"Principal = {_shown(action.principal)} is {'Allowed' if rule.allowed else 'Denied'} "
+        f"Principal = {printable(action.principal)} is {'Allowed' if rule.allowed else 'Denied'} "
         f"operation = {Operation(action.operation).name} from host = {action.host} "
-        f"on resource = {TYPE_NAMES[ResourceType(action.resource_type)]}:LITERAL:{_shown(action.name)} "
-        f"for request = {action.request} with resourceRefCount = 1 based on rule {_shown(str(rule), 1000)}"
+        f"on resource = {TYPE_NAMES[ResourceType(action.resource_type)]}:LITERAL:{printable(action.name)} "
+        f"for request = {action.request} with resourceRefCount = 1 based on rule {rule}"
     )
-
-
-def _shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
-    """A text of a client without characters that could forge a line, and not too long."""
-    cut = text if len(text) <= most else f"{text[:most]}..."
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
 
 
 class Audit:
