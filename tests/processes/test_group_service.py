@@ -207,8 +207,7 @@ def test_groups_are_not_loaded_before_the_topics_are_known(broker):
     broker.create(CONSUMER_OFFSETS)
 
     async def run():
-        context = SimpleNamespace(config=BrokerConfig({}), shm=broker.shm, log_dirs=[broker.path], acls=None)
-        context = SimpleNamespace(config=BrokerConfig({}), shm=broker.shm, log_dirs=[broker.path], tls=None)
+        context = SimpleNamespace(config=BrokerConfig({}), shm=broker.shm, log_dirs=[broker.path], acls=None, tls=None)
         woken = Coordinator(context)
         try:
             woken._on_wake()
