@@ -131,6 +131,7 @@ class ConnectionQuotas(TypedDict):
     limited: bool
     version: int
     client: int
+    fresh: bool
     mark_us: int
     api_key: int
     api_version: int
