@@ -95,7 +95,7 @@ def test_kafkas_performance_tools_keep_the_rate(tmp_path: Path, workers: int) ->
     """What a client may use at first, it may use later in the same time: the windows are short against the whole time.
 
     The consumer receives parts of batches, which it receives again: its responses are much larger than a batch. There are as
-    many windows as by default: a client whose responses are not much smaller than what the windows permit cannot use all of it."""
+    many windows as by default: a client whose responses are not much smaller than what the windows permit cannot use all."""
     with broker_of(workers, tmp_path, KAFKAS_WINDOWS) as broker, Wire.to(broker) as admin:
         admin.client_id = "admin"
         servers = f"{broker.host}:{broker.port}"
