@@ -100,7 +100,7 @@ def test_the_frame_of_a_produce_is_counted(addresses: Any, version: int) -> None
     assert abs(ours - theirs) <= 2 * WINDOW_MS and theirs > 5_000_000
 
 
-@pytest.mark.parametrize("version", [0, 1, 6, 7, 12, 17])
+@pytest.mark.parametrize("version", [4, 6, 7, 12, 17])
 def test_a_fetch_above_the_limit_is_empty(addresses: Any, version: int) -> None:
     for address in addresses:
         with Wire(*address) as wire:
@@ -137,28 +137,32 @@ def test_request_time_is_told_in_the_same_responses(addresses: Any, key: int, ve
 
 def test_changes_of_topics_are_refused_alike(addresses: Any) -> None:
     def ask(wire: Wire) -> Any:
-        name, found = wire.client_id, []
+        name, address = wire.client_id, wire.socket.getpeername()[:2]
+        topics = iter(f"{name}-{number}" for number in range(1000))
+        codes: list[int] = []
 
         def exceeded() -> bool:
-            found[:] = [create(wire, 7, (f"{name}-{len(found)}-{number}", 2)) for number in range(30)][-1]
-            return bool(found[1] == [89])
+            with Wire(*address) as other:  # a new one: those that were refused are muted
+                other.client_id = name
+                codes[:] = create(other, 7, (next(topics), 2))[1]
+            return codes == [89]
 
         until(exceeded, "the quota is in force")
         make = create_partitions.Request
-        with Wire(*wire.socket.getpeername()[:2]) as other:
+        with Wire(*address) as other:
             other.client_id = name
             more = make(topics=[make.CreatePartitionsTopic(name="t", count=9, assignments=None)], timeout_ms=1000)
             partitions = other.ask(more, create_partitions.API_KEY, 3).results[0]
-        with Wire(*wire.socket.getpeername()[:2]) as other:
+        with Wire(*address) as other:
             other.client_id = name
             gone = delete_topics.Request.DeleteTopicState(name="t")
             deleted = other.ask(
-                delete_topics.Request(topics=[gone], topic_names=[]), delete_topics.API_KEY, 6
+                delete_topics.Request(topics=[gone], topic_names=[], timeout_ms=10_000), delete_topics.API_KEY, 6
             ).responses[0]
         return (
-            found[1],
-            (partitions.error_code, partitions.error_message),
-            (deleted.error_code, deleted.error_message),
+            codes,
+            partitions.error_code,
+            deleted.error_code,
         )
 
     ours, theirs = both(addresses, {"client-id": SELF}, ask, **{MUTATIONS: 0.01})
