@@ -45,6 +45,7 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/quotas/test_against_kafka.py": "throttle times of Kafka and of this broker",
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",
     "tests/tls/test_half_open_handshakes.py": "thousands of half-open TLS handshakes",
     "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",

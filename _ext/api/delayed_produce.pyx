@@ -650,7 +650,7 @@ cdef class DelayedProduce(Pending):
             return 0
         self.note_refused()
         if self.request.limited:
-            wait_ms = charge_produce(connection, &self.request.produce_quota, &self.request.time_quota, self.request.body_bytes,
+            wait_ms = charge_produce(connection, &self.request.produce_quota, &self.request.time_quota, self.request.frame_bytes,
                                      self.spent_us if self.request.acks else -1)
         self.time_quota.key = 0                 # its time is charged
         if self.request.acks == 0:

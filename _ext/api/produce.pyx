@@ -140,7 +140,7 @@ cdef class ProduceHandler:
         cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST, deposed
-        cdef int64_t wall_ms, body_bytes = frame + size - body.ptr
+        cdef int64_t wall_ms
         cdef int i
         if version > PRODUCE_NEWEST or version < 0:
             connection.close_reason = f"Produce version {version} is not supported, supported are 0 to {PRODUCE_NEWEST}"
@@ -164,7 +164,7 @@ cdef class ProduceHandler:
         request.connection_id = connection.connection_id
         request.limited = connection.quotas.limited
         if request.limited:
-            request.body_bytes = body_bytes
+            request.frame_bytes = size
             request.produce_quota = connection.quotas.produce
             request.time_quota = connection.quotas.request
         wall_ms = now_ms()
@@ -438,7 +438,7 @@ cdef class ProduceHandler:
             self.responses.count_in(request, self.items)
             wait_ms = 0
             if request.limited:
-                wait_ms = charge_produce(connection, &request.produce_quota, &request.time_quota, request.body_bytes,
+                wait_ms = charge_produce(connection, &request.produce_quota, &request.time_quota, request.frame_bytes,
                                          spend(connection) if request.acks and request.time_quota.key else -1)
             if request.acks == 0:
                 self.responses.request_flush(request, self.items)

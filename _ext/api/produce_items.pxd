@@ -59,7 +59,7 @@ cdef struct ProduceRequest:
     int16_t transactional_id_bytes    # -1: none
     uint8_t transactional         # it contains a transactional batch
     uint8_t limited               # a quota applies to it (charging.pxd)
-    int64_t body_bytes            # of the request without its header
+    int64_t frame_bytes           # of the request, without its length
     QuotaUse produce_quota
     QuotaUse time_quota
 

@@ -49,7 +49,7 @@ class ProduceRequest(TypedDict):
     transactional_id_bytes: int
     transactional: int
     limited: int
-    body_bytes: int
+    frame_bytes: int
     produce_quota: QuotaUse
     time_quota: QuotaUse
 
