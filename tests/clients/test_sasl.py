@@ -41,7 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "metrics.listener": "127.0.0.1:0",
         "listener.name.short.connections.max.reauth.ms": "1200",
     }
-    topics = dict.fromkeys((*MECHANISMS, "kafka-python", "aiokafka", "renewed", "java"), 1)
+    topics = dict.fromkeys((*MECHANISMS, "kafka-python", "aiokafka", "renewed", "java", "franz-go", "kafkajs"), 1)
     with Broker(config, topics, directory=tmp_path_factory.mktemp("sasl-clients")) as running:
         with Cluster(running.bootstrap_servers) as cluster:
             users.set_password(cluster, "alice", "alice-secret", [SHA_256, SHA_512], 4096)
@@ -221,3 +221,27 @@ def test_kafkas_tools_add_a_user_who_then_writes_and_reads(broker: Broker, tmp_p
     assert "Completed updating" in run(
         "kafka.admin.ConfigCommand", *entity, "--alter", "--delete-config", "SCRAM-SHA-512"
     )
+
+
+def _run(command: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.golang
+@_mechanisms
+def test_franz_go_writes_and_reads(broker: Broker, mechanism: str) -> None:
+    program = [str(toolchains.go_program()), "sasl", servers(broker), mechanism, "alice"]
+    done = _run(program, "alice-secret", "franz-go")
+    assert (done.returncode, done.stdout.strip()) == (0, f"read {mechanism}"), done.stderr
+    done = _run(program, "wrong", "franz-go")
+    assert done.returncode == 1 and "SASL_AUTHENTICATION_FAILED" in done.stderr, done.stderr
+
+
+@pytest.mark.node
+@_mechanisms
+def test_kafkajs_writes(broker: Broker, mechanism: str) -> None:
+    program = ["node", str(toolchains.node_program().with_name("sasl.js")), servers(broker), mechanism, "alice"]
+    done = _run(program, "alice-secret", "kafkajs")
+    assert (done.returncode, done.stdout.strip()) == (0, f"wrote {mechanism}"), done.stderr
+    done = _run(program, "wrong", "kafkajs")
+    assert done.returncode == 1 and "uthentication failed" in done.stderr, done.stderr

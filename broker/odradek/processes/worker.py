@@ -234,7 +234,6 @@ class Worker:
         try:
             self._take_over_metadata()
             self._take_over_settings()
-            self.logins.take_over_credentials()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
             if self.shm.take_full_look():
@@ -247,6 +246,7 @@ class Worker:
             self.shm.confirm_version(self.topics.version)
 
     def _take_over_settings(self) -> None:
+        self.logins.take_over_credentials()
         if self._running.changed:
             self._running.take_over(self._config)
             self.logins.configure(self._config)
