@@ -189,6 +189,7 @@ cdef class FetchHandler:
     cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
                            FetchHead* head) except -1:
         """Store the fields of a request, except its partitions, in its context."""
+        cdef AccessControl control = self.control
         context.client = connection.metering.client
         context.listener = connection.listener_index
         context.version = version
@@ -204,7 +205,7 @@ cdef class FetchHandler:
         if context.limited:
             self.limit_request(connection, context)
         context.rack = self.rack
-        context.access = None if self.control is None else self.control.of_connection(connection)
+        context.access = None if control is None else control.of_connection(connection)
         context.unnoted = []
         context.read_committed = head.read_committed
         context.last_used_ms = monotonic_ms()

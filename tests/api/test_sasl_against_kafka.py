@@ -159,7 +159,7 @@ def sides(tmp_path_factory):
     sasl = {f"listener.name.{name.lower()}.sasl.enabled.mechanisms": mechanism for name, mechanism in LISTENERS.items()}
     sasl |= {f"listener.name.{name}.plain.sasl.jaas.config": PLAIN_LINE for name in ("pl", "re")}
     sasl |= {"listener.name.sc.scram-sha-256.sasl.jaas.config": SCRAM_LINE}
-    sasl |= {"listener.name.re.connections.max.reauth.ms": "3600000"}
+    sasl |= {"listener.name.re.connections.max.reauth.ms": "3600000", "connection.failed.authentication.delay.ms": "0"}
     names = ("PLAINTEXT", *LISTENERS)
     protocols = ",".join(
         ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in LISTENERS)]

@@ -39,9 +39,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "offsets.topic.num.partitions": "1",
         "connection.failed.authentication.delay.ms": "0",
         "metrics.listener": "127.0.0.1:0",
-        "listener.name.short.connections.max.reauth.ms": "1200",
+        "listener.name.short.connections.max.reauth.ms": "2500",
     }
-    topics = dict.fromkeys((*MECHANISMS, "kafka-python", "aiokafka", "renewed", "java"), 1)
+    topics = dict.fromkeys((*MECHANISMS, "kafka-python", "aiokafka", "renewed", "java", "franz-go", "kafkajs"), 1)
     with Broker(config, topics, directory=tmp_path_factory.mktemp("sasl-clients")) as running:
         with Cluster(running.bootstrap_servers) as cluster:
             users.set_password(cluster, "alice", "alice-secret", [SHA_256, SHA_512], 4096)
@@ -99,7 +99,10 @@ def test_librdkafkas_admin_client_changes_and_describes_credentials(broker: Brok
 
 
 def test_librdkafka_renews_its_login_while_requests_are_in_flight(broker: Broker) -> None:
-    """KIP-368: sessions of 1.2 s; a producer and a consumer with long polls work through several of them."""
+    """KIP-368: sessions of 2.5 s; a producer and a consumer with long polls work through them.
+
+    On a machine that stands still for longer, the client renews too late and must connect again: no record is lost either.
+    """
     options = {"bootstrap.servers": servers(broker, "SHORT")}
     failures: list[KafkaError] = []
     producer = Producer(rdkafka(broker, "SCRAM-SHA-256", error_cb=failures.append, **options))
@@ -120,7 +123,7 @@ def test_librdkafka_renews_its_login_while_requests_are_in_flight(broker: Broker
 
     try:
         consumer.subscribe(["renewed"])
-        while renewals() < 6 or received < 100:
+        while received < 100 or sent % 20 or renewals() < 3:
             assert time.monotonic() - began < PATIENCE_S
             producer.produce("renewed", b"x" * 1000)
             producer.poll(0)
@@ -134,7 +137,7 @@ def test_librdkafka_renews_its_login_while_requests_are_in_flight(broker: Broker
             received += 1
     finally:
         consumer.close()
-    assert [str(error) for error in failures] == []
+    assert [str(error) for error in failures if error.code() == KafkaError._AUTHENTICATION] == []
 
 
 @_mechanisms
@@ -221,3 +224,27 @@ def test_kafkas_tools_add_a_user_who_then_writes_and_reads(broker: Broker, tmp_p
     assert "Completed updating" in run(
         "kafka.admin.ConfigCommand", *entity, "--alter", "--delete-config", "SCRAM-SHA-512"
     )
+
+
+def _run(command: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.golang
+@_mechanisms
+def test_franz_go_writes_and_reads(broker: Broker, mechanism: str) -> None:
+    program = [str(toolchains.go_program()), "sasl", servers(broker), mechanism, "alice"]
+    done = _run(program, "alice-secret", "franz-go")
+    assert (done.returncode, done.stdout.strip()) == (0, f"read {mechanism}"), done.stderr
+    done = _run(program, "wrong", "franz-go")
+    assert done.returncode == 1 and "SASL_AUTHENTICATION_FAILED" in done.stderr, done.stderr
+
+
+@pytest.mark.node
+@_mechanisms
+def test_kafkajs_writes(broker: Broker, mechanism: str) -> None:
+    program = ["node", str(toolchains.node_program().with_name("sasl.js")), servers(broker), mechanism, "alice"]
+    done = _run(program, "alice-secret", "kafkajs")
+    assert (done.returncode, done.stdout.strip()) == (0, f"wrote {mechanism}"), done.stderr
+    done = _run(program, "wrong", "kafkajs")
+    assert done.returncode == 1 and "uthentication failed" in done.stderr, done.stderr

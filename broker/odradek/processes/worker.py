@@ -276,7 +276,6 @@ class Worker:
             self._take_over_tls()
             self._take_over_settings()
             self._take_over_limits()
-            self.logins.take_over_credentials()
             self._take_over_acls()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
@@ -314,6 +313,7 @@ class Worker:
             self.authorization.tick()
 
     def _take_over_settings(self) -> None:
+        self.logins.take_over_credentials()
         if self._running.changed:
             self._take_over_tls()  # before the settings are confirmed, which ends AlterConfigs
             self._running.take_over(self._config)

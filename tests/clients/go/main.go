@@ -1,5 +1,5 @@
 // Command records is franz-go under the tests' contract (tests/clients/contract.py): `records write|read`;
-// `records member SETTINGS`, see member.go; and `records transactions BOOTSTRAP_SERVERS`, see transactions.go.
+// `records member SETTINGS`, see member.go; `records sasl ...`, see sasl.go; and `records transactions BOOTSTRAP_SERVERS`, see transactions.go.
 package main
 
 import (
@@ -66,6 +66,13 @@ var codecs = map[string]kgo.CompressionCodec{
 func main() {
 	if os.Args[1] == "member" {
 		if err := member(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Args[1] == "sasl" {
+		if err := login(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -1,0 +1,28 @@
+// kafkajs writes a record as a user and reads the offsets: `node sasl.js SERVERS MECHANISM USER PASSWORD TOPIC`.
+'use strict'
+
+const { Kafka, logLevel } = require('kafkajs')
+
+const main = async ([servers, mechanism, username, password, topic]) => {
+  const kafka = new Kafka({
+    brokers: servers.split(','),
+    sasl: { mechanism: mechanism.toLowerCase(), username, password },
+    retry: { retries: 2 },
+    logLevel: logLevel.NOTHING,
+  })
+  const producer = kafka.producer()
+  await producer.connect()
+  const [{ baseOffset }] = await producer.send({ topic, messages: [{ value: mechanism }] })
+  await producer.disconnect()
+  const admin = kafka.admin()
+  await admin.connect()
+  const [{ high }] = await admin.fetchTopicOffsets(topic)
+  await admin.disconnect()
+  if (Number(high) <= Number(baseOffset)) throw new Error(`offset ${baseOffset} of ${high}`)
+  process.stdout.write(`wrote ${mechanism}\n`)
+}
+
+main(process.argv.slice(2)).catch(error => {
+  process.stderr.write(`${error.name}: ${error.message}\n`)
+  process.exitCode = 1
+})
