@@ -30,7 +30,7 @@ from tests.wire import Wire, batch, fetch_request, produce_request
 pytestmark = pytest.mark.xdist_group("quotas")
 
 WORKERS = 3
-THROTTLING_QUOTA_EXCEEDED = 89
+THROTTLING_QUOTA_EXCEEDED, LEADER_NOT_AVAILABLE = 89, 5
 TINY = 1e-6
 
 
@@ -298,3 +298,14 @@ def test_a_throttled_client_does_not_hold_up_others(broker: Broker, admin: Wire)
         assert produce(wire, 20_000) == 0
     for wire in [*slow, *fast]:
         wire.socket.close()
+
+
+def test_the_automatic_creation_of_topics_counts_too(broker: Broker, admin: Wire) -> None:
+    with client(broker) as wire:
+        set_quota(admin, {"client-id": wire.client_id}, **{MUTATIONS: 0.1})
+        codes = [topic.error_code for topic in wire.metadata("auto-1", "auto-2", "auto-3", create=True).topics]
+        assert codes == [0, LEADER_NOT_AVAILABLE, LEADER_NOT_AVAILABLE]
+        set_quota(admin, {"client-id": wire.client_id}, **{MUTATIONS: None})
+        assert [topic.error_code for topic in wire.metadata("auto-2", create=True).topics] == [0]
+    for name in ("auto-1", "auto-2"):
+        admin.delete(name)

@@ -43,6 +43,7 @@ from odradek.net.forward_frames import (
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import Forwarded, decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     alter_partition,
     controlled_shutdown,
@@ -51,7 +52,7 @@ from odradek.protocol.schemas import (
     delete_topics,
 )
 from odradek.quotas.limits import MUTATION
-from odradek.quotas.mutations import MutationRates
+from odradek.quotas.mutations import MutationRates, QuotaExceeded
 from odradek.security.sasl.scram_credential import BY_NAME
 
 log = logging.getLogger("odradek.controller")
@@ -144,7 +145,7 @@ class StoreService:
         if request.deadline <= time.monotonic():
             return ForwardReply(Status.FAILED, 0)  # no client waits any more, so the request is not executed
         if request.kind == Kind.AUTO_CREATE:
-            return (yield from self._auto_create(request.payload))
+            return (yield from self._auto_create(request))
         if request.kind == Kind.CREDENTIAL:
             return self._credential(request.payload)
         assert self._view is not None
@@ -215,10 +216,10 @@ class StoreService:
         payload = frame_response(decoded.row, decoded.version, decoded.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
-    def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:
+    def _auto_create(self, request: Arrival) -> Generator[None, None, ForwardReply]:
         assert self._view is not None
         try:
-            names = decode_names(payload)
+            names = decode_names(request.payload)
         except MalformedFrame as error:
             log.error("cannot decode a worker's request to create topics: %s", error)
             return ForwardReply(Status.MALFORMED, 0)
@@ -227,7 +228,9 @@ class StoreService:
             if first:
                 yield
             try:
-                outcomes += self._view.controller.auto_create(names[first : first + TOPICS_PER_STEP])
+                admitted, refused = self._within_quota(names[first : first + TOPICS_PER_STEP], request)
+                outcomes += self._view.controller.auto_create(admitted)
+                outcomes += refused
             except StoreError as error:
                 self._membership.note_error(error)
                 raise
@@ -268,6 +271,25 @@ class StoreService:
                 "table); they drop them when their event loops continue",
                 len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
+
+    def _within_quota(self, names: list[str], request: Arrival) -> tuple[list[str], list[Outcome]]:
+        """The topics that the client's quota for changes of topics lets it create now, and outcomes, which clients retry, for the
+        others. Raises StoreError."""
+        assert self._view is not None
+        quotas = self._view.quotas
+        if quotas is None or not quotas.limits.has(MUTATION):
+            return names, []
+        context, topics = request.context, self._view.controller.image.topics
+        charge = self._mutations.charge_for(quotas.limits, context.principal, context.client_id or "", strict=True)
+        admitted, refused = [], []
+        for name in names:
+            try:
+                if name not in topics:
+                    charge.partitions(self._context.config.integer("num.partitions"))
+                admitted.append(name)
+            except QuotaExceeded as error:
+                refused.append(Outcome(name, ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
+        return admitted, refused
 
     @property
     def is_open(self) -> bool:

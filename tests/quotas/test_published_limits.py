@@ -1,0 +1,98 @@
+"""The limits of the metadata store: read at the start, again for one entity, and after notifications of other brokers."""
+
+import os
+
+import pytest
+
+from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek.controller.client_limits import EnforcedQuotas
+from odradek.controller.quotas import Edit, Quotas, entity_at
+from odradek.quotas.limits import PRODUCE
+from odradek.shm import client_limits
+from odradek.shm.client_limits import ClientLimits, TooManyLimits, encoded
+from tests.controller.mortal_cluster import single_broker
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with single_broker(tmp_path) as make_one:
+        yield make_one()
+
+
+def make(cluster):
+    shared = ClientLimits()
+    return shared, EnforcedQuotas(cluster.store, shared, cluster.shm), Quotas(cluster.store, cluster.controller)
+
+
+def rate(shared, client_id):
+    limit = shared.limits.limit(PRODUCE, "u", client_id)
+    return None if limit is None else limit.rate
+
+
+def test_all_limits_are_read_at_the_start_and_changed_ones_later(cluster):
+    shared, enforced, quotas = make(cluster)
+    quotas.alter([("client-id", "a b")], [Edit(PRODUCE, 5)], False)
+    enforced.load()
+    assert rate(shared, "a b") == 5.0 and rate(shared, "c") is None
+    quotas.alter([("client-id", None)], [Edit(PRODUCE, 7)], False)
+    assert rate(shared, "c") is None
+    enforced.refresh([{"client-id": None}])
+    assert rate(shared, "c") == 7.0
+    quotas.alter([("client-id", "a b")], [Edit(PRODUCE, None)], False)
+    enforced.refresh_paths(["topics/t", "brokers/1", "clients/a%20b"])
+    assert rate(shared, "a b") == 7.0
+
+
+def test_a_value_that_is_no_quota_is_ignored_and_logged(cluster, caplog):
+    shared, enforced, quotas = make(cluster)
+    quotas.alter([("client-id", "x")], [Edit(PRODUCE, 5)], False)
+    cluster.controller.write_settings("/config/clients/x", {PRODUCE: "much"})
+    enforced.load()
+    assert rate(shared, "x") is None
+    assert "producer_byte_rate=much in /config/clients/x" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "entity"),
+    [
+        ("users/a%2Fb", {"user": "a/b"}),
+        ("users/<default>", {"user": None}),
+        ("users/u/clients/<default>", {"user": "u", "client-id": None}),
+        ("clients/c", {"client-id": "c"}),
+        ("ips/10.0.0.1", {"ip": "10.0.0.1"}),
+        ("topics/t", None),
+        ("users/u/others/c", None),
+    ],
+)
+def test_the_entity_of_a_notification(path, entity):
+    assert entity_at(path) == entity
+
+
+def test_another_process_takes_published_limits_over_and_the_publisher_waits_for_it(cluster):
+    shared, enforced, quotas = make(cluster)
+    quotas.alter([("client-id", "a")], [Edit(PRODUCE, 5)], False)
+    index = cluster.shm.add_process(ProcessKind.WORKER)
+    ready_read, ready_write = os.pipe()
+    child = os.fork()
+    if not child:
+        cluster.shm.process_starts(index)
+        cluster.shm.enter(index)
+        shared.enter(index)
+        cluster.shm.set_state(ProcessState.SERVING)
+        os.write(ready_write, b"x")
+        while not shared.take_over():
+            pass
+        shared.confirm()
+        os._exit(0 if rate(shared, "a") == 5.0 and not shared.changed else 1)
+    os.read(ready_read, 1)
+    enforced.load()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert shared._pages._words[1 + index] == shared._pages.version
+    os.close(ready_read)
+    os.close(ready_write)
+
+
+def test_limits_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(client_limits, "LARGEST", 100)
+    with pytest.raises(TooManyLimits, match="the limit is 100 bytes"):
+        encoded({("u" * 200, None, None): {PRODUCE: 1.0}})
