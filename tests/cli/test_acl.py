@@ -79,6 +79,11 @@ def test_a_decision_is_explained(broker: Broker) -> None:
         (("add", "--topic", "t", "--operation", "read", "--allow", "alice"), "such as User:alice"),
         (("add", "--producer", "--allow", "User:a"), "--producer needs --topic"),
         (("add", "--cluster", "--prefix", "--operation", "alter", "--allow", "User:a"), "--prefix does not apply"),
+        (
+            ("add", "--topic", "t", "--operation", "read", "--allow", "User:a", "--host", "localhost"),
+            "not an IP address",
+        ),
+        (("add", "--cluster", "--operation", "read", "--allow", "User:a"), "READ does not exist for CLUSTER"),
         (("explain", "--operation", "read", "--principal", "User:a"), "give one resource"),
     ],
 )

@@ -132,6 +132,13 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
             "odradek.producer.state.partition.max.producers",
         ),
         (
+            lambda status: status.update(access={"acls": 0, "locked_out": True}),
+            "error",
+            "access control",
+            "nobody may change access control lists",
+            "super.users=User:admin",
+        ),
+        (
             lambda status: status["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
             "warning",
             "log directory /",

@@ -85,6 +85,12 @@ def test_what_kafka_writes_in_other_words_is_understood() -> None:
 ONE = b'{"version":1,"acls":[{"principal":"%b","permissionType":"%b","operation":"Read","host":"*"}]}'
 
 
+def test_a_notification_that_is_not_understood_is_one_of_everything() -> None:
+    assert acl_nodes.changed("/kafka-acl-changes/acl_changes_1", b"Topic:t") == Pattern(TOPIC, LITERAL, "t")
+    for path, data in (("/kafka-acl-changes/x", b"nonsense"), ("/kafka-acl-extended-changes/x", b"{}")):
+        assert acl_nodes.changed(path, data) == acl_nodes.EVERYTHING
+
+
 @pytest.mark.parametrize(
     "data", [b"{", b'{"version":2,"acls":[]}', ONE % (b"User:a", b"Maybe"), ONE % (b"a", b"Deny"), b"[]"]
 )

@@ -1,9 +1,13 @@
 """ACLs over the wire: what clients may do, and when a change is in force."""
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch, metadata
 from odradek.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
 from odradek.testing import Broker
@@ -19,6 +23,7 @@ from tests.security.over_wire import (
     Client,
     acl,
 )
+from tests.waiting import until
 from tests.wire import batch, fetch_request
 
 OK, DENIED, GROUP_DENIED, CLUSTER_DENIED = 0, 29, 30, 31
@@ -145,3 +150,80 @@ def test_a_principal_with_cluster_describe_sees_all_groups(broker: Broker, admin
         assert [group.group_id for group in client.list_groups().groups] == ["second"]
         admin.set_acls([acl(CLUSTER, CLUSTER_NAME, Operation.ALTER)])
         assert sorted(group.group_id for group in client.list_groups().groups) == ["first", "second"]
+
+
+def test_automatic_creation_needs_create_and_shows_nothing_without_describe(broker: Broker, admin: Client) -> None:
+    names = [f"auto-{number}" for number in range(3)]
+    described = [acl(TOPIC, "auto-", Operation.DESCRIBE, pattern=PatternType.PREFIXED)]
+    admin.set_acls(described)
+    with Client(broker) as client:
+        (topic,) = client.metadata(names[0], create=True).topics
+        assert topic.error_code == DENIED
+        assert client.metadata(names[0]).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        admin.set_acls([*described, acl(TOPIC, names[0], Operation.CREATE)])
+        assert client.metadata(names[0], create=True).topics[0].error_code == OK
+        assert client.metadata(names[1], create=True).topics[0].error_code == DENIED
+        admin.set_acls([*described, acl(CLUSTER, CLUSTER_NAME, Operation.CREATE)])
+        assert client.metadata(names[1], create=True).topics[0].error_code == OK
+        admin.set_acls([acl(CLUSTER, CLUSTER_NAME, Operation.CREATE)])
+        assert client.metadata(names[2], create=True).topics[0].error_code == DENIED
+    assert admin.metadata(names[2]).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_members_of_groups_are_refused_on_the_native_paths_too(broker: Broker, admin: Client) -> None:
+    admin.until_coordinated("native")
+    admin.set_acls([acl(GROUP, "native", Operation.READ), acl(TOPIC, "open", Operation.READ)])
+    with Client(broker) as client:
+        member, generation = client.joined("native")
+        assert client.heartbeat("native", member, generation).error_code == OK
+        held = {"member_id": member, "generation_id_or_member_epoch": generation}
+        answer = client.commit("native", {("open", 0): 1, ("other", 0): 1, ("no-such", 0): 1}, **held)
+        assert {topic.name: topic.partitions[0].error_code for topic in answer.topics} == {
+            "open": OK,
+            "other": DENIED,
+            "no-such": DENIED,
+        }
+        assert admin.committed("native") == {("open", 0): 1}
+        admin.set_acls([acl(TOPIC, "open", Operation.READ)])
+        assert client.heartbeat("native", member, generation).error_code == GROUP_DENIED
+        assert client.join("native", member).error_code == GROUP_DENIED
+        assert client.sync("native", member, generation).error_code == GROUP_DENIED
+        refused = client.commit("native", {("open", 0): 2}, **held)
+        assert refused.topics[0].partitions[0].error_code == GROUP_DENIED
+    assert admin.committed("native") == {("open", 0): 1}
+
+
+def test_the_death_of_the_coordinator_changes_no_rule(broker: Broker, admin: Client) -> None:
+    admin.set_acls([acl(TOPIC, "open", Operation.WRITE)])
+    (coordinator,) = [process for process in broker.processes() if process["kind"] == "coordinator"]
+    with Client(broker) as client:
+        os.kill(coordinator["pid"], signal.SIGKILL)
+        for _ in range(50):
+            assert client.produce("open", batch(b"v")).error_code == OK
+            assert client.produce("other", batch(b"v")).error_code == DENIED
+    until(lambda: _answers(broker), "the next coordinator answers")
+    with Client(broker, ADMIN) as again:
+        assert acl(TOPIC, "open", Operation.WRITE) in again.acls()
+        again.set_acls([])
+    with Client(broker) as client:
+        assert client.produce("open", batch(b"v")).error_code == DENIED
+
+
+def _answers(broker: Broker) -> bool:
+    with suppress(OSError, EOFError), Client(broker, ADMIN) as admin:
+        return bool(admin.acls())
+    return False
+
+
+def test_a_broker_whose_rules_nobody_may_change_says_so() -> None:
+    with Broker({"authorizer.class.name": CONFIG["authorizer.class.name"]}) as locked:
+        assert "nobody may change ACLs" in locked.log_tail()
+        assert locked.status()["access"] == {"acls": 0, "acl_version": 1, "super_users": 0, "locked_out": True}
+        with Client(locked) as client:
+            assert client.create_acls(ACLS_OF_ADMIN) == [CLUSTER_DENIED] * 4
+            assert client.produce("t", batch(b"v")).error_code == DENIED
+    with Broker({"authorizer.class.name": CONFIG["authorizer.class.name"], "super.users": "User:ANONYMOUS"}) as free:
+        assert not free.status()["access"]["locked_out"]
+        with Client(free) as client:
+            client.create("t")
+            assert client.produce("t", batch(b"v")).error_code == OK

@@ -167,10 +167,31 @@ def _checked(acls: "list[Acl]") -> "list[Acl]":
     if not acls:
         raise click.UsageError("nothing to do: give a principal (--allow or --deny), an --operation, and a resource")
     for one in acls:
-        problem = problem_of(one)
+        problem = problem_of(one) or _problem_of_rule(one)
         if problem is not None:
             raise click.UsageError(f"{one.principal}, {one.name}: {problem}; a principal is such as User:alice")
     return sorted(set(acls))
+
+
+def _problem_of_rule(one: "Acl") -> str | None:
+    """Why a rule would never apply, although a broker accepts it."""
+    import ipaddress
+
+    from odradek.security.acl import Operation, ResourceType
+    from odradek.security.authorizer import OPERATIONS_OF
+
+    known = OPERATIONS_OF[one.resource_type]
+    if one.operation not in (Operation.ALL, *known):
+        names = ", ".join(Operation(number).name for number in sorted(known))
+        return f"{Operation(one.operation).name} does not exist for {ResourceType(one.resource_type).name}: use ALL, {names}"
+    if one.host != "*":
+        try:
+            ipaddress.ip_address(one.host)
+        except ValueError:
+            return (
+                f"the host {one.host} is not an IP address, so the rule would never apply: use such as 192.0.2.1 or '*'"
+            )
+    return None
 
 
 def _of_operations(

@@ -6,6 +6,7 @@ encoded, below `/odradek/acls`, where brokers of Kafka do not see them. Pure fun
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from urllib.parse import quote, unquote
 
 from odradek.metadata.znodes import CorruptNode
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType, problem_of
+
+log = logging.getLogger("odradek.metadata")
 
 LITERAL = "/kafka-acl"
 EXTENDED = "/kafka-acl-extended"
@@ -54,6 +57,10 @@ class Pattern(NamedTuple):
     resource_type: int
     pattern_type: int
     name: str
+
+
+EVERYTHING = Pattern(ResourceType.ANY, PatternType.ANY, "")
+"""Any ACL may have changed."""
 
 
 class Entry(NamedTuple):
@@ -174,6 +181,15 @@ def decode_change(path: str, data: bytes) -> Pattern:
         return Pattern(_type_of(kind), PatternType.LITERAL, name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptNode(f"cannot decode {path} ({type(error).__name__}: {error}): {data[:200]!r}") from error
+
+
+def changed(path: str, data: bytes) -> Pattern:
+    """The pattern that a notification names; EVERYTHING if it is not understood, because the change must not be missed."""
+    try:
+        return decode_change(path, data)
+    except CorruptNode as error:
+        log.error("%s; reading all ACLs", error)
+        return EVERYTHING
 
 
 def _type_of(text: str) -> ResourceType:

@@ -25,7 +25,7 @@ from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import acl_nodes, znodes
-from odradek.metadata.acl_nodes import Pattern
+from odradek.metadata.acl_nodes import EVERYTHING, Pattern
 from odradek.metadata.changes import Notifications, SettingsChanges
 from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_broker
 from odradek.metadata.offset_sweep import OffsetSweep
@@ -130,9 +130,7 @@ class ClusterMembership:
         if has_authorizer(config):
             for parent in (acl_nodes.LITERAL_CHANGES, acl_nodes.EXTENDED_CHANGES):
                 ensure_path(store, parent)
-                notifications = Notifications(
-                    store, self._on_settings, parent, acl_nodes.CHANGE, acl_nodes.decode_change
-                )
+                notifications = Notifications(store, self._on_settings, parent, acl_nodes.CHANGE, acl_nodes.changed)
                 notifications.begin()
                 self._acl_changes.append(notifications)
         acls = self._acls = opened_acls(self._context, store, notifies=True)
@@ -209,7 +207,16 @@ class ClusterMembership:
         self._on_settings()
 
     def apply_settings(self) -> None:
-        """Apply the settings that changed since the last call. Raises StoreError; the next call then repeats it."""
+        """Apply the settings and the ACLs that changed since the last call. Raises StoreError; the next call then repeats it.
+
+        ACLs that cannot be read do not prevent the use of changed settings, nor the reverse.
+        """
+        try:
+            self._apply_acls()
+        finally:
+            self._apply_settings()
+
+    def _apply_settings(self) -> None:
         if self._changes is None or self._settings is None or self._member is None:
             return
         if self._groups_changed:
@@ -219,7 +226,6 @@ class ClusterMembership:
             except StoreError:
                 self._groups_changed = True
                 raise
-        self._apply_acls()
         node_id = self._context.config.node_id
         own = {path.removeprefix(f"{znodes.CONFIG}/") for path in map(znodes.broker_config_path, (None, node_id))}
         changed = self._changes.look(now_ms())
@@ -247,7 +253,10 @@ class ClusterMembership:
             changed = notifications.look(now_ms())
             try:
                 if changed and self._acls is not None:
-                    self._acls.reload(changed)
+                    if EVERYTHING in changed:
+                        self._acls.load()
+                    else:
+                        self._acls.reload(changed)
             except StoreError:
                 notifications.repeat(changed)
                 raise

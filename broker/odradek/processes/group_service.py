@@ -424,7 +424,9 @@ class GroupService:
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are
         served."""
-        return GroupView(self._config, self._make(1), self.topics, self._tree, self._limits, self.transactions)
+        view = GroupView(self._config, self._make(1), self.topics, self._tree, self._limits, self.transactions)
+        view.permits_of = self._permits_of
+        return view
 
     def _make(self, partitions: int) -> GroupCoordinator:
         return GroupCoordinator(
