@@ -25,11 +25,11 @@ OWN_DEFAULTS = {
 }
 OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
 OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.dir.reserve.bytes"}
-OWN_KEYS |= {"odradek.tls.handshake.timeout.ms", "odradek.ssl.reload.ms", "odradek.unauthenticated.max.connections"}
+OWN_KEYS |= {"odradek.authentication.timeout.ms", "odradek.ssl.reload.ms", "odradek.unauthenticated.max.connections"}
 OWN_KEYS |= {"odradek.unauthenticated.max.connections.per.ip", "metrics.listener.tls"}
 OWN_KEYS |= {"metrics.listener.password.file", "metrics.listener.token.file"}
 OWN_KEYS |= {"odradek.connections.kept.bytes"}
-OWN_KEYS |= {"odradek.connections.kept.bytes", "odradek.login.timeout.ms", "odradek.login.max.connections"}
+OWN_KEYS |= {"odradek.connections.kept.bytes"}
 OWN_KEYS |= {f"odradek.log.dir.{mark}.free.{unit}" for mark in ("soft", "hard") for unit in ("bytes", "percent")}
 OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms"}
 OWN_KEYS |= {

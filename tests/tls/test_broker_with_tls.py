@@ -171,7 +171,8 @@ def test_clients_say_what_is_wrong(broker, files, tmp_path):
         ("security.protocol=SSL\n", "is not accepted"),
         ("security.protocol=PLAINTEXT\n", "closed it"),
         (f"security.protocol=SSL\nssl.truststore.location={files}/none.pem\n", "ssl.truststore.location"),
-        ("security.protocol=SASL_SSL\nsasl.jaas.config=geheim\n", "not supported yet"),
+        ("security.protocol=SASL_SSL\nsasl.jaas.config=geheim\n", "sasl.mechanism"),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=geheim\n", "sasl.jaas.config"),
         ("security.protocol=TLS\n", "must be one of PLAINTEXT, SSL"),
         (f"security.protocol=SSL\nssl.endpoint.identification.algorithm=dns\n{trust}", "must be https"),
     ):

@@ -15,7 +15,7 @@ def test_half_open_handshakes_lock_nobody_out():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, HALF_OPEN + 1000)), hard))
     limits = {"odradek.unauthenticated.max.connections": 500, "odradek.unauthenticated.max.connections.per.ip": 100_000}
-    settings = limits | {"odradek.tls.handshake.timeout.ms": 600_000, "num.network.threads": 1}
+    settings = limits | {"odradek.authentication.timeout.ms": 600_000, "num.network.threads": 1}
     with Broker(settings, tls=True) as broker, ExitStack() as stack:
         context = ssl.create_default_context(cafile=str(broker.certificates.ca))
         outgoing = ssl.MemoryBIO()

@@ -1,8 +1,14 @@
 """Logs a connection of a client in with SASL."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from odradek.clients.errors import ClientError
-from odradek.clients.wire import Connection
 from odradek.security.sasl.client import Credentials, LoginError, login
+
+if TYPE_CHECKING:
+    from odradek.clients.wire import Connection
 
 
 def log_in(connection: Connection, credentials: Credentials) -> int:

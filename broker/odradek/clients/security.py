@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from odradek.clients.errors import ClientError, UnreachableError
+from odradek.clients.sasl_settings import credentials_of
 from odradek.config import properties
 from odradek.config.errors import ConfigError
+from odradek.security.sasl.client import Credentials
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LONGEST_FILE = 1 << 20
@@ -28,7 +30,7 @@ class ClientSecurity:
     :param key, chain: PEM of the client's private key and certificates; empty: it presents none.
     :param verifies_host: whether the broker's certificate must contain the host name or address to which the client connects.
     :param versions: the lowest and highest TLS version. :param ciphers: of TLS 1.2, in OpenSSL's names; empty: the default.
-    :param sasl: the keys that begin with "sasl.". :param authorization: the Authorization header for a broker's
+    :param credentials: for the login; None without SASL. :param authorization: the Authorization header for a broker's
     metrics.listener.
     """
 
@@ -39,7 +41,7 @@ class ClientSecurity:
     verifies_host: bool = True
     versions: tuple[str, str] = ("TLSv1.2", "TLSv1.3")
     ciphers: str = ""
-    sasl: Mapping[str, str] = field(default_factory=dict, repr=False)
+    credentials: Credentials | None = None
     authorization: str | None = field(default=None, repr=False)
     _made: list[ssl.SSLContext] = field(default_factory=list, repr=False, compare=False)
 
@@ -71,13 +73,11 @@ class ClientSecurity:
         protocol = known.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise ConfigError("security.protocol", protocol, f"must be one of {', '.join(PROTOCOLS)}")
-        sasl = {name: value for name, value in known.items() if name.startswith("sasl.")}
-        if protocol.startswith("SASL"):
-            raise ConfigError("security.protocol", protocol, "is not supported yet; must be PLAINTEXT or SSL")
+        credentials = credentials_of(known) if protocol.startswith("SASL") else None
         # TLS also without security.protocol=SSL: metrics.listener may use it while the listener does not.
-        if protocol == "SSL" or any(name.startswith("ssl.") for name in known):
-            return _with_tls(protocol, known, sasl, header)
-        return cls(protocol, sasl=sasl, authorization=header)
+        if protocol.endswith("SSL") or any(name.startswith("ssl.") for name in known):
+            return _with_tls(protocol, known, credentials, header)
+        return cls(protocol, credentials=credentials, authorization=header)
 
     def context(self) -> ssl.SSLContext:
         """The TLS context, made at the first call. Raises ClientError."""
@@ -128,9 +128,12 @@ class ClientSecurity:
 
     def librdkafka(self) -> dict[str, str]:
         """The equal settings of librdkafka, whose keys differ."""
-        if not self.encrypted:
-            return {}
         settings = {"security.protocol": self.protocol}
+        if self.credentials is not None:
+            settings["sasl.mechanism"] = self.credentials.mechanism
+            settings |= {"sasl.username": self.credentials.user, "sasl.password": self.credentials.password}
+        if not self.encrypted:
+            return settings
         settings["ssl.endpoint.identification.algorithm"] = "https" if self.verifies_host else "none"
         if self.trusted:
             settings["ssl.ca.pem"] = self.trusted
@@ -162,7 +165,7 @@ def _authorization(settings: Mapping[str, str]) -> str | None:
 
 
 def _with_tls(
-    protocol: str, settings: Mapping[str, str], sasl: Mapping[str, str], authorization: str | None
+    protocol: str, settings: Mapping[str, str], credentials: Credentials | None, authorization: str | None
 ) -> ClientSecurity:
     from odradek.security.cipher_suites import Suites, chosen
     from odradek.security.contexts import checked_versions, versions_with
@@ -220,7 +223,7 @@ def _with_tls(
         bool(algorithm),
         versions,
         suites.openssl,
-        sasl,
+        credentials,
         authorization,
     )
 

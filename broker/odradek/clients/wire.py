@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek import __version__
 from odradek.clients.errors import ClientError, UnreachableError, UnsupportedError
+from odradek.clients.login import log_in
 from odradek.clients.security import PLAIN, ClientSecurity, lost
 from odradek.protocol import ProtocolError, decode, encode_frame
 from odradek.protocol.errors import ErrorCode
@@ -92,6 +93,8 @@ class Connection:
             raise UnreachableError(f"cannot connect to {self.address}: {error}") from None
         try:
             self._ranges = self._request_versions(on_silence)
+            if security.credentials is not None:
+                log_in(self, security.credentials)
         except BaseException:
             self.close()
             raise

@@ -478,7 +478,7 @@ PROCESSES = (
             "odradek_failed_authentications_total": "Connections to listeners with TLS that a worker closed because the TLS "
             "handshake or the login failed or took too long.",
             "odradek_unauthenticated_connections_closed_total": "Connections that a worker closed because their clients did "
-            "not authenticate in time (odradek.tls.handshake.timeout.ms), or because too many connections had not "
+            "not authenticate in time (odradek.authentication.timeout.ms), or because too many connections had not "
             "authenticated yet.",
         },
     ),

@@ -32,7 +32,7 @@ log = logging.getLogger("odradek.requests")
 
 MOST_KEPT = 1000
 PATIENCE_S = 8.0
-"""The time in seconds that a login waits for the coordinator: less than odradek.login.timeout.ms by default."""
+"""The time in seconds that a login waits for the coordinator: less than odradek.authentication.timeout.ms by default."""
 
 DURATIONS = 64
 LONGEST_HOLD_S = 0.02

@@ -84,7 +84,6 @@ class Logins:
     :param data_loop: the worker's; set before the first connection.
     :param dispatch: the worker's Dispatcher, which answers ApiVersions.
     :param settle: sends the responses that were completed outside of a turn of the data loop.
-    :param workers: the number of workers, which share odradek.login.max.connections.
     """
 
     def __init__(
@@ -94,19 +93,16 @@ class Logins:
         listeners: Sequence[Listener],
         credentials: CredentialCache,
         settle: Callable[[], None],
-        workers: int,
     ) -> None:
         self._loop = loop
         self._names = [listener.name for listener in listeners]
         self._credentials = credentials
         self._settle = settle
-        self._timeout_s = config.integer("odradek.login.timeout.ms") / 1000
-        self._most_waiting = max(1, config.integer("odradek.login.max.connections") // workers)
+        self._timeout_s = config.integer("odradek.authentication.timeout.ms") / 1000
         self._max_receive_bytes = config.integer("sasl.server.max.receive.size")
         self._delay_s = config.integer("connection.failed.authentication.delay.ms") / 1000
         self._settings = all_settings(config)
-        self._waiting: OrderedDict[int, tuple[Any, float]] = OrderedDict()  # connection and deadline, by connection id
-        self._renewing: OrderedDict[int, tuple[Any, float]] = OrderedDict()
+        self._renewing: OrderedDict[int, tuple[Any, float]] = OrderedDict()  # connection and deadline, by connection id
         self._sessions: dict[int, Session] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._failures = LoginFailures(loop.time)
@@ -133,17 +129,10 @@ class Logins:
             return
         connection.gate = Gate(self, self._exchange(settings, None))
         connection.limit_frames(self._max_receive_bytes)
-        self._wait(self._waiting, connection)
-        if len(self._waiting) > self._most_waiting:
-            oldest, _ = next(iter(self._waiting.values()))
-            self._note_failure(
-                oldest, "", "more connections wait for their logins than odradek.login.max.connections allows"
-            )
-            self.data_loop.close(oldest, "too many connections without a login")
+        self.data_loop.await_authentication(connection)  # may close it
 
     def closed(self, connection_id: int) -> None:
         """A connection was closed."""
-        self._waiting.pop(connection_id, None)
         self._renewing.pop(connection_id, None)
         session = self._sessions.pop(connection_id, None)
         if session is not None and session.timer is not None:
@@ -164,28 +153,19 @@ class Logins:
     def _exchange(self, settings: SaslSettings, former: Former | None) -> Exchange:
         return Exchange(settings.mechanisms, settings.make, settings.lifetime_ms, former)
 
-    def _wait(self, waiting: OrderedDict[int, tuple[Any, float]], connection: Any) -> None:
-        waiting[connection.connection_id] = connection, self._loop.time() + self._timeout_s
-        if self._sweep is None:
-            self._sweep = self._loop.call_later(self._timeout_s, self._close_late)
-
     def _close_late(self) -> None:
-        """Close the connections whose clients have not logged in in time; both collections are in the order of deadlines."""
+        """Close the connections whose clients have not renewed their logins in time."""
         self._sweep = None
         now = self._loop.time()
-        following = []
-        for waiting in (self._waiting, self._renewing):
-            while waiting:
-                connection, deadline = next(iter(waiting.values()))
-                if deadline > now:
-                    following.append(deadline)
-                    break
-                del waiting[connection.connection_id]
-                reason = f"the client did not log in within {self._timeout_s:g} s"
-                self._note_failure(connection, "", reason)
-                self.data_loop.close(connection, reason)
-        if following:
-            self._sweep = self._loop.call_at(min(following), self._close_late)
+        while self._renewing:
+            connection, deadline = next(iter(self._renewing.values()))
+            if deadline > now:
+                self._sweep = self._loop.call_at(deadline, self._close_late)
+                break
+            del self._renewing[connection.connection_id]
+            reason = f"the client did not renew its login within {self._timeout_s:g} s"
+            self._note_failure(connection, "", reason, True)
+            self.data_loop.close(connection, reason)
         self._settle()
 
     # -- frames -----------------------------------------------------------------------------------------------------
@@ -278,11 +258,11 @@ class Logins:
     def _open(self, gate: Gate, connection: Any, done: Done) -> None:
         """The client has logged in: execute its requests from now on."""
         connection_id = connection.connection_id
-        self._waiting.pop(connection_id, None)
         self._renewing.pop(connection_id, None)
         connection.gate = None
         connection.limit_frames(-1)
         if gate.former is None:
+            self.data_loop.note_authenticated(connection)
             connection.principal = f"User:{done.user}"
         count_login(connection.listener_index, done.mechanism, "succeeded" if gate.former is None else "renewed")
         log.debug("%s logged in as %s with %s", connection.name, connection.principal, done.mechanism)
@@ -362,5 +342,7 @@ class Logins:
         del self._sessions[connection.connection_id]
         gate = connection.gate = Gate(self, self._exchange(settings, session.former), session)
         connection.limit_frames(self._max_receive_bytes)
-        self._wait(self._renewing, connection)
+        self._renewing[connection.connection_id] = connection, now + self._timeout_s
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._timeout_s, self._close_late)
         return gate

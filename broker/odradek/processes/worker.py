@@ -110,7 +110,6 @@ class Worker:
             context.listeners,
             CredentialCache(loop, self.forward, context.credentials, self._settle),
             self._settle,
-            context.count,
         )
         self.brokers = (
             ClusterBrokers([listener.name for listener in context.advertised]) if in_cluster(config) else None
@@ -149,7 +148,7 @@ class Worker:
         loop, config, workers = self.data_loop, self._config, self.context.count
         loop.failure_log = FailureLog().admit
         loop.handshake_thread = self.handshakes
-        loop.handshake_timeout_ms = config.integer("odradek.tls.handshake.timeout.ms")
+        loop.handshake_timeout_ms = config.integer("odradek.authentication.timeout.ms")
         loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
         loop.max_unauthenticated_of_address = -(
             -config.integer("odradek.unauthenticated.max.connections.per.ip") // workers

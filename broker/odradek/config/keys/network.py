@@ -47,16 +47,16 @@ KEYS = (
         "Whether requests of brokers are accepted only on the listener that brokers use among themselves: the controller's "
         "requests, AlterPartition, and Fetch requests of followers. The broker closes a connection that sends one to another "
         "listener. Set it to false while inter.broker.listener.name is changed from broker to broker. Odradek's own key."),
-    ConfigKey("odradek.tls.handshake.timeout.ms", INT, 10_000, Range(100, 600_000), LOW, READ_ONLY, NOW,
-        "The maximum time in ms from the beginning of a connection to a listener with TLS until the client has authenticated. "
-        "The broker closes a connection that takes longer. Odradek's own key."),
+    ConfigKey("odradek.authentication.timeout.ms", INT, 10_000, Range(100, 600_000), LOW, READ_ONLY, NOW,
+        "The maximum time in ms from the beginning of a connection to a listener with TLS or SASL until the client has "
+        "authenticated, and for each renewal of a login. The broker closes a connection that takes longer. Odradek's own key."),
     ConfigKey("odradek.unauthenticated.max.connections", INT, 2_000, Range(1), LOW, READ_ONLY, NOW,
-        "The maximum number of connections to listeners with TLS whose clients have not authenticated yet. At this number, a "
-        "new connection replaces one whose client has been silent for a second; if there is none, it is closed. Each worker "
-        "has an equal part. Odradek's own key."),
+        "The maximum number of connections to listeners with TLS or SASL whose clients have not authenticated yet. At this "
+        "number, a new connection replaces one whose client has been silent for a second; if there is none, it is closed. Each "
+        "worker has an equal part. Odradek's own key."),
     ConfigKey("odradek.unauthenticated.max.connections.per.ip", INT, 500, Range(1), LOW, READ_ONLY, NOW,
-        "The maximum number of connections from one IP address to listeners with TLS whose clients have not authenticated yet. "
-        "The broker closes further ones. Each worker has an equal part. Odradek's own key."),
+        "The maximum number of connections from one IP address to listeners with TLS or SASL whose clients have not "
+        "authenticated yet. The broker closes further ones. Each worker has an equal part. Odradek's own key."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
         "A separate listener for requests of the controller. Removed in Kafka 4.0."),
     ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,

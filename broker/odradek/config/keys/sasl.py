@@ -50,12 +50,6 @@ KEYS = (
         "A Java class that handles SASL callbacks of the broker as a server."),
     ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY, NOW,
         "The maximum size in bytes of a message during authentication."),
-    ConfigKey("odradek.login.timeout.ms", LONG, 10_000, Range(100), LOW, READ_ONLY, NOW,
-        "The time in ms within which a client of a listener with SASL must log in, and renew its login. After that, the broker "
-        "closes the connection. Odradek's own key."),
-    ConfigKey("odradek.login.max.connections", INT, 2000, Range(1), LOW, READ_ONLY, NOW,
-        "The maximum number of connections whose clients have not logged in yet, in all workers together. Above it, the broker "
-        "closes the oldest of them. Odradek's own key."),
     ConfigKey("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, MEDIUM, PER_BROKER, NONE_YET,
         "The path of the kinit command."),
     ConfigKey("sasl.kerberos.min.time.before.relogin", LONG, 60000, None, MEDIUM, PER_BROKER, NONE_YET,
