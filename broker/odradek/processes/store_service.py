@@ -195,7 +195,7 @@ class StoreService:
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     def _within_quota(self, names: list[str], request: Arrival) -> tuple[list[str], list[Outcome]]:
-        """The topics that the client's quota for changes of topics lets it create now, and for the others outcomes, which clients
+        """The topics that the client's quota lets it create now, and for the others outcomes, after which clients
         retry. Raises StoreError."""
         assert self._view is not None
         quotas = self._view.quotas
