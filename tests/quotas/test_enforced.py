@@ -211,15 +211,14 @@ def test_quotas_outlive_a_worker_a_coordinator_and_the_broker(broker: Broker, ad
 
 
 def test_a_consumer_is_limited(broker: Broker, admin: Wire) -> None:
+    """Two responses of four seconds' worth pass, as the windows hold ten to eleven; a third does not."""
     with client(broker) as writer, client(broker) as reader:
-        for _ in range(3):
-            produce(writer, 10_000)
-        end = writer.log_end("t", 0)
+        produce(writer, 4000)
+        request = fetch_request([("t", 0, writer.log_end("t", 0) - 1)], partition_max_bytes=4500)
         set_quota(admin, {"client-id": reader.client_id}, **{BYTES_OUT: 1000.0})
-        first = reader.ask(fetch_request([("t", 0, end - 3)]), 1, 12)
-        assert first.throttle_time_ms == 0 or first.responses == []
-        second = reader.ask(fetch_request([("t", 0, end - 3)]), 1, 12)
-        assert second.throttle_time_ms > 0 and second.responses == []
+        told = [reader.ask(request, 1, 12) for _ in range(3)]
+        assert [each.throttle_time_ms > 0 for each in told] == [False, False, True]
+        assert told[1].responses and told[2].responses == []
 
 
 def create(wire: Wire, version: int, *topics: tuple[str, int], validate_only: bool = False) -> tuple[int, list[int]]:

@@ -273,8 +273,8 @@ class StoreService:
             )  # fmt: skip
 
     def _within_quota(self, names: list[str], request: Arrival) -> tuple[list[str], list[Outcome]]:
-        """The topics that the client's quota for changes of topics lets it create now, and outcomes, which clients retry, for the
-        others. Raises StoreError."""
+        """The topics that the client's quota lets it create now, and for the others outcomes, after which clients
+        retry. Raises StoreError."""
         assert self._view is not None
         quotas = self._view.quotas
         if quotas is None or not quotas.limits.has(MUTATION):
