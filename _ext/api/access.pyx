@@ -91,9 +91,10 @@ cdef class Access:
 
     cdef object rule(self, int operation, int resource_type, str name):
         """The Rule that decides, by the newest published rules."""
-        if load_acquire_64(self.control.version) > self.control.loaded:
-            self.control.load()
-        if self.decided != self.control.loaded:
+        cdef AccessControl control = self.control
+        if load_acquire_64(control.version) > control.loaded:
+            control.load()
+        if self.decided != control.loaded:
             self.renew()
         key = (operation, resource_type, name)
         rule = self.rules.get(key)

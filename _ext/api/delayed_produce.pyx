@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from odradek._ext.api.access cimport ACL_WRITE, Access
+from odradek._ext.api.access cimport ACL_WRITE, Access, AccessControl
 from odradek._ext.api.produce_items cimport (
     PRODUCE_BY_ID,
     SLOW_OLD,
@@ -333,14 +333,15 @@ cdef class DelayedProduce(Pending):
 
     cdef int refuse_revoked(self) except -1:
         """After a wait: refuse what is not appended yet and what the client may not write any more."""
-        cdef Access access = self.delays.control.of_connection(self.connection)
+        cdef AccessControl control = self.delays.control
+        cdef Access access = control.of_connection(self.connection)
         cdef bint by_id = self.request.version >= PRODUCE_BY_ID
         cdef ProduceItem* item
         cdef Topic topic
         cdef int i
-        if <uint64_t>self.delays.control.refresh() == self.authorized_by:
+        if <uint64_t>control.refresh() == self.authorized_by:
             return 0
-        self.authorized_by = self.delays.control.loaded
+        self.authorized_by = control.loaded
         for i in range(self.request.count):
             item = &self.items[i]
             if item.error or item.appended:

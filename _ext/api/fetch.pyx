@@ -6,6 +6,7 @@ Runs in a worker's event loop. `fetch_sessions.pyx` contains the sessions, `dela
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp
 
+from odradek._ext.api.access cimport AccessControl
 from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_PLAN, STEP_ANSWER, DelayedFetch
 from odradek._ext.api.fetch_context cimport (
     CONSUMER,
@@ -182,6 +183,7 @@ cdef class FetchHandler:
     cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
                            FetchHead* head) except -1:
         """Store the fields of a request, except its partitions, in its context."""
+        cdef AccessControl control = self.control
         context.client = connection.metering.client
         context.listener = connection.listener_index
         context.version = version
@@ -193,7 +195,7 @@ cdef class FetchHandler:
         context.replica_alive = head.replica_id >= 0 and (not region().header.clustered or is_alive(head.replica_id))
         context.replicates = context.replica_alive and region().header.clustered
         context.rack = self.rack
-        context.access = None if self.control is None else self.control.of_connection(connection)
+        context.access = None if control is None else control.of_connection(connection)
         context.unnoted = []
         context.read_committed = head.read_committed
         context.last_used_ms = monotonic_ms()

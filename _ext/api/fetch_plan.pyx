@@ -10,7 +10,7 @@ import os
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.api.aborted_transactions cimport AbortedTransactions
-from odradek._ext.api.access cimport ACL_CLUSTER, ACL_CLUSTER_ACTION, ACL_READ
+from odradek._ext.api.access cimport ACL_CLUSTER, ACL_CLUSTER_ACTION, ACL_READ, Access
 from odradek._ext.api.cold_look_ups import ColdRead
 from odradek._ext.api.fetch_context cimport (
     FIRST_WITH_MAX_BYTES,
@@ -270,13 +270,14 @@ cdef class FetchPlan:
         A topic that the client named by an unknown id has the error of `resolve`.
         """
         cdef Topic topic = p.counted
+        cdef Access access = context.access
         if context.replica_id >= 0:
-            return not context.access.allows(ACL_CLUSTER_ACTION, ACL_CLUSTER, "kafka-cluster", FETCH)
+            return not access.allows(ACL_CLUSTER_ACTION, ACL_CLUSTER, "kafka-cluster", FETCH)
         if topic is None:
             topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
         if topic is None and p.by_id:
             return False
-        return not context.access.may_use_topic(ACL_READ, p.topic if topic is None else topic.name_bytes, FETCH)
+        return not access.may_use_topic(ACL_READ, p.topic if topic is None else topic.name_bytes, FETCH)
 
     cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
         """Return Kafka's error code if this request must not read the slot; else 0."""
