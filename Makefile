@@ -107,6 +107,9 @@ test: lint ## lint, then all tests that CI runs: about 25 minutes (TESTS=tests/c
 
 test-all: test ## also what takes long: live dashboards and alerts, the sanitizers
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m nightly $(TESTS)
+	@ACCESS_SETS=50 AUTHORIZER_SETS=10000 REVOCATION_ROUNDS=1000 $(BIN)/python -m pytest -q -o timeout=3600 \
+		tests/security/test_authorizer.py tests/security/test_access_against_kafka.py \
+		tests/security/test_against_standard_authorizer.py tests/security/test_revocation.py
 	@$(MAKE) test-sanitized
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log

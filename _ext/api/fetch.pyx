@@ -6,6 +6,7 @@ Runs in a worker's event loop. `fetch_sessions.pyx` contains the sessions, `dela
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp
 
+from odradek._ext.api.access cimport AccessControl
 from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_PLAN, STEP_ANSWER, DelayedFetch
 from odradek._ext.api.fetch_context cimport (
     CONSUMER,

@@ -137,6 +137,7 @@ cdef class ProduceHandler:
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """Parse and check a request. Return a FrameResult. :param body: cursor after the request's header."""
+        cdef AccessControl control = self.control
         cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST, deposed

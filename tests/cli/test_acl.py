@@ -11,13 +11,16 @@ from odradek.security.unused import Use, unneeded
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.security.over_wire import ACLS_OF_ADMIN, ADMIN, CONFIG, Client, acl
+from tests.waiting import until
+from tests.wire import batch
 
 TOPIC = ResourceType.TOPIC
+WITH_SPOOL = {"usage.spool.interval.ms": 1000, "usage.spool.max.bytes": 1 << 26, "metrics.listener": "127.0.0.1:0"}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(CONFIG) as broker, Client(broker, ADMIN) as admin:
+    with Broker(CONFIG | WITH_SPOOL) as broker, Client(broker, ADMIN) as admin:
         admin.create_acls(ACLS_OF_ADMIN)
         yield broker
 
@@ -91,13 +94,28 @@ def test_a_wrong_command_line_says_what_is_right(broker: Broker, words: tuple[st
     assert message in run(broker, *words, code=2)
 
 
+def test_acls_that_nobody_needed_are_found_in_the_usage_of_the_broker(broker: Broker) -> None:
+    run(broker, "add", "--topic", "used", "--topic", "idle", "--operation", "write", "--allow", "User:ANONYMOUS")
+    with Client(broker, ADMIN) as admin:
+        admin.create("used")
+        assert admin.produce("used", batch(b"v")).error_code == 0
+
+    def found() -> bool:
+        done = Command(broker.bootstrap_servers).run("acl", "unused", "--spool", str(broker.data_dir), "--json")
+        names = {row["name"] for row in json.loads(done.stdout)} if done.returncode == 0 else set()
+        return "idle" in names and "used" not in names
+
+    until(found, "the spool has the produce, so that its ACL is used")
+
+
 def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:
-    keys = {"Produce": 0, "Fetch": 1, "Heartbeat": 12}
+    keys = {"Produce": 0, "Fetch": 1, "Metadata": 3, "Heartbeat": 12, "DeleteTopics": 20}
     rules = {
         "write": acl(TOPIC, "t", Operation.WRITE, principal="User:a"),
         "read": acl(TOPIC, "t", Operation.READ, principal="User:a"),
         "prefix": acl(TOPIC, "t", Operation.ALL, principal="User:*", pattern=PatternType.PREFIXED),
         "other": acl(TOPIC, "u", Operation.ALL, principal="User:a"),
+        "describe": acl(TOPIC, "t", Operation.DESCRIBE, principal="User:c"),
         "group": acl(ResourceType.GROUP, "g", Operation.READ, principal="User:a"),
         "deny": acl(TOPIC, "v", Operation.ALL, permission=Permission.DENY),
     }
@@ -106,7 +124,11 @@ def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:
         found: list[Acl] = unneeded(list(rules.values()), uses, keys)
         return {name for name, rule in rules.items() if rule in found}
 
-    assert unneeded_after() == {"write", "read", "prefix", "other", "group"}
-    assert unneeded_after(Use("User:a", "Produce", "t")) == {"read", "other", "group"}
-    assert unneeded_after(Use("User:b", "Fetch", "t1")) == {"write", "read", "other", "group"}
-    assert unneeded_after(Use("User:a", "Heartbeat", None)) == {"write", "read", "prefix", "other"}
+    everything = set(rules) - {"deny"}
+    assert unneeded_after() == everything
+    assert unneeded_after(Use("User:a", "Produce", "t")) == everything - {"write", "prefix"}
+    assert unneeded_after(Use("User:b", "Fetch", "t1")) == everything - {"prefix"}
+    assert unneeded_after(Use("User:a", "Heartbeat", None)) == everything - {"group"}
+    assert unneeded_after(Use("User:c", "Metadata", None)) == everything - {"describe"}
+    assert unneeded_after(Use("User:a", "Metadata", None)) == everything
+    assert unneeded_after(Use("User:a", "DeleteTopics", None)) == everything - {"prefix", "other"}

@@ -1,10 +1,11 @@
 """The authorizer decides as the plainest form of Kafka's rules does."""
 
 import itertools
+import os
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, problem_of
@@ -20,6 +21,7 @@ def topic(name: str, operation: int, **fields: object) -> Acl:
     return Acl(resource_type=TOPIC, name=name, operation=operation, **values)  # type: ignore[arg-type]
 
 
+@settings(max_examples=int(os.environ.get("AUTHORIZER_SETS", "100")))
 @given(generated.acls, generated.super_users, st.booleans(), st.data())
 def test_decisions_are_those_of_the_plainest_rules(
     acls: list[Acl], super_users: list[str], default: bool, data: st.DataObject

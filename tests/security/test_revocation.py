@@ -22,7 +22,7 @@ from tests.security.over_wire import ACLS_OF_ADMIN, ADMIN, CONFIG, GROUP, TOPIC,
 from tests.waiting import until
 from tests.wire import batch, fetch_request, produce_request
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3600)
 ROUNDS = int(os.environ.get("REVOCATION_ROUNDS", "12"))
 """1,000 in the nightly run."""
 CLIENTS = 6

@@ -15,6 +15,8 @@ def table() -> str:
     """The table in Markdown."""
     lines = ["| API | needs | a client without the right receives | remarks |", "| --- | --- | --- | --- |"]
     for key, required in REQUIRED.items():
+        if key not in BY_KEY:
+            continue
         lines.append(f"| {BY_KEY[key].name} ({key}) | {required} | {required.refused} | {required.note} |")
     return "\n".join(lines) + "\n"
 

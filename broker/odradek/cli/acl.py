@@ -391,29 +391,32 @@ DEFAULT = "allow.everyone.if.no.acl.found"
 @acl.command("unused")
 @on_cluster
 @click.option("--since", metavar="TIME", default="-30d", show_default=True, help="The beginning of the period.")
-@click.option("--spool", metavar="DIR", required=True, help="The broker's usage spool (metrics.usage.spool.dir).")
-def unused(cluster: "Cluster", as_json: bool, since: str, spool: str) -> None:
+@click.option(
+    "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
+)
+def unused(cluster: "Cluster", as_json: bool, since: str, spool: str | None) -> None:
     """List the ACLs that allow something that nobody did in a period, by the broker's usage spool.
 
     The spool of one broker has the usage of that broker only. It has principals, APIs and topics; for groups, transactional ids
     and the cluster only the API is known. ACLs that deny are not judged.
     """
-    from pathlib import Path
-
     from odradek.api.table import BY_KEY
-    from odradek.cli.usage import _history
-    from odradek.cli.usage_source import UsageError
+    from odradek.cli.usage import read_history
+    from odradek.cli.usage_source import UsageError, UsageLocation, spool_directory
     from odradek.clients import acls
     from odradek.metrics.usage_totals import Filter
     from odradek.security.acl import AclFilter
     from odradek.security.unused import Use, unneeded
 
+    options = click.get_current_context().params
+    location = UsageLocation(None, None, (), None, None, options["servers"])
     try:
-        history = _history(Path(spool), since, None, Filter())
+        directory = spool_directory(spool, location, options["timeout"])
+        history = read_history(directory, since, None, Filter())
     except UsageError as error:
         fail(error)
     if history.from_ms is None:
-        fail(f"the spool {spool} has no usage since {since}: nothing can be said about any ACL")
+        fail(f"the spool {directory} has no usage since {since}: nothing can be said about any ACL")
     uses = {Use(key.principal, key.api, key.topic) for key in history.usage}
     keys = {row.name: row.key for row in BY_KEY.values()}
     print_acls(unneeded(acls.describe(cluster, AclFilter()), uses, keys), as_json, "every ACL was needed")

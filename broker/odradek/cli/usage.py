@@ -219,7 +219,7 @@ def show(
     from odradek.metrics.usage_totals import totals
 
     if since is not None or until is not None or spool is not None:
-        history = _history(spool_directory(spool, location, timeout), since, until, only)
+        history = read_history(spool_directory(spool, location, timeout), since, until, only)
         period = history.from_ms, history.to_ms
         show_sums(history.usage, period, as_json=as_json, history=history, **options)
         print_damages(history)
@@ -263,7 +263,7 @@ def topic(
     source = Source(location, timeout)
     history = None
     if since is not None or spool is not None:
-        history = _history(spool_directory(spool, location, timeout), since, None, Filter(topic=(topic,)), topic)
+        history = read_history(spool_directory(spool, location, timeout), since, None, Filter(topic=(topic,)), topic)
     show_topic(source, topic, interval, history, as_json=as_json)
     if history is not None:
         print_damages(history)
@@ -273,7 +273,7 @@ def _query(only: "Filter") -> dict[str, Any]:
     return {name: list(patterns) for name, patterns in only._asdict().items() if patterns}
 
 
-def _history(
+def read_history(
     directory: "Path", since: str | None, until: str | None, only: "Filter", topic: str | None = None
 ) -> "History":
     """Read the period from the spool. Raises UsageError.

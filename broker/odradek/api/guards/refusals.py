@@ -12,6 +12,7 @@ from odradek.protocol.schemas import (
     alter_client_quotas,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     create_acls,
     delete_acls,
     describe_client_quotas,
@@ -149,6 +150,17 @@ def _delete_acls(request: Any, version: int, code: ErrorCode) -> Any:
     return make(filter_results=[result] * len(request.filters))
 
 
+def _alter_user_scram_credentials(request: Any, version: int, code: ErrorCode) -> Any:
+    make = alter_user_scram_credentials.Response
+    users = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
+    return make(
+        results=[
+            make.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=MESSAGES[code])
+            for user in users
+        ]
+    )
+
+
 def _describe_client_quotas(request: Any, version: int, code: ErrorCode) -> Any:
     return describe_client_quotas.Response(error_code=code, error_message=MESSAGES[code], entries=None)
 
@@ -248,5 +260,6 @@ _OF_API: dict[int, Callable[[Any, int, ErrorCode], Any]] = {
     alter_partition_reassignments.API_KEY: _alter_partition_reassignments,
     list_partition_reassignments.API_KEY: _list_partition_reassignments,
     describe_client_quotas.API_KEY: _describe_client_quotas,
+    alter_user_scram_credentials.API_KEY: _alter_user_scram_credentials,
     alter_client_quotas.API_KEY: _alter_client_quotas,
 }
