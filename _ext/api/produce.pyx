@@ -141,7 +141,6 @@ cdef class ProduceHandler:
         cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST, deposed
-        cdef AccessControl control = self.control
         cdef int64_t wall_ms
         cdef int i
         if version > PRODUCE_NEWEST or version < 0:

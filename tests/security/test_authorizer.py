@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.config.super_users import parse_super_users
 from odradek.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, problem_of
-from odradek.security.authorizer import Authorizer, parse_super_users
+from odradek.security.authorizer import Authorizer
 from odradek.security.hosts import host_of_peer, normal_host
 from tests.security import generated, reference
 

@@ -353,8 +353,9 @@ def explain(
     """Say whether a client may do something, which rule decides, and what would change that."""
     from odradek.cli.output import echo_json
     from odradek.clients import acls, configs
+    from odradek.config.super_users import parse_super_users
     from odradek.security.acl import AclFilter, Operation, ResourceType
-    from odradek.security.authorizer import Authorizer, parse_super_users
+    from odradek.security.authorizer import Authorizer
     from odradek.security.explaining import Question, explained, shown
     from odradek.security.hosts import normal_host
 

@@ -40,7 +40,7 @@ COMMAND_CONFIG_OPTION = click.option(
     show_envvar=True,
     expose_value=False,
     callback=_note_command_config,
-    help="A properties file with Kafka's keys for clients, such as security.protocol, ssl.truststore.location and sasl.jaas.config.",
+    help="A properties file with Kafka's keys for clients, such as security.protocol and sasl.jaas.config.",
 )
 _SERVERS_OPTION = click.option(
     "-b",

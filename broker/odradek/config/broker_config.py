@@ -25,6 +25,7 @@ from odradek.config.listeners import (
     parse_protocol_map,
 )
 from odradek.config.loggers import ROOT, parse_levels
+from odradek.config.super_users import parse_super_users
 from odradek.config.table import (
     BROKER_KEYS,
     FREE_PREFIXES,
@@ -33,7 +34,6 @@ from odradek.config.table import (
     broker_key,
     validate_topic_configs,
 )
-from odradek.security.authorizer import parse_super_users
 from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1

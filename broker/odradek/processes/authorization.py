@@ -10,11 +10,12 @@ from typing import Any
 from odradek._ext.api.access import AccessControl
 from odradek.api.permits import Permits, PermitsOf, unrestricted
 from odradek.config.broker_config import BrokerConfig
+from odradek.config.super_users import parse_super_users
 from odradek.protocol.registry import by_key
 from odradek.security.acl import ANONYMOUS
 from odradek.security.acl_encoding import decode_acls
 from odradek.security.audit import Action, Audit
-from odradek.security.authorizer import Authorizer, Rule, parse_super_users
+from odradek.security.authorizer import Authorizer, Rule
 from odradek.security.hosts import host_of_peer
 from odradek.shm.confirmed_pages import ConfirmedPages
 
