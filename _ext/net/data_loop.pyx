@@ -691,7 +691,7 @@ cdef class DataLoop(FrameReader):
         if c.frames.skipped:
             LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
                      c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
-        if (reason == CLOSE_AUTHENTICATION or reason == CLOSE_OTHER_PROTOCOL) and self.failure_log is not None:
+        if self.failure_log is not None and (reason == CLOSE_AUTHENTICATION or (reason == CLOSE_OTHER_PROTOCOL and c.tls is not None)):
             text = self.failure_log(c.peer, text)
         if text is not None and LOG.isEnabledFor(level):
             LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
