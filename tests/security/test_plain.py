@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.security.jaas import parse
 from odradek.security.sasl.mechanism import Proven, Refused
-from odradek.security.sasl.plain import Plain, users_of
+from odradek.security.sasl.plain import LONGEST_TOKEN, Plain, users_of
 
 USERS = users_of(
     parse(
@@ -51,6 +51,11 @@ def test_other_tokens_are_refused_with_kafkas_texts(token, text):
     with pytest.raises(Refused) as caught:
         Plain(USERS).evaluate(token)
     assert caught.value.text == text
+
+
+def test_a_token_that_is_too_long_is_refused():
+    with pytest.raises(Refused, match="bytes; allowed are"):
+        Plain(USERS).evaluate(b"\0alice\0" + b"x" * LONGEST_TOKEN)
 
 
 def test_the_comparison_is_the_same_for_a_user_who_does_not_exist(monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.security.sasl import scram_credential
 from odradek.security.sasl.mechanism import Challenge, CredentialQuestion, Proven, Refused
-from odradek.security.sasl.scram import Scram, parse_client_final, parse_client_first
+from odradek.security.sasl.scram import LONGEST_MESSAGE, Scram, parse_client_final, parse_client_first
 from odradek.security.sasl.scram_credential import (
     SHA_256,
     SHA_512,
@@ -154,6 +154,13 @@ def test_a_malformed_first_message_is_refused(token):
     with pytest.raises(Refused) as caught:
         Scram(SHA_256).evaluate(token)
     assert caught.value.text is None
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_cut():
+    for parse, head in ((parse_client_first, b"n,,n=user,r=abc"), (parse_client_final, b"c=biws,r=abc")):
+        with pytest.raises(Refused, match="bytes; allowed are"):
+            parse(head + b"," * LONGEST_MESSAGE)
+    assert parse_client_first(b"n,,n=user,r=" + b"x" * 10_000).user == "user"
 
 
 def test_a_reserved_extension_is_skipped_and_others_are_kept():

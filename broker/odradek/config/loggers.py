@@ -15,6 +15,7 @@ LOGGERS = {
     "odradek.supervisor": "Start and stop of the broker; processes that end and are restarted; the service manager.",
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
+    "odradek.security": "Logins of clients: failures, and at DEBUG level successes.",
     "odradek.requests": "Requests of clients that fail in the broker.",
     "odradek.tls": "Certificates of listeners: replaced, refused, expired.",
     "odradek.forwarding": "Requests that workers forward to the coordinator.",

@@ -14,6 +14,8 @@ from odradek.security.sasl.scram_credential import ScramCredential
 MODULE = "PlainLoginModule"
 USER_PREFIX = "user_"
 TOKENS = 3
+LONGEST_TOKEN = 16 * 1024
+"""The longest token in bytes: the digest of a longer password would keep the event loop for milliseconds."""
 
 
 def users_of(module: LoginModule) -> dict[str, bytes]:
@@ -41,6 +43,8 @@ class Plain:
 
     def evaluate(self, token: bytes) -> Step:
         """Check the client's only token. Raises Refused, with Kafka's texts."""
+        if len(token) > LONGEST_TOKEN:
+            raise Refused(f"a token of {len(token)} bytes; allowed are {LONGEST_TOKEN}")
         parts = token.split(b"\0", TOKENS)
         if len(parts) != TOKENS:
             raise _refused(f"Invalid SASL/PLAIN response: expected {TOKENS} tokens, got {len(parts)}")

@@ -16,6 +16,8 @@ from odradek.security.sasl.scram_credential import ScramCredential, ScramMechani
 
 TOKEN_AUTH = "tokenauth"
 NONCE_BYTES = 24
+LONGEST_MESSAGE = 16 * 1024
+"""The longest message in bytes: a longer one, cut at its commas, would keep the event loop for milliseconds."""
 
 
 def new_nonce() -> str:
@@ -83,6 +85,8 @@ def parse_client_final(token: bytes) -> ClientFinal:
 
 
 def _text(token: bytes) -> str:
+    if len(token) > LONGEST_MESSAGE:
+        raise Refused(f"a SCRAM message of {len(token)} bytes; allowed are {LONGEST_MESSAGE}")
     try:
         return token.decode()
     except UnicodeDecodeError:
