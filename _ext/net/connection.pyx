@@ -311,6 +311,7 @@ cdef class Connection:
         if wait_ms:
             self.throttle(monotonic_ms() + wait_ms)
         return 0
+
     def limit_frames(self, int64_t most_bytes):
         """Set the maximum size of the frames that follow; -1: that of the DataLoop."""
         self.frames.most_bytes = self.data_loop.max_request_bytes if most_bytes < 0 else min(
