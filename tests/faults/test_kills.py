@@ -56,8 +56,8 @@ def let_calls_fail(broker, rng, error, count):
 
 
 def fill_device_for_a_moment(broker, rng):
-    """ENOSPC at up to 30 calls within a second. After a sync that fails, the broker stops by itself: its log directory is offline
-    until the next start.
+    """ENOSPC at up to 30 calls within a second. After a sync that fails, the broker stops, because its log directory is
+    offline until the next start.
     """
     calls, logged = FailingCalls(broker.directory / CONTROL), broker.log_file.stat().st_size
     count = rng.choice([1, 2, 30])
