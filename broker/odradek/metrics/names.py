@@ -475,8 +475,8 @@ PROCESSES = (
             "failed.",
             "odradek_tls_resumed_handshakes_total": "TLS handshakes that a worker completed by resuming an earlier session, "
             "which costs little time.",
-            "odradek_failed_authentications_total": "Connections to listeners with TLS or SASL that a worker closed because the "
-            "TLS handshake failed, the client did not authenticate in time, or too many connections had not authenticated "
+            "odradek_failed_authentications_total": "Connections to listeners with TLS or SASL that a worker closed because "
+            "the TLS handshake failed, the client did not authenticate in time, or too many connections had not authenticated "
             "yet. Logins that SASL refused are counted by "
             "kafka_server_socket_server_metrics_failed_authentication_total instead.",
             "odradek_unauthenticated_connections_closed_total": "Connections that a worker closed because their clients did "
