@@ -67,7 +67,14 @@ def proof_of(mechanism, password, first, server_first, without_proof, salt=b"sal
 
 
 def finish(
-    mechanism=SHA_512, password=b"pencil", head="n,,", user="user", known=None, change=lambda text: text, channel=None
+    mechanism=SHA_512,
+    password=b"pencil",
+    head="n,,",
+    user="user",
+    known=None,
+    change=lambda text: text,
+    channel=None,
+    nonce="clientserver",
 ):
     """A login; `change` changes the client's last message."""
     scram = Scram(mechanism, lambda: "server")
@@ -75,7 +82,7 @@ def finish(
     scram.evaluate(f"{head}{bare}".encode())
     server_first = scram.answered(credential(mechanism) if known is None else known).token.decode()
     binding = base64.b64encode(head.encode()).decode() if channel is None else channel
-    without_proof = f"c={binding},r=clientserver"
+    without_proof = f"c={binding},r={nonce}"
     proof = proof_of(mechanism, password, bare, server_first, without_proof)
     return scram.evaluate(change(f"{without_proof},p={proof}").encode())
 
@@ -86,6 +93,14 @@ def test_a_client_with_the_password_proves_it(mechanism):
     assert finish(mechanism, head="y,,").user == "user"
     assert finish(mechanism, head="n,a=user,").user == "user"
     assert finish(mechanism, user="a=3Db=2Cc").user == "a=b,c"
+
+
+def test_the_repeated_nonce_of_old_librdkafka_is_accepted_and_no_other():
+    """librdkafka before 2.6.1 sends its nonce and then the nonce of the server's message, which begins with it."""
+    assert finish(nonce="clientclientserver").user == "user"
+    for nonce in ("clientserverserver", "clientclientclientserver", "xclientserver", "server", "client"):
+        with pytest.raises(Refused, match="another nonce"):
+            finish(nonce=nonce)
 
 
 def test_another_authorization_id_is_refused_with_kafkas_text():
