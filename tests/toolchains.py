@@ -139,8 +139,8 @@ def old_java_command(version: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "OldRecords"]
 
 
-def transactions_java_command(version: str) -> list[str]:
-    """Return the command line of `clients/java/transactions/Transactions.java` on the Java client of `version`, 0.11 or newer.
+def versioned_java_command(program: str, version: str) -> list[str]:
+    """Return the command line of the only class in `clients/java/PROGRAM` on the Java client of `version`, 0.11 or newer.
 
     It is compiled against that client; the JSON library is Kafka's of today.
     """
@@ -148,7 +148,7 @@ def transactions_java_command(version: str) -> list[str]:
     javac = require_command("javac", "default-jdk-headless")
     maven = require_command("mvn", "maven")
     pom = CLIENTS_DIRECTORY / "java" / "old" / "pom.xml"
-    source = CLIENTS_DIRECTORY / "java" / "transactions" / "Transactions.java"
+    (source,) = (CLIENTS_DIRECTORY / "java" / program).glob("*.java")
 
     def build(output: Path) -> None:
         run_maven(
@@ -157,8 +157,8 @@ def transactions_java_command(version: str) -> list[str]:
         )  # fmt: skip
         _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
 
-    product = _product(f"transactions-java-{version}", [pom, source], build)
-    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "Transactions"]
+    product = _product(f"{program}-java-{version}", [pom, source], build)
+    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", source.stem]
 
 
 def streams_command(main_class: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
