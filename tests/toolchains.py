@@ -43,8 +43,8 @@ LIBRDKAFKA_TESTS = (
     "0137-barrier_batch_consume.c",
     "0142-reauthentication.c",
 )
-"""Those of librdkafka's own tests that use transactions or security, and a real broker. Not among them: 0055 measures latencies,
-0105 and 0158 use librdkafka's own broker, 0177 needs share groups."""
+"""Those of librdkafka's own tests that use transactions or security, and a real broker. Not among them: 0055 measures
+latencies, 0105 and 0158 use librdkafka's own broker, 0177 needs share groups."""
 
 #: A small JVM that starts quickly: these tools live for a second or two.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
