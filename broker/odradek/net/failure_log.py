@@ -27,14 +27,22 @@ class FailureLog:
         """The text to log about a connection of `peer` (address and port), or None if this address had a line within
         a minute."""
         address = peer.rpartition(":")[0]
+        return self._admit(address, address, text)
+
+    def admit_reason(self, peer: str, reason: str) -> str | None:
+        """The text to log, or None if this address had a line with this reason within a minute. Only for constant reasons."""
+        address = peer.rpartition(":")[0]
+        return self._admit(f"{address} {reason}", address, reason)
+
+    def _admit(self, key: str, address: str, text: str) -> str | None:
         now = self._clock()
-        since = self._since.get(address)
+        since = self._since.get(key)
         if since is not None and now - since < PERIOD_S:
-            self._unlogged[address] = self._unlogged.get(address, 0) + 1
+            self._unlogged[key] = self._unlogged.get(key, 0) + 1
             return None
-        missing = self._unlogged.pop(address, 0)
-        self._since[address] = now
-        self._since.move_to_end(address)
+        missing = self._unlogged.pop(key, 0)
+        self._since[key] = now
+        self._since.move_to_end(key)
         while len(self._since) > MOST_ADDRESSES:
             oldest, _ = self._since.popitem(last=False)
             self._unlogged.pop(oldest, None)
