@@ -148,6 +148,15 @@ def test_on_a_listener_without_sasl_the_requests_are_refused(broker):
         assert serves(one)
 
 
+def test_the_client_says_which_setting_does_not_fit_the_listener(broker):
+    plain = Connection("127.0.0.1", port_of(broker, "PLAINTEXT"), 30)
+    with closing(plain), pytest.raises(ClientError, match=r"the listener has no SASL .*set security\.protocol"):
+        log_in(plain, ALICE)
+    without = Connection("127.0.0.1", port_of(broker, "SASL_PLAINTEXT"), 30)
+    with closing(without), pytest.raises(ClientError, match=r"if the listener requires a login, set .*sasl\.mechanism"):
+        without.ask(metadata.SCHEMA, metadata.Request(topics=[]))
+
+
 def test_after_a_login_without_an_end_the_requests_are_refused_and_the_connection_lives(wire):
     wire.log_in()
     assert wire.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE

@@ -60,7 +60,8 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
                 "cluster",
                 f"there is no response from {servers}: {error}",
                 "clients that bootstrap from this address cannot connect",
-                "check that the broker runs (`odradek status`) and that --bootstrap-server names one of its listeners",
+                "check that the broker runs (`odradek status`), that --bootstrap-server names one of its listeners, and that "
+                "--command-config has what this listener requires",
             )
         )
     findings.sort(key=lambda finding: ("error", "warning").index(finding.severity))

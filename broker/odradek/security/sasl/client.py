@@ -57,6 +57,8 @@ def login(credentials: Credentials, make_nonce: Callable[[], str] = new_nonce) -
     if choice.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         enabled = ", ".join(choice.mechanisms) or "none"
         raise LoginError(f"the broker does not enable SASL mechanism {credentials.mechanism}, but these: {enabled}")
+    if choice.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise LoginError("the listener has no SASL (ILLEGAL_SASL_STATE): set security.protocol to PLAINTEXT or SSL")
     if choice.error_code:
         raise LoginError(f"the broker refused the SASL handshake: {_name(choice.error_code)}")
     if credentials.mechanism == PLAIN:
