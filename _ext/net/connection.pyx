@@ -54,6 +54,7 @@ cdef enum:
     SPARE_THROTTLE_ENDS = 64
     APIS_WITH_POSITION = 128
     VERSIONS_WITH_POSITION = 32
+    API_VERSIONS_NEWEST = 4
 
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
@@ -82,7 +83,7 @@ def set_throttle_positions(table):
 cdef int64_t throttle_at(int api_key, int version, const uint8_t* data, int64_t length) noexcept:
     cdef int64_t at
     if api_key == API_VERSIONS:             # behind a list, in which no element has tagged fields
-        if version < 1 or length < 10:
+        if version < 1 or version > API_VERSIONS_NEWEST or length < 10:     # newer ones are answered with an error in version 0
             return -1
         if version < 3:
             return length - 4

@@ -120,6 +120,15 @@ cdef int64_t victim_of(QuotaTable* table, uint64_t key, uint32_t owner, int64_t 
     return oldest
 
 
+cdef inline void clear_cells(QuotaTable* table, QuotaBucket* bucket) noexcept nogil:
+    """A place was taken: what its former key used does not count for the new one."""
+    cdef QuotaCell* cell = cells_of(bucket)
+    cdef uint64_t i
+    for i in range(table.windows + 1):
+        store_relaxed_64(&cell[i].word, 0)
+        store_relaxed_64(&cell[i].last_ms, 0)
+
+
 cdef int64_t take_place(QuotaTable* table, uint64_t key, uint32_t owner, int64_t now_ms) noexcept nogil:
     """Return the place of a key, taken for it if it has none; -1 if no place is free.
 
@@ -169,6 +178,7 @@ cdef int64_t take_place(QuotaTable* table, uint64_t key, uint32_t owner, int64_t
             if <int64_t>index != free and load_acquire_64(&bucket_at(table, index).key) == key:
                 second = index
         if second < 0:
+            clear_cells(table, bucket)
             return free
         compare_swap_64(&bucket.key, key, FREED)
     return -1
@@ -247,7 +257,8 @@ cdef inline void add_to(QuotaTable* table, QuotaBucket* bucket, int64_t amount, 
         counted = amount
         if age == 0:
             counted += <int64_t>(before & <uint64_t>MOST_AMOUNT)
-        elif age > NUMBER_MASK // 2 and before:
+        elif age > NUMBER_MASK // 2 and before \
+                and now_ms - <int64_t>load_relaxed_64(&cell.last_ms) < (NUMBER_MASK // 2) * <int64_t>table.window_ms:
             return                      # this process stood still for longer than all windows last
         counted = max(<int64_t>0, min(counted, MOST_AMOUNT))
         if compare_swap_64(&cell.word, before, (number & NUMBER_MASK) << AMOUNT_BITS | <uint64_t>counted):

@@ -112,7 +112,7 @@ def test_records_of_kraft_become_nodes(tmp_path, snapshot_at):
     adopted = security_of(read_cluster(tmp_path / "log"))
     assert_nodes(dict(adopted.nodes))
     assert adopted.taken == TAKEN
-    assert len(adopted.left) == 1 and "unknown" in adopted.left[0] and "resource type 99" in adopted.left[0]
+    assert len(adopted.left) == 1 and "unknown" in adopted.left[0] and "99" in adopted.left[0]
 
 
 def test_the_store_of_an_adopted_kraft_broker_contains_them(tmp_path):

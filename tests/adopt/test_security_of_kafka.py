@@ -6,11 +6,14 @@ import json
 import os
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -82,6 +85,11 @@ def security_nodes(store: SqliteStore, parent: str) -> dict[str, object]:
     return nodes
 
 
+def plain_address(broker: Broker) -> str:
+    """The address of the broker's listener without logins."""
+    return f"127.0.0.1:{broker.status()['listeners'][1]['port']}"
+
+
 def adopted(directory, *options) -> dict[str, object]:
     done = odradek("adopt", "--yes", *options, directory)
     assert done.returncode == 0, done
@@ -119,13 +127,30 @@ def test_both_modes_give_the_same_nodes_and_the_broker_serves_them(tmp_path):
         "SCRAM-SHA-256",
     }
 
-    with Broker({"log.dirs": os.fspath(kraft.data_dir)}, directory=tmp_path / "ours") as ours:
-        described = tool(
-            "kafka.admin.ConfigCommand",
-            "--bootstrap-server",
-            ours.bootstrap_servers,
-            "--describe",
-            "--entity-type",
-            "ips",
+    name = "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config"
+    settings = {
+        "log.dirs": os.fspath(kraft.data_dir),
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        name: "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:bob",
+    }
+    with Broker(settings, directory=tmp_path / "ours") as ours:
+        admin = AdminClient(
+            {
+                "bootstrap.servers": ours.bootstrap_servers,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "bob",
+                "sasl.password": "secret",
+            }
         )
-    assert "connection_creation_rate=3" in described
+        anything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        assert len(admin.describe_acls(anything).result()) == len(ACLS)
+        stranger = AdminClient({"bootstrap.servers": plain_address(ours)})
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            stranger.create_topics([NewTopic("x", 1)])["x"].result()

@@ -33,6 +33,7 @@ from odradek.testing import Broker
 from tests.clients.kafka_peer import Peer
 from tests.ports import reserved
 from tests.sasl import PLAIN_LINE, SaslWire
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("sasl-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -218,43 +219,49 @@ CHANGES = [
 DESCRIBED = [None, [], ["alice"], ["alice", "nobody"], ["alice", "alice"], [""]]
 
 
+def altered(wire, deletions, upsertions):
+    """The result of a change of credentials, by user."""
+    response = wire.ask(alter_user_scram_credentials.Request(deletions=deletions, upsertions=upsertions), 51, 0)
+    return sorted((result.user, result.error_code, result.error_message) for result in response.results)
+
+
+def described(wire, users):
+    """The credentials of users; None: of all."""
+    make = describe_user_scram_credentials.Request
+    named = None if users is None else [make.UserName(name=user) for user in users]
+    response = wire.ask(make(users=named), 50, 0)
+    results = sorted(
+        (
+            result.user,
+            result.error_code,
+            result.error_message,
+            sorted((info.mechanism, info.iterations) for info in result.credential_infos),
+        )
+        for result in response.results
+    )
+    return response.error_code, response.error_message, results
+
+
 def test_credentials_are_changed_and_described_as_by_kafka(sides):
-    said = []
-    for side in sides:
-        answers = []
-        with side.wire("PLAINTEXT") as wire:
-            for deletions, upsertions in CHANGES:
-                request = alter_user_scram_credentials.Request(deletions=deletions, upsertions=upsertions)
-                response = wire.ask(request, 51, 0)
-                answers.append(
-                    sorted((result.user, result.error_code, result.error_message) for result in response.results)
+    """Kafka's broker describes a change only after it has read it from the metadata log, some time after its response."""
+    ours, theirs = sides
+    with ours.wire("PLAINTEXT") as here, theirs.wire("PLAINTEXT") as there:
+        for deletions, upsertions in CHANGES:
+            assert altered(here, deletions, upsertions) == altered(there, deletions, upsertions)
+            for users in DESCRIBED:
+                expected = described(here, users)
+                until(
+                    lambda users=users, expected=expected: described(there, users) == expected,
+                    lambda users=users, expected=expected: f"{users}: {expected} here, {described(there, users)} there",
                 )
-                for users in DESCRIBED:
-                    make = describe_user_scram_credentials.Request
-                    named = None if users is None else [make.UserName(name=user) for user in users]
-                    response = wire.ask(make(users=named), 50, 0)
-                    answers.append((response.error_code, response.error_message))
-                    answers.append(
-                        sorted(
-                            (
-                                result.user,
-                                result.error_code,
-                                result.error_message,
-                                sorted((info.mechanism, info.iterations) for info in result.credential_infos),
-                            )
-                            for result in response.results
-                        )
-                    )
-        said.append(answers)
-    for ours, theirs in zip(*said, strict=True):
-        assert ours == theirs
 
 
 def test_a_user_of_scram_logs_in_as_at_kafka(sides):
     texts = []
     for side in sides:
         with side.wire("PLAINTEXT") as wire:
-            wire.ask(alter_user_scram_credentials.Request(deletions=[], upsertions=[upsertion("erin")]), 51, 0)
+            altered(wire, [], [upsertion("erin")])
+            until(lambda wire=wire: described(wire, ["erin"])[2][0][3], "the credential can be used")
         with side.wire("SC") as wire:
             assert wire.log_in(Credentials("SCRAM-SHA-256", "erin", "secret")) == 0
             assert wire.ask(metadata.Request(topics=[]), 3, 1).controller_id >= 0

@@ -24,6 +24,7 @@ class Leader:
         self.address = address
         self.answers = deque()
         self.requests = []
+        self.buffered = False
         self._ours, self._theirs = socket.socketpair()
 
     def fileno(self):

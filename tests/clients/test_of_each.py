@@ -9,6 +9,7 @@ import pytest
 from odradek.clients import cluster as module
 from odradek.clients.cluster import Address, Cluster, View
 from odradek.clients.errors import ClientError, UnreachableError
+from odradek.clients.security import ClientSecurity
 
 IDS = (1, 2, 3)
 WAIT_S = 60
@@ -19,7 +20,7 @@ class StandIn:
 
     broken = False
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, security: ClientSecurity) -> None:
         if self.broken and port == 2:
             raise UnreachableError("cannot connect")
         self.port = port

@@ -28,7 +28,7 @@ from tests.faults.process_faults import (
     stop_one_for_a_while,
     stop_supervisor_for_a_while,
 )
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tests.wire import TIMEOUT_S, Wire, batch
 
 TOPIC, PARTITIONS = "killed", 4
@@ -56,7 +56,22 @@ def let_calls_fail(broker, rng, error, count):
 
 
 def fill_device_for_a_moment(broker, rng):
-    return let_calls_fail(broker, rng, errno.ENOSPC, rng.choice([1, 2, 30]))
+    """ENOSPC at up to 30 calls within a second. After a sync that fails, the broker stops, because its log directory is
+    offline until the next start.
+    """
+    calls, logged = FailingCalls(broker.directory / CONTROL), broker.log_file.stat().st_size
+    count = rng.choice([1, 2, 30])
+    told = let_calls_fail(broker, rng, errno.ENOSPC, count)
+    began = time.monotonic()
+    while calls.failed < count and time.monotonic() < began + 1:  # a broker that refuses producers makes few calls
+        time.sleep(0.002)
+    calls.disarm()
+    time.sleep(0.2)  # for the log line of a sync that failed last
+    if b"cannot sync the log" in broker.log_file.read_bytes()[logged:]:
+        until(lambda: not broker.running, "the broker has stopped")
+        broker.start()
+        told += f"; a sync failed, and the broker stopped and was started again in {broker.start_seconds:.2f} s"
+    return told
 
 
 def break_device(broker, rng):

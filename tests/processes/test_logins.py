@@ -173,7 +173,7 @@ def test_a_failure_is_answered_after_the_delay_and_closes_the_connection(broker,
     wire.send(sasl_authenticate.Request(auth_bytes=BAD), 36, 2)
     wire.send(METADATA, 3, 4)
     response = wire.receive()
-    assert time.monotonic() - began >= DELAY_MS / 1000
+    assert time.monotonic() - began >= (DELAY_MS - 5) / 1000  # the timers of the event loop count milliseconds
     assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert wire.closed_by_broker()
 

@@ -113,6 +113,25 @@ def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_one
     assert (line.connection_id, line.client_address) == (2, "b:2")
 
 
+def test_a_connection_whose_login_cannot_begin_is_closed(run, caplog, monkeypatch):
+    async def test(held):
+        def fail(connection):
+            raise RuntimeError("no gate")
+
+        monkeypatch.setattr(held.worker.logins, "begin", fail)
+        near, far = socket.socketpair()
+        held.acceptor.send(far.fileno(), 5, 0, "a:1")
+        far.close()
+        held.worker._on_handover()
+        assert not held.worker.data_loop.connections
+        assert held.acceptor.read_closed() == [5]
+        assert near.recv(1) == b""
+        near.close()
+
+    run(test)
+    assert "no gate" in caplog.text
+
+
 def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
     async def test(held):
         first, second = socket.socketpair(), socket.socketpair()

@@ -267,3 +267,24 @@ def test_the_buckets_are_shown_with_names_limits_and_rates(memory):
     use.throttled(use.wait_ms(START), START)
     (row,) = client_quotas.buckets(START)
     assert row == (1, b"alice", None, 500.0, 2000.0, 1, 30_000, 30_000, 20_000)
+
+
+def test_a_client_that_gets_the_bucket_of_an_evicted_one_does_not_pay_for_it(memory):
+    for number in range(30_000):
+        Use(PRODUCE, None, b"flood-%d" % number, LIMIT, owner=3, now_ms=START).add(50_000, START)
+    before = client_quotas.counters()["evicted"]
+    newcomers = [
+        Use(PRODUCE, None, b"new-%d" % number, LIMIT, owner=number + 500, now_ms=START + 600) for number in range(100)
+    ]
+    assert client_quotas.counters()["evicted"] > before
+    assert all(use.wait_ms(START + 600) == 0 for use in newcomers)
+
+
+@pytest.mark.parametrize("windows_later", [12 * 700_000, 12 * 1_000_000, 12 * 1_390_000, 1 << 24])
+def test_a_bucket_counts_again_after_months_without_use(memory, windows_later):
+    """The number of a window has 24 bits: half of them are 97 days."""
+    use = fresh()
+    use.add(1, START)
+    later = START + windows_later * WINDOW_MS
+    use.add(100_000, later)
+    assert use.wait_ms(later) > 0

@@ -61,3 +61,10 @@ def test_a_response_that_is_too_short_is_left_alone():
     assert with_throttle_time(b"\0" * 7, 3, 9, WAIT_MS) == b"\0" * 7
     assert with_throttle_time(b"\0" * 7, API_VERSIONS, 3, WAIT_MS) == b"\0" * 7
     assert with_throttle_time(b"abcdefgh", 999, 0, WAIT_MS) == b"abcdefgh"
+
+
+@pytest.mark.parametrize("version", [5, 6, 99, 32767])
+def test_the_error_for_a_version_of_api_versions_that_is_not_known_is_left_alone(version):
+    """It is encoded in version 0; its correlation id is at the place that a newer version's length would give."""
+    response = b"\1\2\3\4" + encode(supported(ErrorCode.UNSUPPORTED_VERSION, clustered=False), 0)
+    assert with_throttle_time(response, API_VERSIONS, version, WAIT_MS) == response

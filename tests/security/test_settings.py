@@ -74,7 +74,9 @@ def test_a_file_of_kafka_with_scram_needs_no_change():
 
 def test_brokers_of_a_cluster_do_not_use_sasl_among_themselves_yet():
     cluster = ["zookeeper.connect=localhost:2181", "broker.id=1", "sasl.enabled.mechanisms=SCRAM-SHA-256"]
-    with pytest.raises(ConfigError, match="listener IN has the security protocol SASL_PLAINTEXT"):
+    with pytest.raises(
+        ConfigError, match=r"inter\.broker\.listener\.name=IN: has the security protocol SASL_PLAINTEXT"
+    ):
         load(None, [*IN, *cluster], to_start=True)
     listeners = "listeners=IN://:9092,BETWEEN://:9093"
     protocols = "listener.security.protocol.map=IN:SASL_PLAINTEXT,BETWEEN:PLAINTEXT"

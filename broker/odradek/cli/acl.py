@@ -126,13 +126,17 @@ def rules(function: Command) -> Command:
             is_flag=True,
             help="What a producer needs: WRITE and CREATE on the topics, WRITE on the transactional ids.",
         ),
-        click.option("--prefix", is_flag=True, help="The names are beginnings of names."),
+        click.option(
+            "--prefix",
+            is_flag=True,
+            help="Treat the names as prefixes: the rules apply to all resources whose names begin with them.",
+        ),
         click.option(
             "--operation",
             "operations",
             type=click.Choice(OPERATIONS, case_sensitive=False),
             multiple=True,
-            help="Repeatable.",
+            help="An operation that the rules allow or deny. Repeatable.",
         ),
         click.option(
             "--host",
@@ -141,14 +145,20 @@ def rules(function: Command) -> Command:
             multiple=True,
             help="Only from this address.  [default: every address]",
         ),
-        click.option("--deny", "denied", metavar="PRINCIPAL", multiple=True, help="Deny it to this principal."),
+        click.option(
+            "--deny",
+            "denied",
+            metavar="PRINCIPAL",
+            multiple=True,
+            help="Deny the operations to this principal, such as User:mallory. Repeatable.",
+        ),
         click.option(
             "--allow",
             "--allow-principal",
             "allowed",
             metavar="PRINCIPAL",
             multiple=True,
-            help="Allow it to this principal, such as User:alice; 'User:*' stands for everybody.",
+            help="Allow the operations to this principal, such as User:alice; 'User:*' stands for everybody. Repeatable.",
         ),
     ):
         command = option(command)
@@ -353,7 +363,7 @@ def remove(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool, 
 def explain(
     cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str
 ) -> None:
-    """Say whether a client may do something, which rule decides, and what would change that."""
+    """Say whether a client may do something, which rule decides, and what would change the decision."""
     from odradek.cli.output import echo_json
     from odradek.clients import acls, configs
     from odradek.config.super_users import parse_super_users
@@ -399,7 +409,7 @@ DEFAULT = "allow.everyone.if.no.acl.found"
     "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
 )
 def unused(cluster: "Cluster", as_json: bool, since: str, spool: str | None) -> None:
-    """List the ACLs that allow something that nobody did in a period, by the broker's usage spool.
+    """List the ACLs that no client needed in a period, according to the broker's usage spool.
 
     The spool of one broker has the usage of that broker only. It has principals, APIs and topics; for groups, transactional ids
     and the cluster only the API is known. ACLs that deny are not judged.

@@ -108,8 +108,8 @@ def quota() -> None:
     """Limit how much of a broker users, client ids and addresses may use.
 
     Of the quotas with the same key, the first that exists applies: of a user with a client id, of a user with all client ids,
-    of a user; then the same for the default user; then of a client id, of all client ids. Each broker applies a quota on its
-    own.
+    of a user; then of the default user with a client id, with all client ids, alone; then of a client id, of all client ids.
+    Each broker applies a quota on its own.
     """
 
 
@@ -126,7 +126,7 @@ def list_(cluster: "Cluster", as_json: bool) -> None:
 @on_cluster
 @of_entity
 def describe(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None") -> None:
-    """Show the quotas of one entity. Exit code 1 if it has none."""
+    """Show the quotas of one entity. Exit code 1 if the entity has none."""
     from odradek.clients import quotas
 
     wanted = _needed(entity)
@@ -173,7 +173,7 @@ def set_(
 @of_entity
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 def remove(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", keys: tuple[str, ...]) -> None:
-    """Remove quotas of one entity: these, or all of them. Exit code 1 if it does not have them."""
+    """Remove the named quotas of one entity, or all of its quotas. Exit code 1 if the entity does not have them."""
     from odradek.cli.output import echo_json
     from odradek.clients import quotas
 

@@ -16,6 +16,7 @@ LOGGERS = {
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
     "odradek.security": "Logins of clients: failures, and at DEBUG level successes.",
+    "odradek.quotas": "Quotas of clients: limits that are late in a process, and a table of clients that is full.",
     "odradek.requests": "Requests of clients that fail in the broker.",
     "odradek.tls": "Certificates of listeners: replaced, refused, expired.",
     "odradek.forwarding": "Requests that workers forward to the coordinator.",

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import change_text, check_broker_changes, check_group_settings
@@ -22,11 +21,10 @@ from odradek.metadata import znodes
 from odradek.metadata.store import NoNode, Store, Watch
 from odradek.protocol.errors import ErrorCode
 from odradek.security.sasl.settings import all_settings
+from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.running_config import Running, RunningConfig, TooManySettings, encoded
 
 log = logging.getLogger("odradek.config")
-
-TAKEN_OVER_WITHIN_S = 2.0
 
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 
@@ -196,17 +194,16 @@ class BrokerSettings:
         self._publish(Running(*layers, dict(loggers)))
 
     def _publish(self, running: Running) -> None:
-        """Publish settings to all processes, and wait up to `TAKEN_OVER_WITHIN_S` until each has applied them."""
+        """Publish settings to all processes, and wait up to `TAKEN_WITHIN_S` until each has applied them."""
         version = self._running.publish(*running)
         self._running.taken(version)
         self._shm.wake_all()
-        serving = [process.index for process in self._shm.processes() if process.state == ProcessState.SERVING]
-        late = self._running.wait_until_taken(version, serving, TAKEN_OVER_WITHIN_S)
+        late = self._running.wait_until_taken(version, serving(self._shm), TAKEN_WITHIN_S)
         if late:
             log.warning(
                 "%d processes have not applied the new settings within %g s (indexes %s of the process table); "
                 "they apply them when their event loops continue",
-                len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
+                len(late), TAKEN_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
 
     # -- loggers --------------------------------------------------------------------------------------------------

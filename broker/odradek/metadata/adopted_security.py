@@ -7,14 +7,15 @@ mode, and that the broker reads.
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.config.key import show
-from odradek.metadata import znodes
+from odradek.metadata import acl_nodes, znodes
 from odradek.metadata.kraft_log import Entity, KraftCluster
+from odradek.security.acl import Acl, problem_of
+from odradek.security.sasl.scram_credential import BY_NUMBER, ScramCredential, encode_credential
 
 Node = tuple[str, bytes]
 """The path and the data of a node."""
@@ -23,17 +24,6 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _ENTITY_TYPES = frozenset({(USER,), (CLIENT_ID,), (CLIENT_ID, USER), (IP,)})
 _FRACTIONAL = frozenset({"request_percentage", "controller_mutation_rate"})
 _WHOLE = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
-_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_RESOURCES = {2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId", 6: "DelegationToken", 7: "User"}
-_LITERAL, _PREFIXED = 3, 4
-_OPERATIONS = {
-    2: "All", 3: "Read", 4: "Write", 5: "Create", 6: "Delete", 7: "Alter", 8: "Describe", 9: "ClusterAction",
-    10: "DescribeConfigs", 11: "AlterConfigs", 12: "IdempotentWrite", 13: "CreateTokens", 14: "DescribeTokens",
-    15: "TwoPhaseCommit",
-}  # fmt: skip
-_PERMISSIONS = {2: "Deny", 3: "Allow"}
-
-
 _Settings = defaultdict[str, dict[str, str]]  # by the path of their node
 
 
@@ -107,44 +97,45 @@ def _credentials(cluster: KraftCluster, settings: _Settings, adopted: AdoptedSec
     """Add the SCRAM credentials to the settings by path. Returns their number."""
     count = 0
     for (user, number), record in cluster.scram_credentials.items():
-        mechanism = _MECHANISMS.get(number)
+        mechanism = BY_NUMBER.get(number)
         if mechanism is None:
             adopted.left.append(f"a SCRAM credential of {user} for mechanism {number}, which this broker does not know")
             continue
-        settings[znodes.quota_path(znodes.encode_name(user), None, None)][mechanism] = (
-            f"salt={_base64(record.salt)},stored_key={_base64(record.stored_key)},"
-            f"server_key={_base64(record.server_key)},iterations={record.iterations}"
+        credential = ScramCredential(
+            bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+        )
+        settings[znodes.quota_path(znodes.encode_name(user), None, None)][mechanism.name] = encode_credential(
+            credential
         )
         count += 1
     return count
-
-
-def _base64(value: Any) -> str:
-    return b64encode(bytes(value)).decode()
 
 
 def _acls(cluster: KraftCluster, adopted: AdoptedSecurity) -> int:
     """Add the nodes of the ACLs, one for each resource pattern. Returns the number of ACLs."""
-    patterns: dict[str, list[dict[str, str]]] = defaultdict(list)
-    count = 0
+    patterns: dict[acl_nodes.Pattern, set[acl_nodes.Entry]] = defaultdict(set)
     for record in cluster.acls.values():
-        resource, operation = _RESOURCES.get(record.resource_type), _OPERATIONS.get(record.operation)
-        permission = _PERMISSIONS.get(record.permission_type)
-        known = record.pattern_type in (_LITERAL, _PREFIXED)
-        if resource is None or operation is None or permission is None or not known:
+        acl = Acl(
+            record.resource_type,
+            record.pattern_type,
+            record.resource_name,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        problem = problem_of(acl)
+        if problem is not None:
             adopted.left.append(
-                f"an ACL of {record.principal} on {record.resource_name}: this broker does not know its resource type "
-                f"{record.resource_type}, pattern type {record.pattern_type}, operation {record.operation} or permission "
-                f"type {record.permission_type}"
+                f"an ACL of {acl.principal} on {acl.name} (resource type {acl.resource_type}): {problem}"
             )
             continue
-        root = "/kafka-acl" if record.pattern_type == _LITERAL else "/kafka-acl-extended/prefixed"
-        patterns[f"{root}/{resource}/{record.resource_name}"].append(
-            {"principal": record.principal, "permissionType": permission, "operation": operation, "host": record.host}
-        )
-        count += 1
-    adopted.nodes += [(path, _json({"version": 1, "acls": entries})) for path, entries in patterns.items()]
-    return count
+        pattern, entry = acl_nodes.split(acl)
+        patterns[pattern].add(entry)
+    adopted.nodes += [
+        (acl_nodes.path_of(pattern), acl_nodes.encode_entries(entries)) for pattern, entries in patterns.items()
+    ]
+    return sum(map(len, patterns.values()))
 
 
 def _token(record: Any) -> Node:

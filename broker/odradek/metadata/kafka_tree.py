@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from odradek.metadata import znodes
+from odradek.metadata import acl_nodes, znodes
 from odradek.metadata.adopted_security import AdoptedSecurity
 from odradek.metadata.store import NoNode, Store
 
@@ -18,8 +18,9 @@ COPIED = (
     znodes.USER_CONFIGS,
     znodes.CLIENT_CONFIGS,
     znodes.IP_CONFIGS,
-    "/kafka-acl",
-    "/kafka-acl-extended",
+    acl_nodes.LITERAL,
+    acl_nodes.EXTENDED,
+    acl_nodes.OTHER_NAMES,
     "/delegation_token/tokens",
 )
 """The nodes whose descendants are copied."""
@@ -86,7 +87,7 @@ def _count(security: AdoptedSecurity) -> None:
             settings = znodes.decode_config(path, data)
             credentials += sum(key.startswith("SCRAM-") for key in settings)
             quotas += sum(not key.startswith("SCRAM-") for key in settings)
-        elif path.startswith("/kafka-acl"):
+        elif path.startswith((acl_nodes.LITERAL, acl_nodes.OTHER_NAMES)):
             acls += len(_acls_in(path, data))
         else:
             tokens += 1

@@ -475,8 +475,10 @@ PROCESSES = (
             "failed.",
             "odradek_tls_resumed_handshakes_total": "TLS handshakes that a worker completed by resuming an earlier session, "
             "which costs little time.",
-            "odradek_failed_authentications_total": "Connections to listeners with TLS that a worker closed because the TLS "
-            "handshake or the login failed or took too long.",
+            "odradek_failed_authentications_total": "Connections to listeners with TLS or SASL that a worker closed because "
+            "the TLS handshake failed, the client did not authenticate in time, or too many connections had not authenticated "
+            "yet. Logins that SASL refused are counted by "
+            "kafka_server_socket_server_metrics_failed_authentication_total instead.",
             "odradek_unauthenticated_connections_closed_total": "Connections that a worker closed because their clients did "
             "not authenticate in time (odradek.authentication.timeout.ms), or because too many connections had not "
             "authenticated yet.",
@@ -825,10 +827,11 @@ QUOTAS = (
         COUNTER,
         "",
         {
-            "odradek_quota_overflows_total": "How often a client had to share its quota with other clients of its address, "
-            "because odradek_quota_buckets reached its limit.",
-            "odradek_quota_evictions_total": "Clients whose rates were dropped because another client needed their place: "
-            "clients that had sent nothing within the windows of a rate, or those of an address that used most of the places.",
+            "odradek_quota_overflows_total": "Number of times that a client had to share its quota with other clients of its "
+            "address, because odradek_quota_buckets reached its limit.",
+            "odradek_quota_evictions_total": "Number of clients whose measured rates were dropped because another client "
+            "needed the memory: clients that had sent nothing within the windows of a rate, or those of an address that used "
+            "most of the places.",
         },
     ),
 )

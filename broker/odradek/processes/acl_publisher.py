@@ -2,17 +2,17 @@
 
 import logging
 
-from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import gauge
 from odradek.controller.acls import Acls
 from odradek.metadata.store import Store
 from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.context import ProcessContext
 from odradek.security.acl_encoding import decode_acls
+from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 
 log = logging.getLogger("odradek.authorizer")
 
-CONFIRMED_WITHIN_S = 2.0
 LOCKED_OUT = (
     "nobody may change ACLs: there is no super user, and no ACL allows ALTER on the cluster. Set super.users, for example "
     "super.users=User:admin, and restart the broker"
@@ -48,15 +48,10 @@ class AclPublisher:
         version = self._pages.publish(data)
         gauge("acls", len(decode_acls(data)))
         self._shm.wake_all()
-        workers = [
-            process.index
-            for process in self._shm.processes()
-            if process.kind == ProcessKind.WORKER and process.state == ProcessState.SERVING
-        ]
-        late = self._pages.wait_until_taken(version, workers, CONFIRMED_WITHIN_S)
+        late = self._pages.wait_until_taken(version, serving(self._shm, ProcessKind.WORKER), TAKEN_WITHIN_S)
         if late:
             log.warning(
                 "%d workers have not confirmed version %d of the ACLs within %g s (indexes %s of the process table); they "
                 "decide by it, but may not have ended all long polls of clients that lost a right",
-                len(late), version, CONFIRMED_WITHIN_S, ", ".join(map(str, late)),
+                len(late), version, TAKEN_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip

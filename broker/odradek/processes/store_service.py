@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
-from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.layout import ProcessKind
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
@@ -22,7 +22,6 @@ from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.controller import scram
-from odradek.controller.broker_settings import TAKEN_OVER_WITHIN_S
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
@@ -54,6 +53,7 @@ from odradek.protocol.schemas import (
 from odradek.quotas.limits import MUTATION
 from odradek.quotas.mutations import MutationRates, QuotaExceeded
 from odradek.security.sasl.scram_credential import BY_NAME
+from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 
 log = logging.getLogger("odradek.controller")
 
@@ -255,21 +255,16 @@ class StoreService:
         return ForwardReply(Status.OK, self._view.controller.metadata_version, encode_credential(reply))
 
     def _announce_credentials(self) -> None:
-        """SCRAM credentials may have changed: wait up to `TAKEN_OVER_WITHIN_S` until no worker keeps an older one."""
+        """SCRAM credentials may have changed: wait up to `TAKEN_WITHIN_S` until no worker keeps an older one."""
         version = self._context.credentials.announce()
         shm = self._context.shm
         shm.wake_all()
-        workers = [
-            process.index
-            for process in shm.processes()
-            if process.kind == ProcessKind.WORKER and process.state == ProcessState.SERVING
-        ]
-        late = self._context.credentials.wait_until_taken(version, workers, TAKEN_OVER_WITHIN_S)
+        late = self._context.credentials.wait_until_taken(version, serving(shm, ProcessKind.WORKER), TAKEN_WITHIN_S)
         if late:
             log.warning(
                 "%d workers have not dropped the SCRAM credentials that they keep within %g s (indexes %s of the process "
                 "table); they drop them when their event loops continue",
-                len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
+                len(late), TAKEN_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
 
     def _within_quota(self, names: list[str], request: Arrival) -> tuple[list[str], list[Outcome]]:

@@ -359,7 +359,7 @@ class Worker:
     def _add(self, item: AcceptedConnection) -> None:
         """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""
         try:
-            self.logins.begin(self.data_loop.add(*item))
+            connection = self.data_loop.add(*item)
         except OSError as error:
             log.warning(
                 "closing connection %d from %s because the system cannot serve it: %s",
@@ -373,6 +373,19 @@ class Worker:
             )  # fmt: skip
             if item.connection_id not in self.data_loop.connections:
                 self._closed.append(item.connection_id)
+        else:
+            self._begin_login(connection)
+
+    def _begin_login(self, connection: Any) -> None:
+        """Let the client log in, if its listener requires it. If that fails, close the connection: without a gate, its requests
+        would be executed."""
+        try:
+            self.logins.begin(connection)
+        except Exception:
+            log.exception(
+                "closing %s: internal error when it was accepted", connection.name, extra=connection.log_fields
+            )
+            self.data_loop.close(connection, "internal error when it was accepted")
 
     def _file_failed(self, fd: int, number: int) -> None:
         """A response's file could not be read or sent: report the error to the log directory that contains the file."""

@@ -6,12 +6,13 @@ the supervisor those of new connections.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.quotas.limits import Entity, Limits
 from odradek.shm.confirmed_pages import ConfirmedPages
+from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.published_pages import HEAD_BYTES
 
 log = logging.getLogger("odradek.quotas")
@@ -19,7 +20,6 @@ log = logging.getLogger("odradek.quotas")
 COPY_BYTES = 64 << 20
 LARGEST = COPY_BYTES - HEAD_BYTES
 """The largest size of all limits together, in bytes: a few hundred thousand entities."""
-TAKEN_OVER_WITHIN_S = 2.0
 
 Values = Mapping[Entity, Mapping[str, float]]
 
@@ -44,6 +44,7 @@ class ClientLimits:
     def __init__(self) -> None:
         self._pages = ConfirmedPages("odradek-client-limits", COPY_BYTES)
         self.limits = Limits()
+        self._version = 0
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -69,8 +70,7 @@ class ClientLimits:
 
     def take_over(self) -> bool:
         """Read the newest limits if there are any that this process has not. Returns whether there were. The caller applies
-        `limits`,
-        then calls `confirm`."""
+        `limits`, then calls `confirm`."""
         if not self.changed:
             return False
         self._version, self.limits = self.read()
@@ -80,25 +80,18 @@ class ClientLimits:
         """Confirm that this process applies `limits`."""
         self._pages.taken(self._version)
 
-    _version = 0
-
     def publish(self, values: Values, shm: SharedMemory) -> None:
-        """Publish limits to all processes, and wait up to `TAKEN_OVER_WITHIN_S` until each has applied them. Only the
+        """Publish limits to all processes, and wait up to `TAKEN_WITHIN_S` until each has applied them. Only the
         coordinator calls it. Raises TooManyLimits."""
         version = self._pages.publish(encoded(values))
         self._pages.taken(version)
         self.limits = Limits(values.items())
         shm.wake_all()
-        late = self._pages.wait_until_taken(version, _appliers(shm), TAKEN_OVER_WITHIN_S)
+        appliers = serving(shm, ProcessKind.WORKER, ProcessKind.SUPERVISOR)
+        late = self._pages.wait_until_taken(version, appliers, TAKEN_WITHIN_S)
         if late:
             log.warning(
                 "%d processes have not applied the changed quotas within %g s (indexes %s of the process table); they apply "
                 "them when their event loops continue",
-                len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
+                len(late), TAKEN_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
-
-
-def _appliers(shm: SharedMemory) -> Iterable[int]:
-    """The places of the processes that enforce limits and serve now."""
-    kinds = (ProcessKind.WORKER, ProcessKind.SUPERVISOR)
-    return [info.index for info in shm.processes() if info.kind in kinds and info.state == ProcessState.SERVING]

@@ -24,8 +24,8 @@ TITLE = "Quotas: the time windows in which rates are measured, and limits of rep
 # fmt: off
 KEYS = (
     ConfigKey("quota.window.num", INT, 11, Range(1), LOW, READ_ONLY, NOW,
-        "The number of time windows over which the rates of client quotas are measured. More than 60 are merged into longer "
-        "ones that cover the same time."),
+        "The number of time windows over which the rates of client quotas are measured. More than 60 windows are merged "
+        "into longer windows that cover the same time."),
     ConfigKey("quota.window.size.seconds", INT, 1, Range(1), LOW, READ_ONLY, NOW,
         "The length in seconds of a time window of client quotas."),
     ConfigKey("controller.quota.window.num", INT, 11, Range(1), LOW, READ_ONLY, NOW,

@@ -47,7 +47,7 @@ KEYS = (
         "Principals that may do everything, such as User:admin, separated by semicolons. In a cluster, the principal of the "
         "brokers must be one of them, or have an ACL for CLUSTER_ACTION on the cluster."),
     ConfigKey("allow.everyone.if.no.acl.found", BOOLEAN, False, None, MEDIUM, READ_ONLY, NOW,
-        "Whether every client may use a resource that no ACL names. If false, only super users may."),
+        "Whether every client may use a resource that no ACL names. If false, only super users may use it."),
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
         "A Java class that derives the principal of a connection."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,

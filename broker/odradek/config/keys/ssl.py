@@ -26,8 +26,8 @@ TITLE = "TLS for listeners."
 # fmt: off
 KEYS = (
     ConfigKey("odradek.ssl.reload.ms", INT, 60_000, Range(0), LOW, READ_ONLY, NOW,
-        "The time in ms between two looks at the files of key stores and trust stores. A file that was replaced, and did not "
-        "change between two looks, is read again, for new connections. 0: only AlterConfigs re-reads files. "
+        "The time in ms between two checks of the files of key stores and trust stores. A file that was replaced, and did not "
+        "change between two checks, is read again, for new connections. 0: only AlterConfigs re-reads files. "
         "Odradek's own key."),
     ConfigKey("ssl.allow.dn.changes", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
         "Whether a new certificate of a listener may have a different distinguished name."),
