@@ -26,6 +26,10 @@ class LoginError(Exception):
     """The login failed; the message is one line for a user, without secrets."""
 
 
+class RefusedLoginError(LoginError):
+    """The broker does not accept the user, the password, or both."""
+
+
 class Ask(NamedTuple):
     """Send this request, and send its response to the generator."""
 
@@ -71,7 +75,7 @@ def _authenticate(token: bytes) -> Generator[Ask, Any, Any]:
     response = yield Ask(sasl_authenticate.SCHEMA, sasl_authenticate.Request(auth_bytes=token), 0)
     if response.error_code:
         text = response.error_message or "no reason was given"
-        raise LoginError(f"the broker refused the login ({_name(response.error_code)}): {text}")
+        raise RefusedLoginError(f"the broker refused the login ({_name(response.error_code)}): {text}")
     return response
 
 
