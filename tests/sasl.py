@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
+from odradek.protocol.schemas import api_versions, sasl_authenticate, sasl_handshake
 from odradek.security.sasl.client import Credentials, login
-from tests.wire import Wire
+from tests.wire import Wire, request_frame
 
 PLAIN_LINE = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="admin-secret" '
@@ -16,6 +16,8 @@ PLAIN_LINE = (
 ALICE = Credentials("PLAIN", "alice", "alice-secret")
 GOOD = b"\0alice\0alice-secret"
 BAD = b"\0alice\0wrong"
+CORRELATION_ID = 7
+"""Of the requests of `frame`."""
 
 
 def settings(*listeners: str, mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512") -> dict[str, str]:
@@ -33,6 +35,27 @@ def settings(*listeners: str, mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-5
 def port_of(broker: Any, listener: str) -> int:
     """The port of a listener of a broker."""
     return int(next(one["port"] for one in broker.status()["listeners"] if one["name"] == listener))
+
+
+def frame(request: Any, api_key: int, version: int) -> bytes:
+    """A request as the exchange of a login receives it, without its length."""
+    return request_frame(request, api_key, version, CORRELATION_ID, "me")[4:]
+
+
+def handshake_frame(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    """A SaslHandshake."""
+    return frame(sasl_handshake.Request(mechanism=mechanism), sasl_handshake.API_KEY, version)
+
+
+def authenticate_frame(token: bytes = GOOD, version: int = 2) -> bytes:
+    """A SaslAuthenticate."""
+    return frame(sasl_authenticate.Request(auth_bytes=token), sasl_authenticate.API_KEY, version)
+
+
+def versions_frame(version: int = 0, name: str = "x") -> bytes:
+    """An ApiVersions of a client with this software name."""
+    request = api_versions.Request(client_software_name=name, client_software_version="1")
+    return frame(request, api_versions.API_KEY, version)
 
 
 class SaslWire(Wire):

@@ -121,6 +121,26 @@ def java_command(main_class: str, *arguments: str, classes: bool = False, versio
     return ["java", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path, main_class, *arguments]
 
 
+def run_java(
+    main_class: str,
+    *arguments: object,
+    text: str | None = None,
+    classes: bool = False,
+    quiet: bool = False,
+    timeout_s: float = 300,
+) -> str:
+    """Run `main_class` as `java_command` says, and return what it printed; it must succeed.
+
+    :param text: its standard input. :param quiet: it must print no exception, either.
+    """
+    command = java_command(main_class, *map(str, arguments), classes=classes)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout_s)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-4000:]
+    assert not quiet or "Exception" not in output, output[-4000:]
+    return done.stdout
+
+
 def old_java_command(version: str) -> list[str]:
     """Return the command line of `clients/java/old/OldRecords.java` on the Java client of `version`, 0.8.2.2 to 0.10.2.2.
 

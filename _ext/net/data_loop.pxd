@@ -18,6 +18,7 @@ cdef class DataLoop(FrameReader):
     cdef readonly bint stopping
     cdef int64_t[10] closes_by_reason
     cdef public object failure_log             # (peer, text) -> the text to log or None; limits the lines about refused connections
+    cdef public object protocol_log            # (peer, text) -> the text or None; for other protocols on listeners without TLS
     cdef public int64_t max_unauthenticated    # connections that have not authenticated yet: in all, and of one address
     cdef public int64_t max_unauthenticated_of_address
     cdef public int64_t handshake_timeout_ms   # for the authentication of a connection

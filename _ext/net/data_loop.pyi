@@ -13,6 +13,7 @@ class DataLoop(FrameReader):
     on_closed: Any
     stopping: Final[bool]
     failure_log: Any
+    protocol_log: Any
     max_unauthenticated: int
     max_unauthenticated_of_address: int
     handshake_timeout_ms: int

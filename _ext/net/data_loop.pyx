@@ -693,6 +693,8 @@ cdef class DataLoop(FrameReader):
                      c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
         if self.failure_log is not None and (reason == CLOSE_AUTHENTICATION or (reason == CLOSE_OTHER_PROTOCOL and c.tls is not None)):
             text = self.failure_log(c.peer, text)
+        elif self.protocol_log is not None and reason == CLOSE_OTHER_PROTOCOL:
+            text = self.protocol_log(c.peer, text)
         if text is not None and LOG.isEnabledFor(level):
             LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
         try:

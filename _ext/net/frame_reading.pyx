@@ -75,7 +75,7 @@ cdef object not_tls(const uint8_t* data, int64_t n):
     """Return why the first bytes of a connection are not TLS."""
     if n >= 4 and other_protocol(data) is not None:
         return "the client speaks HTTP without TLS, but this is a TLS listener of Kafka's protocol"
-    return "the client speaks plaintext, but this listener expects TLS (security.protocol=SSL in the client's configuration)"
+    return "the client speaks plaintext, but this listener expects TLS (security.protocol=SSL or SASL_SSL in the client's configuration)"
 
 
 cdef class FrameHandler:

@@ -1,5 +1,5 @@
 /* `logins`: --conns threads that each connect, make a TLS handshake (--tls), log in (--user), have an ApiVersions answered, close the
- * connection, and begin again; --rate limits their number a second in all (0: no limit). A latency is that of a whole login. */
+ * connection, and begin again; --login-rate limits their number a second in all (0: no limit). A latency is that of a whole login. */
 #include "secure.h"
 
 #include <pthread.h>

@@ -217,6 +217,33 @@ class GroupTalk(Wire):
             version,
         )
 
+    def topics_of_pattern(self, group: str, pattern: str, wanted: Any, member_id: str = "m") -> int:
+        """Subscribe a member by a pattern, and send its heartbeats until it has partitions of exactly the topics with the ids
+        `wanted`, or fail; the member's epoch."""
+        fields: dict[str, Any] = {"subscribed_topic_regex": pattern, "subscribed_topic_names": None}
+        answer = self.beat(group, member_id, 0, **fields)
+        return self.until_assigned(group, member_id, answer, wanted)
+
+    def until_assigned(self, group: str, member_id: str, answer: Any, wanted: Any) -> int:
+        """Send heartbeats of a member after one with the response `answer`, until it has partitions of exactly the topics with
+        the ids `wanted`; its epoch. It releases partitions at once."""
+        held: list[Any] = []
+
+        def assigned() -> bool:
+            nonlocal answer, held
+            assert answer.error_code == ErrorCode.NONE, answer
+            if answer.assignment is not None:
+                make = consumer_group_heartbeat.Request.TopicPartitions
+                parts = answer.assignment.topic_partitions
+                held = [make(topic_id=part.topic_id, partitions=part.partitions) for part in parts]
+            if {bytes(part.topic_id) for part in held} == set(wanted):
+                return True
+            answer = self.beat(group, member_id, answer.member_epoch, topic_partitions=held)
+            return False
+
+        until(assigned, f"an assignment of {len(wanted)} topics")
+        return int(answer.member_epoch)
+
     def describe_consumer(self, *groups: str, version: int = 1, **fields: Any) -> Any:
         """A ConsumerGroupDescribe."""
         request = consumer_group_describe.Request(group_ids=list(groups), **fields)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_configs, incremental_alter_configs
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
@@ -15,7 +16,8 @@ from tests.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("running-settings")
 
-TOPIC, BROKER, GROUP, SET = 2, 4, 32, 0
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE = 0, 1
 NEVER_MS = 3_600_000
 SETTINGS = (
     (TOPIC, "settings", "retention.ms", "86400001"),
@@ -39,6 +41,31 @@ def alter(wire: Wire, kind: int, name: str, key: str, value: str) -> None:
     resource = make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
     (told,) = wire.ask(make(resources=[resource]), incremental_alter_configs.API_KEY, 1).responses
     assert told.error_code == 0, told
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("listener.name.nosuch.ssl.keystore.location", "nosuch"),
+        ("listener.name.PLAINTEXT.max.connections", "PLAINTEXT"),
+    ],
+)
+def test_a_setting_of_a_listener_that_does_not_exist_is_refused(broker: Broker, key: str, name: str) -> None:
+    """Kafka accepts it: its listeners can be changed at run time, too."""
+    make = incremental_alter_configs.Request
+    with Wire(broker.host, broker.port) as wire:
+
+        def outcome(key: str, operation: int, value: str | None) -> tuple[int, str]:
+            config = make.AlterableConfig(name=key, config_operation=operation, value=value)
+            resource = make.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
+            (result,) = wire.ask(make(resources=[resource]), incremental_alter_configs.API_KEY, 1).responses
+            return result.error_code, result.error_message
+
+        code, message = outcome(key, SET, "5")
+        assert code == ErrorCode.INVALID_REQUEST
+        assert f"listeners has no listener {name}; the names (in lower case) are plaintext" in message
+        assert outcome(key, DELETE, None)[0] == 0, "a setting of a former listener can be removed"
+        assert outcome("listener.name.plaintext.max.connections", SET, "5000")[0] == 0
 
 
 def told(wire: Wire, kind: int, name: str, key: str) -> str | None:

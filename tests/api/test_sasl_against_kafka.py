@@ -17,49 +17,29 @@ from contextlib import ExitStack
 
 import pytest
 
-from odradek.protocol import encode_frame
 from odradek.protocol.schemas import (
     alter_user_scram_credentials,
-    api_versions,
     describe_user_scram_credentials,
     metadata,
-    sasl_authenticate,
-    sasl_handshake,
 )
-from odradek.protocol.schemas.header import RequestHeader, request_header_version
 from odradek.security.sasl.client import Credentials, LoginError
 from odradek.security.sasl.scram_credential import SHA_256, salted_password
 from odradek.testing import Broker
 from tests.clients.kafka_peer import Peer
 from tests.ports import reserved
-from tests.sasl import PLAIN_LINE, SaslWire
+from tests.sasl import GOOD, PLAIN_LINE, SaslWire, frame
+from tests.sasl import authenticate_frame as authenticate
+from tests.sasl import handshake_frame as handshake
+from tests.sasl import versions_frame as versions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("sasl-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
-GOOD = b"\0alice\0alice-secret"
 SCRAM_LINE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 LISTENERS = {"PL": "PLAIN", "RE": "PLAIN", "SC": "SCRAM-SHA-256"}
 
 
-def frame(key, version, request):
-    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=7, client_id="me")
-    return bytes(encode_frame(header, request_header_version(key, version), request, version))[4:]
-
-
-def handshake(mechanism="PLAIN", version=1):
-    return frame(17, version, sasl_handshake.Request(mechanism=mechanism))
-
-
-def authenticate(token=GOOD, version=2):
-    return frame(36, version, sasl_authenticate.Request(auth_bytes=token))
-
-
-def versions(version=0, name="x"):
-    return frame(18, version, api_versions.Request(client_software_name=name, client_software_version="1"))
-
-
-METADATA = frame(3, 4, metadata.Request(topics=[], allow_auto_topic_creation=False))
+METADATA = frame(metadata.Request(topics=[], allow_auto_topic_creation=False), 3, 4)
 FUTURE_VERSIONS = struct.pack(">hhih", 18, 99, 7, 2) + b"me\0"
 CONVERSATIONS = {
     "versions 1 and 2": ("PL", [handshake(), authenticate()]),
@@ -82,15 +62,24 @@ CONVERSATIONS = {
     "future versions": ("PL", [FUTURE_VERSIONS, handshake(), authenticate()]),
     "versions with a wrong name": ("PL", [versions(3, "!"), handshake(), authenticate()]),
     "versions, then a login": ("PL", [versions(3), handshake(), authenticate()]),
-    "handshake after the login": ("PL", [handshake(), authenticate(), handshake(), handshake(version=0)]),
-    "authenticate after the login": ("PL", [handshake(), authenticate(), authenticate(), authenticate(version=0)]),
+    "handshake after the login": (
+        "PL",
+        [handshake(), authenticate(), handshake(), handshake(version=0)],
+    ),
+    "authenticate after the login": (
+        "PL",
+        [handshake(), authenticate(), authenticate(), authenticate(version=0)],
+    ),
     "future handshake": ("PL", [struct.pack(">hhih", 17, 2, 7, 2) + b"me\0\5PLAIN"]),
     "future authenticate": ("PL", [handshake(), struct.pack(">hhih", 36, 3, 7, 2) + b"me\0\0\0"]),
     "garbage": ("PL", [b"\xff" * 12]),
     "short garbage": ("PL", [b"\0\x12"]),
     "an unknown api": ("PL", [struct.pack(">hhih", 999, 0, 7, 2) + b"me"]),
     "trailing bytes": ("PL", [handshake() + b"xx", authenticate()]),
-    "renewal": ("RE", [handshake(), authenticate(), handshake(), authenticate(), handshake()]),
+    "renewal": (
+        "RE",
+        [handshake(), authenticate(), handshake(), authenticate(), handshake()],
+    ),
     "renewal with a wrong password": (
         "RE",
         [handshake(), authenticate(), handshake(), authenticate(b"\0alice\0wrong")],

@@ -132,3 +132,21 @@ def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:
     assert unneeded_after(Use("User:c", "Metadata", None)) == everything - {"describe"}
     assert unneeded_after(Use("User:a", "Metadata", None)) == everything
     assert unneeded_after(Use("User:a", "DeleteTopics", None)) == everything - {"prefix", "other"}
+
+
+def test_what_a_client_may_not_see_is_not_reported_as_empty_or_as_a_failure_of_the_broker() -> None:
+    with Broker(CONFIG, topics={"t": 1}) as broker, Client(broker, ADMIN) as admin:
+        assert admin.produce("t", batch(b"v")).error_code == 0
+        command = Command(broker.bootstrap_servers)
+        assert command.json("topic", "list", "--sizes")[0]["bytes"] > 0
+        deny = {"host": ADMIN, "principal": "User:*", "permission": Permission.DENY}
+        cluster = (ResourceType.CLUSTER, "kafka-cluster")
+        rules = [acl(TOPIC, "*", Operation.DESCRIBE_CONFIGS, **deny)]
+        rules += [acl(*cluster, operation, **deny) for operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)]
+        assert admin.create_acls([*ACLS_OF_ADMIN, *rules]) == [0] * (len(ACLS_OF_ADMIN) + 3)
+        created = command.run("produce", "new", stdin="v\n")
+        assert created.returncode == 0 and "sent 1 record" in created.stderr, created
+        assert command.json("topic", "list", "--sizes")[0]["bytes"] is None
+        (finding,) = [row for row in command.json("doctor")["findings"] if row["subject"] == "settings"]
+        assert finding["severity"] == "warning" and "DESCRIBE_CONFIGS" in finding["remedy"]
+        command.refused("user", "list", words=["the broker's log names the principal and the missing right"])

@@ -116,7 +116,7 @@ def test_a_server_that_does_not_respond_is_reported_before_the_timeout(command):
     warning, error = done.stderr.splitlines()
     assert warning == (
         f"odradek: warning: {address} accepted the connection and has not responded to ApiVersions for 3 s;"
-        " waiting up to 3.5 s; is it a plain-text listener of a Kafka broker? For one with TLS use --command-config"
+        " waiting up to 3.5 s; is it a plain-text listener of a Kafka broker? For one with TLS or SASL use --command-config"
     )
     assert f"{address} did not respond to ApiVersions within 3.5 s" in error
 

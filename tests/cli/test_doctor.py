@@ -52,6 +52,21 @@ def test_a_healthy_broker_has_no_findings(patient):
     assert command("doctor").startswith("No problems found; checked")
 
 
+def test_without_a_server_the_broker_of_the_directory_is_asked(patient, tmp_path, monkeypatch):
+    command = Command("")
+    monkeypatch.setattr(command, "_environment", os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": ""})
+    done = command.json("doctor", "--data-dir", patient.data_dir)
+    assert done["looked_at"][-1] == f"the cluster at {patient.bootstrap_servers}" and done["healthy"]
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\n")
+    done = command.json("doctor", "--data-dir", patient.data_dir, "--command-config", config)
+    (finding,) = done["findings"]
+    assert "no listener of the broker has the protocol SSL" in finding["what"] and len(done["looked_at"]) == 1
+    assert "PLAINTEXT (PLAINTEXT)" in finding["what"] and "--command-config" in finding["remedy"]
+    stopped = command.run("doctor", "--data-dir", tmp_path)
+    assert stopped.returncode == 1 and "9092" not in stopped.stdout and "1 error, 0 warnings" in stopped.stdout
+
+
 def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_command(patient):
     command = Command(patient.bootstrap_servers)
     command("topic", "create", "safe", "plain")

@@ -1,5 +1,8 @@
 """odradek user: on a running broker, and on a stopped one for its first user."""
 
+import os
+import stat
+
 import pytest
 
 from odradek.security.sasl.client import Credentials
@@ -46,6 +49,21 @@ def test_the_first_user_is_added_to_a_stopped_broker_and_others_to_the_running_o
     assert [one["mechanism"] for one in stopped.json("user", "describe", "root", "--data-dir", data)] == [
         "SCRAM-SHA-512"
     ]
+
+
+def test_nobody_else_can_read_the_store_that_the_command_makes(tmp_path):
+    data, former = tmp_path / "new" / "data", os.umask(0o022)
+    try:
+        Command("127.0.0.1:1")("user", "add", "root", "--data-dir", data, "--password-file", "-", stdin="secret\n")
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o750
+    store = data / "odradek-metadata.db"
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    store.chmod(0o644)  # as former versions made it
+    with Broker(settings(), directory=tmp_path / "new"):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("odradek-metadata.db*")}
+    assert len(modes) >= 3 and not any(mode & 0o007 for mode in modes.values()), modes
 
 
 def test_wrong_uses(tmp_path):

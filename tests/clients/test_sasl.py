@@ -187,11 +187,7 @@ def test_aiokafka_writes_and_reads_and_reports_a_wrong_password(broker: Broker, 
 
 @pytest.mark.java
 def test_kafkas_tools_add_a_user_who_then_writes_and_reads(broker: Broker, tmp_path: Path) -> None:
-    def run(main_class: str, *arguments: str, text: str | None = None) -> str:
-        command = toolchains.java_command(main_class, *arguments)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+    run = toolchains.run_java
 
     def properties(mechanism: str, user: str, password: str) -> str:
         module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"

@@ -161,6 +161,16 @@ def test_a_value_that_is_not_allowed_is_reported_in_one_line(override, allowed):
     assert allowed in message and "(--set)" in message
 
 
+@pytest.mark.parametrize(
+    ("users", "doubtful"),
+    [("User:a;User:CN=b,O=c", []), ("a,User:b", ["a,User:b"]), ("User:a,User:b;User:c", ["User:a,User:b"])],
+)
+def test_super_users_that_are_no_principal_of_a_client_are_a_warning(users, doubtful):
+    warnings = load(None, [f"super.users={users}"]).warnings
+    assert len(warnings) == len(doubtful)
+    assert all(repr(user) in warning for user, warning in zip(doubtful, warnings, strict=True))
+
+
 NUMBERS = [key for key in BROKER_KEYS.values() if key.type in (INT, SHORT, LONG, DOUBLE)]
 
 

@@ -1,6 +1,9 @@
 """The semantics of the tree, for every implementation, and the embedded store compared with a dict."""
 
+import os
 import sqlite3
+import stat
+from contextlib import closing
 
 import pytest
 from hypothesis import settings
@@ -63,6 +66,25 @@ def events_are(seen, expected):
     before the response to a later request, but not later than that by more than it takes a thread to run."""
     until(lambda: len(seen) >= len(expected), lambda: f"the events {expected}: {seen}")
     assert seen == expected
+
+
+def test_the_files_of_a_store_are_for_its_owner_alone(tmp_path):
+    path, former = tmp_path / "m.db", os.umask(0)
+    try:
+        with closing(SqliteStore(path, keeps_room=True)) as store:
+            store.create("/secret", b"key")
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    finally:
+        os.umask(former)
+    assert set(modes) >= {"m.db", "m.db-wal", "m.db-shm"} and set(modes.values()) == {0o600}, modes
+
+
+def test_others_lose_their_rights_to_an_existing_store_and_its_group_keeps_them(tmp_path):
+    path = tmp_path / "m.db"
+    SqliteStore(path).close()
+    path.chmod(0o644)
+    SqliteStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_a_created_node_is_read_back_with_its_stat(store):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek._ext.net.connection import FrameResult
+from odradek.net.failure_log import FailureLog
 from tests.net.connection_driver import Driver, EchoHandler, framed
 
 
@@ -157,6 +158,23 @@ def test_another_protocol_is_named_and_closed(hello, word, limit, caplog):
     assert word in caplog.text
     assert driver.loop.closes["other_protocol"] == 1
     assert driver.handler.seen == []
+    driver.close()
+
+
+def test_other_protocols_on_a_plaintext_listener_are_one_line_a_minute_for_an_address(caplog):
+    driver = Driver(max_request_bytes=1000)
+    driver.loop.protocol_log = FailureLog(lambda: 0.0).admit_reason
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            client, _ = driver.connect()
+            client.sendall(b"\x16\x03\x01\x02\x00\x01")
+            driver.settle()
+            assert client.recv(100) == b""
+        client, _ = driver.connect()
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        driver.settle()
+    assert driver.loop.closes["other_protocol"] == 4
+    assert caplog.text.count("expects plaintext") == 1 and caplog.text.count("speaks HTTP") == 1
     driver.close()
 
 

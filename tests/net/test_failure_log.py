@@ -1,6 +1,7 @@
 """Log lines about refused connections are limited for each address."""
 
-from odradek.net.failure_log import MOST_ADDRESSES, FailureLog
+from odradek.net.failure_log import FailureLog
+from odradek.net.line_limit import MOST_ADDRESSES, LineLimit
 
 
 def test_an_address_gets_one_line_a_minute_with_the_number_of_those_left_out():
@@ -15,9 +16,15 @@ def test_an_address_gets_one_line_a_minute_with_the_number_of_those_left_out():
     assert log.admit("10.0.0.1:5", "e") == "e"
 
 
-def test_its_memory_is_bounded():
+def test_each_reason_has_its_own_line():
     log = FailureLog(lambda: 0.0)
+    assert log.admit_reason("10.0.0.1:1", "TLS") == "TLS" and log.admit_reason("10.0.0.1:2", "HTTP") == "HTTP"
+    assert log.admit_reason("10.0.0.1:3", "TLS") is None and log.admit_reason("10.0.0.2:1", "TLS") == "TLS"
+
+
+def test_its_memory_is_bounded():
+    limit = LineLimit(lambda: 0.0)
     for number in range(3 * MOST_ADDRESSES):
-        log.admit(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:1", "x")
-        log.admit(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:2", "x")
-    assert len(log._since) == MOST_ADDRESSES >= len(log._unlogged)
+        assert limit.admit(str(number)) == 0 and limit.admit(str(number)) is None
+    assert len(limit._since) == MOST_ADDRESSES >= len(limit._unlogged)
+    assert limit.admit("0") == 0  # an address that was forgotten has a line again

@@ -5,6 +5,7 @@ import random
 import socket
 import ssl
 import threading
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given, settings
@@ -22,8 +23,21 @@ VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.fixture
-def driver():
-    return TlsDriver()
+def new_driver():
+    """Makes a TlsDriver, which is closed after the test."""
+    with ExitStack() as stack:
+
+        def make(*arguments, **settings):
+            driver = TlsDriver(*arguments, **settings)
+            stack.callback(driver.close)
+            return driver
+
+        yield make
+
+
+@pytest.fixture
+def driver(new_driver):
+    return new_driver()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -89,6 +103,7 @@ def test_any_split_gives_the_same_frames(sizes, writes, reads, buffer):
         step += 1
     assert client.receive(len(plain)) == plain
     assert driver.handler.seen == frames
+    driver.close()
 
 
 def test_the_responses_of_one_turn_share_a_record(driver):
@@ -128,8 +143,8 @@ def test_frames_behind_a_hold_are_executed_after_it(driver):
     assert client.receive(len(expected)) == expected
 
 
-def test_a_client_that_does_not_read_is_held_and_bounded():
-    driver = TlsDriver(max_queued_bytes=300_000)
+def test_a_client_that_does_not_read_is_held_and_bounded(new_driver):
+    driver = new_driver(max_queued_bytes=300_000)
     client = driver.tls_client()
     frame = framed(b"q" * 50_000)
     payload = client.encrypt(frame * 60)
@@ -163,7 +178,7 @@ def test_slices_of_files_are_sent_whole(driver, tmp_path, size):
         assert client.receive(size + 8) == b"head" + content[50 : 50 + size] + b"tail"
 
 
-def test_pages_that_are_not_in_memory_are_read_by_the_cold_reader(tmp_path):
+def test_pages_that_are_not_in_memory_are_read_by_the_cold_reader(new_driver, tmp_path):
     path = tmp_path / "segment"
     content = random.Random(1).randbytes(3_000_000)
     path.write_bytes(content)
@@ -174,7 +189,7 @@ def test_pages_that_are_not_in_memory_are_read_by_the_cold_reader(tmp_path):
         os.pread(fd, length, position)
         done()
 
-    driver = TlsDriver(cold_reader=cold_reader)
+    driver = new_driver(cold_reader=cold_reader)
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -338,16 +353,16 @@ def test_a_changed_byte_of_a_client_hello_ends_only_its_own_connection(at, flip)
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("client_auth", ["requested", "required"])
-def test_a_client_certificate_becomes_the_principal(version, client_auth):
-    driver = TlsDriver(listener=tls_listener(material(client_auth, rules="RULE:^CN=([^,]*),.*$/$1/U,DEFAULT")))
+def test_a_client_certificate_becomes_the_principal(new_driver, version, client_auth):
+    driver = new_driver(listener=tls_listener(material(client_auth, rules="RULE:^CN=([^,]*),.*$/$1/U,DEFAULT")))
     client = driver.tls_client(client_context(version, of_client()))
     client.send(framed(b"12345678"))
     assert client.receive(12)
     assert client.connection.principal == "User:ALICE"
 
 
-def test_without_a_requested_certificate_the_principal_is_anonymous():
-    driver = TlsDriver(listener=tls_listener(material("requested")))
+def test_without_a_requested_certificate_the_principal_is_anonymous(new_driver):
+    driver = new_driver(listener=tls_listener(material("requested")))
     client = driver.tls_client()
     client.send(framed(b"12345678"))
     assert client.receive(12) and client.connection.principal is None
@@ -357,8 +372,8 @@ def test_without_a_requested_certificate_the_principal_is_anonymous():
 @pytest.mark.parametrize(
     ("certificate", "reason"), [(None, "the client sent no certificate"), ("foreign", "was not accepted")]
 )
-def test_a_missing_or_foreign_certificate_is_refused(version, certificate, reason):
-    driver = TlsDriver(listener=tls_listener(material("required")))
+def test_a_missing_or_foreign_certificate_is_refused(new_driver, version, certificate, reason):
+    driver = new_driver(listener=tls_listener(material("required")))
     presented = None if certificate is None else of_client("mallory", ca="other")
     client = driver.tls_client(client_context(version, presented), handshake=False)
     with pytest.raises((ssl.SSLError, BrokenPipeError)):
@@ -369,8 +384,8 @@ def test_a_missing_or_foreign_certificate_is_refused(version, certificate, reaso
     assert reason in driver.failures[0]
 
 
-def test_a_certificate_that_no_rule_maps_is_refused():
-    driver = TlsDriver(listener=tls_listener(material("required", rules="RULE:^CN=nobody$/x/")))
+def test_a_certificate_that_no_rule_maps_is_refused(new_driver):
+    driver = new_driver(listener=tls_listener(material("required", rules="RULE:^CN=nobody$/x/")))
     client = driver.tls_client(client_context(certificate=of_client()))
     with pytest.raises((ssl.SSLError, BrokenPipeError, ConnectionResetError)):
         client.send(framed(b"12345678"))
@@ -379,8 +394,8 @@ def test_a_certificate_that_no_rule_maps_is_refused():
     assert driver.handler.seen == [] and "no rule of ssl.principal.mapping.rules" in driver.failures[0]
 
 
-def test_versions_that_are_not_enabled_are_refused():
-    driver = TlsDriver(listener=tls_listener(material(versions=("TLSv1.3", "TLSv1.3"))))
+def test_versions_that_are_not_enabled_are_refused(new_driver):
+    driver = new_driver(listener=tls_listener(material(versions=("TLSv1.3", "TLSv1.3"))))
     client = driver.tls_client(client_context(ssl.TLSVersion.TLSv1_2), handshake=False)
     with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
         client.handshake()
@@ -428,9 +443,9 @@ def test_all_addresses_together_cannot_have_too_many_open_handshakes(driver):
     assert client.receive(12)
 
 
-def test_handshakes_with_large_keys_are_computed_by_a_thread():
+def test_handshakes_with_large_keys_are_computed_by_a_thread(new_driver):
     jobs = []
-    driver = TlsDriver(listener=tls_listener(material(slow=True)))
+    driver = new_driver(listener=tls_listener(material(slow=True)))
     driver.loop.handshake_thread = lambda step, done: jobs.append((step, done))
     client = driver.tls_client(handshake=False)
 
@@ -457,10 +472,10 @@ def test_handshakes_with_large_keys_are_computed_by_a_thread():
 
 
 @pytest.mark.parametrize("certificates", [40, 700])
-def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(certificates):
+def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(new_driver, certificates):
     """The chain has so many certificates that the broker's flight is larger than the socket's buffer."""
     one = material()
-    driver = TlsDriver(listener=tls_listener(one._replace(chain=one.chain + ca_pem("other") * certificates)))
+    driver = new_driver(listener=tls_listener(one._replace(chain=one.chain + ca_pem("other") * certificates)))
     client = driver.tls_client(handshake=False, send_buffer=4096)
     with pytest.raises(ssl.SSLWantReadError):
         client.tls.do_handshake()
@@ -477,9 +492,9 @@ def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(ce
     assert client.receive(12) == framed(b"12345678")
 
 
-def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake():
+def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake(new_driver):
     jobs = []
-    driver = TlsDriver(listener=tls_listener(material(slow=True)))
+    driver = new_driver(listener=tls_listener(material(slow=True)))
     driver.loop.handshake_thread = lambda step, done: jobs.append((step, done))
     client = driver.tls_client(handshake=False)
     with pytest.raises(ssl.SSLWantReadError):
@@ -535,18 +550,18 @@ def test_a_reload_concerns_new_connections_only(driver):
         assert client.receive(12) == framed(b"12345678")
 
 
-def test_a_plain_listener_beside_it_stays_plain():
-    driver = TlsDriver(EchoHandler())
+def test_a_plain_listener_beside_it_stays_plain(new_driver):
+    driver = new_driver(EchoHandler())
     driver.loop.use_tls([None])
     client, connection = driver.connect()
     client.sendall(framed(b"12345678"))
     assert driver.receive(client, 12) == framed(b"12345678") and connection.tls is None
 
 
-def test_a_login_that_follows_the_handshake_is_awaited():
+def test_a_login_that_follows_the_handshake_is_awaited(new_driver):
     """On SASL_SSL, the handshake alone does not authenticate a client; nor is its certificate the principal."""
     listener = tls_listener(material("required")._replace(authenticates=False))
-    driver = TlsDriver(listener=listener)
+    driver = new_driver(listener=listener)
     logged_in = driver.tls_client(client_context(certificate=of_client()))
     silent = driver.tls_client(client_context(certificate=of_client()))
     assert driver.loop.unauthenticated_count == 2 and logged_in.connection.principal is None
@@ -556,8 +571,8 @@ def test_a_login_that_follows_the_handshake_is_awaited():
     assert "had not logged in" in driver.failures[0]
 
 
-def test_a_login_on_a_plain_listener_is_awaited():
-    driver = TlsDriver()
+def test_a_login_on_a_plain_listener_is_awaited(new_driver):
+    driver = new_driver()
     driver.loop.use_tls([None])
     client, connection = driver.connect()
     driver.loop.await_authentication(connection)

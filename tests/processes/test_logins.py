@@ -148,6 +148,20 @@ def test_on_a_listener_without_sasl_the_requests_are_refused(broker):
         assert serves(one)
 
 
+def test_the_client_says_which_setting_does_not_fit_the_listener(broker):
+    plain = Connection("127.0.0.1", port_of(broker, "PLAINTEXT"), 30)
+    with closing(plain), pytest.raises(ClientError, match=r"the listener has no SASL .*set security\.protocol"):
+        log_in(plain, ALICE)
+    refused = Connection("127.0.0.1", port_of(broker, "SASL_PLAINTEXT"), 30)
+    wrong = Credentials("PLAIN", "alice", "wrong-secret")
+    with closing(refused), pytest.raises(ClientError, match=r"check sasl\.mechanism and sasl\.jaas\.config") as caught:
+        log_in(refused, wrong)
+    assert "wrong-secret" not in str(caught.value)
+    without = Connection("127.0.0.1", port_of(broker, "SASL_PLAINTEXT"), 30)
+    with closing(without), pytest.raises(ClientError, match=r"if the listener requires a login, set .*sasl\.mechanism"):
+        without.ask(metadata.SCHEMA, metadata.Request(topics=[]))
+
+
 def test_after_a_login_without_an_end_the_requests_are_refused_and_the_connection_lives(wire):
     wire.log_in()
     assert wire.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -271,10 +285,9 @@ def test_a_connection_that_outlives_its_session_is_closed_at_its_next_request(br
 def test_a_renewed_session_goes_on(broker):
     with SaslWire.on(broker, "SHORT") as one:
         one.log_in()
-        began = time.monotonic()
         assert one.log_in() == 300  # the first renewal may come at once
-        while time.monotonic() - began < 1.05:  # the next one only a second after it: without a request until then
-            time.sleep(0.05)
+        renewed = time.monotonic()  # the next one only a second after it: without a request until then
+        until(lambda: time.monotonic() > renewed + 1.05, "a second has passed")
         assert one.log_in() == 300
         assert serves(one)
 

@@ -2,7 +2,6 @@
 Kafka's performance tools."""
 
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -120,8 +119,6 @@ def test_kafkas_performance_tools_keep_the_rate(tmp_path: Path, workers: int) ->
 
 def tool(main_class: str, *arguments: str) -> str:
     """What a tool prints."""
-    command = toolchains.java_command(main_class, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    print(done.stdout)
-    return done.stdout
+    printed = toolchains.run_java(main_class, *arguments, timeout_s=400)
+    print(printed)
+    return printed

@@ -73,11 +73,10 @@ def test_throttle_times_are_those_of_kafka_for_a_client_whose_windows_begin_with
     client_quotas.set_windows(WINDOWS, 1)
     use, model, now = fresh(), KafkasRate(WINDOWS, WINDOW_MS), START
     for pause, amount in events:
-        for second in range(pause):
+        for _ in range(pause):
             now += WINDOW_MS
             use.add(1, now)
             model.record(1, now)
-            del second
         use.add(amount, now)
         model.record(amount, now)
         assert abs(use.wait_ms(now) - model.throttle_ms(LIMIT, now)) <= 1
@@ -125,15 +124,8 @@ def test_the_sum_is_exact_whichever_process_records(memory, processes):
     for number in range(rounds):
         model.record(sum(each + child for child in range(processes)), START + number)
     now = START + rounds
-    for limit in (1_000.0, 100_000.0, 5_000_000.0):
-        own = Use(PRODUCE, None, b"%d-%d" % (os.getpid(), 0), limit, now_ms=now)
-        assert own is not use
-        same = [
-            row
-            for row in client_quotas.buckets(now)
-            if row[8] == rounds * sum(each + child for child in range(processes))
-        ]
-        assert len(same) == 1, "all recorded in one bucket"
+    recorded = [row[8] for row in client_quotas.buckets(now) if row[8]]
+    assert recorded == [rounds * sum(each + child for child in range(processes))], "all recorded in one bucket"
     assert abs(use.wait_ms(now) - model.throttle_ms(1_000_000.0, now)) <= 1
 
 

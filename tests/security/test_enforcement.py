@@ -193,6 +193,51 @@ def test_members_of_groups_are_refused_on_the_native_paths_too(broker: Broker, a
     assert admin.committed("native") == {("open", 0): 1}
 
 
+def test_a_pattern_subscribes_to_topics_that_the_member_may_describe(broker: Broker, admin: Client) -> None:
+    admin.until_coordinated("by-pattern")
+    ids = {name: admin.metadata(name).topics[0].topic_id for name in ("open", "other")}
+    group = acl(GROUP, "by-pattern", Operation.READ)
+    admin.set_acls([group, acl(TOPIC, "open", Operation.DESCRIBE)])
+    with Client(broker) as client, Client(broker) as second:
+        epoch = client.topics_of_pattern("by-pattern", "o.*", [ids["open"]])
+        admin.set_acls([group, acl(TOPIC, "o", Operation.DESCRIBE, pattern=PatternType.PREFIXED)])
+        epoch = client.until_assigned(
+            "by-pattern", "m", client.beat("by-pattern", "m", epoch), [ids["open"], ids["other"]]
+        )
+        ids["o-new"] = admin.create("o-new", 1)
+        epoch = client.until_assigned("by-pattern", "m", client.beat("by-pattern", "m", epoch), list(ids.values()))
+        admin.set_acls([group, acl(TOPIC, "other", Operation.DESCRIBE)])
+        client.until_assigned("by-pattern", "m", client.beat("by-pattern", "m", epoch), [ids["other"]])
+        refused = second.beat("by-pattern", "n", 0, subscribed_topic_regex="(", subscribed_topic_names=None)
+        assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert client.beat("by-pattern", "m", -1).error_code == OK
+
+
+def test_a_new_topic_is_one_rebalance_for_all_members_with_a_pattern(broker: Broker, admin: Client) -> None:
+    admin.until_coordinated("many")
+    admin.set_acls(
+        [acl(GROUP, "many", Operation.ALL), acl(TOPIC, "many", Operation.DESCRIBE, pattern=PatternType.PREFIXED)]
+    )
+    first_topic = admin.create("many-1", 4)
+    fields = {"subscribed_topic_regex": "many.*", "subscribed_topic_names": None}
+    with Client(broker) as client:
+        epoch = client.topics_of_pattern("many", "many.*", [first_topic], "m")
+        epochs = {"m": epoch, "n": client.beat("many", "n", 0, **fields).member_epoch}
+
+        def group_epoch_after(member: str) -> int:
+            answer = client.beat("many", member, epochs[member])
+            assert answer.error_code == OK
+            epochs[member] = answer.member_epoch
+            return int(client.describe_consumer("many").groups[0].group_epoch)
+
+        before = group_epoch_after("n")
+        admin.create("many-2", 4)
+        until(lambda: group_epoch_after("m") == before + 1, "the new topic begins a rebalance")
+        assert group_epoch_after("n") == group_epoch_after("m") == before + 1
+        for member in ("m", "n"):
+            assert client.beat("many", member, -1).error_code == OK
+
+
 def test_the_death_of_the_coordinator_changes_no_rule(broker: Broker, admin: Client) -> None:
     admin.set_acls([acl(TOPIC, "open", Operation.WRITE)])
     (coordinator,) = [process for process in broker.processes() if process["kind"] == "coordinator"]

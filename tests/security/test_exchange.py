@@ -6,20 +6,23 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from odradek.protocol import decode, encode_frame
+from odradek.protocol import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
-from odradek.protocol.schemas import api_versions, metadata, sasl_authenticate, sasl_handshake
-from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
+from odradek.protocol.schemas import metadata, sasl_authenticate, sasl_handshake
+from odradek.protocol.schemas.header import response_header_version
 from odradek.security.sasl.client import Credentials, LoginError, login
 from odradek.security.sasl.exchange import TRANSITIONS, Ask, Done, Exchange, Failed, Former, Respond, State, Versions
 from odradek.security.sasl.plain import Plain, digest_of
 from odradek.security.sasl.scram import Scram
 from odradek.security.sasl.scram_credential import BY_NAME, SHA_256, credential_of, made_up, salted_password
+from tests.sasl import GOOD, frame
+from tests.sasl import authenticate_frame as authenticate
+from tests.sasl import handshake_frame as handshake
+from tests.sasl import versions_frame as versions
 
 USERS = {"alice": digest_of(b"alice-secret")}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-GOOD = b"\0alice\0alice-secret"
 LIFETIME_MS = 60_000
 
 
@@ -38,25 +41,6 @@ def credential(mechanism, user):
 
 
 CREDENTIALS = {(name, "alice"): credential(BY_NAME[name], "alice") for name in BY_NAME}
-
-
-def frame(request, key, version, correlation_id=7):
-    header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id="me"
-    )
-    return bytes(encode_frame(header, request_header_version(key, version), request, version))[4:]
-
-
-def handshake(mechanism="PLAIN", version=1):
-    return frame(sasl_handshake.Request(mechanism=mechanism), 17, version)
-
-
-def authenticate(token=GOOD, version=2):
-    return frame(sasl_authenticate.Request(auth_bytes=token), 36, version)
-
-
-def versions(version=0):
-    return frame(api_versions.Request(client_software_name="x", client_software_version="1"), 18, version)
 
 
 METADATA = frame(metadata.Request(topics=[]), 3, 1)

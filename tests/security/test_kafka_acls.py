@@ -1,6 +1,5 @@
 """Kafka's own kafka-acls against this broker: what it adds, lists and removes."""
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from odradek.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
 from odradek.testing import Broker
 from tests.security.over_wire import ACLS_OF_ADMIN, ADMIN, CONFIG, Client, acl
-from tests.toolchains import java_command
+from tests.toolchains import run_java
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 TOPIC, GROUP, TXN = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
@@ -22,10 +21,7 @@ def broker() -> Iterator[Broker]:
 
 
 def kafka_acls(broker: Broker, *words: str) -> str:
-    command = java_command("org.apache.kafka.tools.AclCommand", "--bootstrap-server", broker.bootstrap_servers, *words)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done
-    return done.stdout
+    return run_java("org.apache.kafka.tools.AclCommand", "--bootstrap-server", broker.bootstrap_servers, *words)
 
 
 def test_kafka_acls_adds_lists_and_removes(broker: Broker) -> None:

@@ -1,6 +1,5 @@
 """Key stores and trust stores of all formats, and the errors about those that cannot be read."""
 
-import shutil
 import subprocess
 
 import pytest
@@ -13,6 +12,7 @@ from odradek.config.errors import ConfigError
 from odradek.security import jks
 from odradek.security.keystores import StoreSettings, read_key_store, read_trust_store
 from tests.certificates import authority, ca_pem, of_broker, of_client, pem
+from tests.toolchains import require_command
 
 SECRET = "geheim-4711"
 
@@ -160,10 +160,9 @@ def self_signed(key):
 
 
 def keytool(*arguments):
-    if shutil.which("keytool") is None:
-        pytest.skip("needs keytool")
+    command = require_command("keytool", "default-jdk-headless")
     subprocess.run(
-        ["keytool", "-J-XX:TieredStopAtLevel=1", *map(str, arguments)], check=True, capture_output=True, timeout=120
+        [command, "-J-XX:TieredStopAtLevel=1", *map(str, arguments)], check=True, capture_output=True, timeout=120
     )
 
 
@@ -185,7 +184,7 @@ def jks_files(tmp_path_factory):
 @pytest.mark.java
 def test_stores_of_keytool_are_read(jks_files):
     pair = read_key_store(settings(jks_files / "k.jks", "JKS", "storepass", "keypassword"))
-    assert (pair.kind, pair.chain[0].subject.rfc4514_string()) == ("EC secp256r1", "CN=b") or pair.kind.startswith("EC")
+    assert pair.kind.startswith("EC ") and pair.chain[0].subject.rfc4514_string() == "CN=b"
     renamed = read_key_store(settings(jks_files / "k.p12.jks", "JKS", "storepass"))
     assert renamed.chain[0].subject.rfc4514_string() == "CN=b"
     trusted = read_trust_store(settings(jks_files / "t.jks", None, "storepass"))

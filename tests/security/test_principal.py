@@ -1,18 +1,13 @@
 """Names of certificates and mapping rules, against the JDK's and Kafka's own code."""
 
 import random
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from odradek.security.der import DerError
 from odradek.security.principal import MappingError, mapper, name_text, parse_rules, subject_name
 from tests.certificates import of_client
-from tests.config.test_table_against_kafka import JARS
-
-HERE = Path(__file__).parent
+from tests.toolchains import run_java
 
 OIDS = {
     "CN": "550403", "C": "550406", "L": "550407", "ST": "550408", "STREET": "550409", "O": "55040a", "OU": "55040b",
@@ -156,27 +151,21 @@ NAMES = (
 )
 
 
-def expected_of_java(lines, tmp_path):
-    jars = JARS / "4.3.0"
-    if shutil.which("java") is None or not (jars / ".complete").exists():
-        pytest.skip("needs Java and the jars of Kafka 4.3.0")
-    command = ["java", "-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(HERE / "PrincipalNames.java")]
-    result = subprocess.run(
-        command, input="\n".join(lines) + "\n", capture_output=True, text=True, cwd=tmp_path, check=True, timeout=300
-    )
-    answers = [line for line in result.stdout.splitlines() if line[:2] in ("= ", "! ")]
+def expected_of_java(lines):
+    printed = run_java("PrincipalNames", text="\n".join(lines) + "\n", classes=True)
+    answers = [line for line in printed.splitlines() if line[:2] in ("= ", "! ")]
     assert len(answers) == len(lines)
     return [bytes.fromhex(line[2:]).decode() if line[0] == "=" else None for line in answers]
 
 
 @pytest.mark.java
 @pytest.mark.timeout(600)
-def test_names_and_rules_are_those_of_the_jdk_and_of_kafka(tmp_path):
+def test_names_and_rules_are_those_of_the_jdk_and_of_kafka():
     names = [generated(seed) for seed in range(2000)]
     pairs = [(rules, text) for rules in RULES for text in NAMES]
     lines = [f"name\t{der(0x30, content).hex()}" for content in names]
     lines += [f"rule\t{rules.encode().hex()}\t{text.encode().hex()}" for rules, text in pairs]
-    answers = expected_of_java(lines, tmp_path)
+    answers = expected_of_java(lines)
     for content, answer in zip(names, answers, strict=False):
         if answer is not None:  # the JDK refuses some
             assert name_text(content) == answer, content.hex()

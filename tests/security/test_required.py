@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from odradek.api.guards import table as guards
+from odradek.api.permits import Permits
 from odradek.api.table import APIS, BY_KEY, CLUSTER_APIS, PRIVATE_APIS
 from odradek.protocol import encode
 from odradek.protocol.registry import by_key
@@ -58,7 +59,7 @@ def test_exactly_the_rights_of_the_row_are_asked(name: str) -> None:
     if key == 24 and version >= 4:  # the form of brokers
         granted.add((Operation.CLUSTER_ACTION, ResourceType.CLUSTER))
 
-    class Recorder(guards_permits()):  # type: ignore[misc]
+    class Recorder(Permits):
         def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
             asked.add((operation, resource_type))
             return (operation, resource_type) in granted
@@ -78,23 +79,19 @@ def test_exactly_the_rights_of_the_row_are_asked(name: str) -> None:
     assert asked <= granted | extra
 
 
-def guards_permits() -> type:
-    from odradek.api.permits import Permits
+class Nothing(Permits):
+    """The rights of a client that may do nothing."""
 
-    return Permits
+    def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
+        return False
+
+    def any_topic(self, operation: int) -> bool:
+        return False
 
 
 @pytest.mark.parametrize("name", [name for name, build in REQUESTS.items() if build(IDS)[1] in guards.GUARDS])
 def test_without_any_right_the_guard_lets_nothing_pass(name: str) -> None:
     request, key, version = REQUESTS[name](IDS)
-
-    class Nothing(guards_permits()):  # type: ignore[misc]
-        def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
-            return False
-
-        def any_topic(self, operation: int) -> bool:
-            return False
-
     verdict = guards.GUARDS[key](guards.Asked(request, version, Nothing(object(), key), NAME_OF.get, lambda _: True))
     assert verdict is not None, BY_KEY[key].name
 
@@ -103,14 +100,6 @@ def test_without_any_right_the_guard_lets_nothing_pass(name: str) -> None:
 def test_each_guard_that_refuses_as_a_whole_makes_a_response_that_can_be_sent(key: int) -> None:
     api = by_key(key)
     request = api.request()
-
-    class Nothing(guards_permits()):  # type: ignore[misc]
-        def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
-            return False
-
-        def any_topic(self, operation: int) -> bool:
-            return False
-
     row = BY_KEY.get(key)
     for version in range(row.min_version, row.max_version + 1) if row else (0,):
         if key in (20, 21) or (key == 9 and version < 8):

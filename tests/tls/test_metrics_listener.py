@@ -96,6 +96,10 @@ def test_commands_read_it_with_a_command_config(broker, files):
         result = command("usage", "top", *select, *how)
         ports = "port 0, so its actual port is not known" in result.stderr  # the test's broker has a free port
         assert result.returncode == 0 or (select[0] == "-b" and ports), result.stderr
+    throttled = command("quota", "throttled", "-m", broker.metrics_url, *how)
+    assert throttled.returncode == 0, throttled.stderr
+    plain = command("quota", "throttled", "-m", broker.metrics_url.removeprefix("https://"))
+    assert "use https://" in plain.stderr
     doctor = command("doctor", "-b", broker.bootstrap_servers, "-m", broker.metrics_url, *how)
     assert (
         doctor.returncode == 0 and "certificate" not in doctor.stdout and "metrics cannot be read" not in doctor.stdout

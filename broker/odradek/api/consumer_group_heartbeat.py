@@ -2,9 +2,11 @@
 coordinator's loop.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from odradek.api.group_call import GroupCall, answered
+from odradek.api.visible_topics import sight_of
 from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, HeartbeatRequest, HeartbeatResult, by_topic
 from odradek.groups.environment import new_member_id
 from odradek.protocol.errors import ErrorCode
@@ -40,6 +42,9 @@ async def handle(request: Any, call: GroupCall) -> Any:
     )
     for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat.pattern):
         await _resolved(pattern, call)
+    sight = await sight_of(call, request.group_id, heartbeat)
+    heartbeat = replace(heartbeat, visible=sight.own)
+    call.view.groups.members.see(request.group_id, sight.others)
     result: HeartbeatResult = await answered(
         lambda then: call.view.groups.members.beat(request.group_id, heartbeat, then)
     )

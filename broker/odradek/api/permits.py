@@ -48,6 +48,11 @@ class Permits:
         """Whether there is an authorizer."""
         return self._access is not None
 
+    @property
+    def version(self) -> int:
+        """The version of the newest access control lists; 0 without an authorizer."""
+        return 0 if self._access is None else int(self._access.control.refresh())
+
     def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
         """Whether the client may do something with a resource.
 

@@ -354,7 +354,12 @@ def remove(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool, 
     required=True,
     help="What the client wants to do.",
 )
-@click.option("--host", metavar="ADDRESS", default="192.0.2.1", help="The client's address.  [default: 192.0.2.1]")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    default="192.0.2.1",
+    help="The client's address. The default is an address that no client has, so that only ACLs for any host apply.",
+)
 def explain(
     cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str
 ) -> None:

@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, connection_to
+from odradek.cli.options import (
+    BOOTSTRAP_OPTION,
+    JSON_OPTION,
+    TIMEOUT_OPTION,
+    command_security,
+    connection_to,
+    is_default,
+)
 
 
 @click.command("doctor")
@@ -16,7 +23,8 @@ from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, c
 @click.option(
     "--data-dir",
     metavar="DIR",
-    help="Also check the broker of this machine with this first log directory: its metrics, processes, disks, open files.",
+    help="Also check the broker of this machine with this first log directory: its metrics, processes, disks, open files. "
+    "Without --bootstrap-server, the command connects to a listener of this broker.",
 )
 @click.option(
     "-m",
@@ -34,7 +42,7 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
     """
     from odradek.cli.finding import Finding
     from odradek.cli.health import examine_cluster
-    from odradek.cli.health_local import examine_broker, metrics_of
+    from odradek.cli.health_local import address_for, examine_broker, metrics_of
     from odradek.cli.output import count, echo_json
     from odradek.clients.errors import ClientError
 
@@ -49,10 +57,17 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
 
         checked.append(f"the metrics at {metrics}")
         findings += examine_metrics(metrics, timeout)
+    found: str | Finding | None = servers
     try:
-        with connection_to(servers, timeout) as cluster:
-            checked.append(f"the cluster at {servers}")
-            findings += examine_cluster(cluster)
+        if data_dir is not None and is_default("servers"):
+            found = address_for(data_dir, command_security().protocol)
+        if isinstance(found, Finding):
+            findings.append(found)
+        elif found is not None:
+            servers = found
+            with connection_to(servers, timeout) as cluster:
+                checked.append(f"the cluster at {servers}")
+                findings += examine_cluster(cluster)
     except ClientError as error:
         findings.append(
             Finding(
@@ -60,7 +75,8 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
                 "cluster",
                 f"there is no response from {servers}: {error}",
                 "clients that bootstrap from this address cannot connect",
-                "check that the broker runs (`odradek status`) and that --bootstrap-server names one of its listeners",
+                "check that the broker runs (`odradek status`), that --bootstrap-server names one of its listeners, and that "
+                "--command-config has what this listener requires",
             )
         )
     findings.sort(key=lambda finding: ("error", "warning").index(finding.severity))

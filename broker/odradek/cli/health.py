@@ -10,7 +10,7 @@ from odradek.cli.health_transactions import examine_transactions
 from odradek.cli.output import count
 from odradek.clients import configs
 from odradek.clients.cluster import Cluster, Partition, View
-from odradek.clients.errors import ClientError, UnsupportedError
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.clients.wire import Connection
 
 INTERNAL_OFFSETS = "__consumer_offsets"
@@ -27,16 +27,12 @@ def examine_cluster(cluster: Cluster) -> list[Finding]:
     try:
         findings += _settings(cluster, view)
     except ClientError as error:
-        findings.append(
-            Finding(
-                "error",
-                "settings",
-                f"the settings of topics cannot be read: {error}",
-                "while the metadata store is not available, topics, settings and leaders cannot change",
-                "check that ZooKeeper runs, has a quorum, and can be reached from the brokers; with an embedded store, look at "
-                "the broker's log",
+        if isinstance(error, RefusedError) and error.denied:
+            findings.append(
+                _denied("settings", f"the settings of topics were not checked: {error}", "DESCRIBE_CONFIGS on topics")
             )
-        )
+        else:
+            findings.append(_unreadable_settings(error))
     try:
         findings += examine_groups(cluster, view)
     except ClientError as error:
@@ -50,6 +46,28 @@ def examine_cluster(cluster: Cluster) -> list[Finding]:
             )
         )
     return [*findings, *_transactions(cluster, view)]
+
+
+def _denied(subject: str, what: str, right: str) -> Finding:
+    """A check that the user of the command may not make."""
+    return Finding(
+        "warning",
+        subject,
+        what,
+        "the result of this check is unknown",
+        f"run the command as a super user, or add an ACL that allows {right} (`odradek acl add`)",
+    )
+
+
+def _unreadable_settings(error: ClientError) -> Finding:
+    return Finding(
+        "error",
+        "settings",
+        f"the settings of topics cannot be read: {error}",
+        "while the metadata store is not available, topics, settings and leaders cannot change",
+        "check that ZooKeeper runs, has a quorum, and can be reached from the brokers; with an embedded store, look at "
+        "the broker's log",
+    )
 
 
 def _transactions(cluster: Cluster, view: View) -> list[Finding]:

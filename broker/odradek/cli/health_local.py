@@ -54,6 +54,26 @@ def metrics_of(data_dir: str) -> str | None:
     return listener and ("https://" if status.get("metrics_tls") else "") + address_of(listener)
 
 
+def address_for(data_dir: str, protocol: str) -> str | Finding | None:
+    """HOST:PORT of a listener of the broker with this security protocol, or the finding that it has none. None if the broker
+    does not respond; `examine_broker` has a finding about that."""
+    try:
+        listeners = status_of(*find(None, (), data_dir, None))["listeners"]
+    except FindError:
+        return None
+    for listener in listeners:
+        if listener["protocol"] == protocol and listener["port"]:
+            return address_of(listener)
+    present = ", ".join(f"{listener['name']} ({listener['protocol']})" for listener in listeners)
+    return Finding(
+        "warning",
+        "cluster",
+        f"the cluster was not checked: no listener of the broker has the protocol {protocol}; its listeners: {present}",
+        "topics, partitions and groups may have problems that this command does not see",
+        "set security.protocol and what else the listener requires in a file, and add --command-config FILE",
+    )
+
+
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
     """The findings in a supervisor's status (`odradek.processes.status.report`)."""
     if report["state"] != "serving":

@@ -30,7 +30,8 @@ def examine_metrics(address: str, timeout: float) -> list[Finding]:
                 "metrics",
                 f"the metrics cannot be read: {error}",
                 "the sizes of batches, which only the metrics contain, were not checked",
-                "check that the broker's reporter runs (`odradek status`), and that --metrics names its metrics.listener",
+                "check that the broker's reporter runs (`odradek status`), that --metrics names its metrics.listener, and that "
+                "--command-config has what this listener requires",
             )
         ]
     return [*judge_metrics(text), *judge_quotas(text)]

@@ -121,6 +121,11 @@ def command_security() -> "ClientSecurity":
     return PLAIN if path is None else ClientSecurity.from_file(path)
 
 
+def is_default(parameter: str) -> bool:
+    """Whether the running command got a parameter neither as an option nor from the environment."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.DEFAULT
+
+
 def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:
     """End the command with the error. If no bootstrap server could be reached, the message says how to name another one."""
     from odradek.clients.errors import NoBootstrapServerError

@@ -207,15 +207,25 @@ def _topic(cluster: "Cluster", name: str) -> "TopicInfo":
                 )
             return info
         if time.monotonic() > deadline:
+            if info is None:
+                fail(
+                    f"topic '{name}' does not exist, and the broker does not create it; see `odradek topic create {name}`"
+                )
             fail(f"no partition of topic '{name}' has a leader; `odradek doctor` looks for the cause")
         time.sleep(RETRY_INTERVAL_S)
 
 
 def _creates_topics_automatically(cluster: "Cluster") -> bool:
     from odradek.clients import configs
+    from odradek.clients.errors import RefusedError
 
     key = "auto.create.topics.enable"
-    entries = configs.describe(cluster, configs.Resource("broker", str(min(cluster.view().brokers))), [key])
+    try:
+        entries = configs.describe(cluster, configs.Resource("broker", str(min(cluster.view().brokers))), [key])
+    except RefusedError as error:
+        if error.denied:  # a client that may create a topic need not be allowed to read the configuration
+            return True
+        raise
     return key in entries and entries[key].value == "true"
 
 

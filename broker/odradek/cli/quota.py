@@ -8,7 +8,7 @@ import click
 
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import JSON_OPTION, TIMEOUT_OPTION, key_values, on_cluster
+from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, TIMEOUT_OPTION, key_values, on_cluster
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -201,6 +201,7 @@ def remove(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", keys
     show_default=True,
     help="The metrics.listener of the broker.",
 )
+@COMMAND_CONFIG_OPTION
 @TIMEOUT_OPTION
 @JSON_OPTION
 def throttled(metrics: str, timeout: float, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from odradek.metadata import sqlite, znodes
 from odradek.metadata.sqlite import SqliteStore
 from odradek.metadata.store import StoreError, ensure_path, parent_of
 from odradek.security.sasl.scram_credential import SALT_BYTES, ScramMechanism, credential_of, salted_password
-from odradek.storage.log_directory import DirectoryInUseError, lock_directory
+from odradek.storage.log_directory import DIRECTORY_MODE, DirectoryInUseError, lock_directory
 
 
 class StoppedUsersError(Exception):
@@ -85,7 +85,7 @@ def stopped_users(directory: Path, create: bool) -> Iterator[StoppedUsers]:
     path = directory / sqlite.FILE_NAME
     if create:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise StoppedUsersError(f"cannot create {directory}: {error.strerror}") from None
     elif not path.exists():

@@ -109,6 +109,11 @@ class Source:
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).lower().replace("_", " ")
             raise UsageError(f"the TLS handshake with {self.address} failed: {reason}") from None
+        except http.client.RemoteDisconnected:
+            hint = "" if self._tls else f"if it has TLS, use https://{self.address}; else "
+            raise UsageError(
+                f"{self.address} closed the connection without a response; {hint}{_HOW_TO_SELECT}"
+            ) from None
         except OSError as error:
             raise UsageError(f"{self.address} cannot be reached: {error.strerror or error}; {_HOW_TO_SELECT}") from None
         except http.client.HTTPException as error:

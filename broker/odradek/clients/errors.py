@@ -6,6 +6,17 @@ INSTALL_LIBRARY = "pip install 'confluent-kafka>=2.5' (Odradek's extra `clients`
 """The command that installs librdkafka's Python client, however Odradek was installed."""
 
 
+_DENIALS = frozenset(
+    (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+)
+"""The codes of requests that access control lists deny."""
+
+
 class ClientError(Exception):
     """A request got no successful response."""
 
@@ -28,7 +39,14 @@ class RefusedError(ClientError):
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         self.code = code_of(code)
         self.reason = message or describe_code(code)
+        if self.denied:
+            self.reason = f"{self.reason.rstrip('.')}; the broker's log names the principal and the missing right"
         super().__init__(f"{what}: {self.reason}" if what else self.reason)
+
+    @property
+    def denied(self) -> bool:
+        """Whether an access control list, or the lack of one, denies the request."""
+        return self.code in _DENIALS
 
 
 def code_of(code: int) -> ErrorCode:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.clients.errors import ClientError
-from odradek.security.sasl.client import Credentials, LoginError, login
+from odradek.security.sasl.client import Credentials, LoginError, RefusedLoginError, login
 
 if TYPE_CHECKING:
     from odradek.clients.wire import Connection
+
+REMEDY = (
+    "; check sasl.mechanism and sasl.jaas.config of the client (--command-config), and that the broker has this user for this "
+    "mechanism (`odradek user list`); the broker's log names the reason"
+)
 
 
 def log_in(connection: Connection, credentials: Credentials) -> int:
@@ -26,4 +31,5 @@ def log_in(connection: Connection, credentials: Credentials) -> int:
             except StopIteration as end:
                 return int(end.value)
     except LoginError as error:
-        raise ClientError(f"cannot log in at {connection.address} as {credentials.user}: {error}") from None
+        hint = REMEDY if isinstance(error, RefusedLoginError) else ""
+        raise ClientError(f"cannot log in at {connection.address} as {credentials.user}: {error}{hint}") from None

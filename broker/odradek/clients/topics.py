@@ -169,7 +169,8 @@ def delete_records(cluster: Cluster, offsets: Mapping[Place, int]) -> dict[Place
 
 
 def sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[Place, int] | None:
-    """The size in bytes of each partition's log on its leader; None if a broker does not serve DescribeLogDirs.
+    """The size in bytes of each partition's log on its leader; None if a broker does not serve DescribeLogDirs, or denies
+    it to this client.
 
     Raises ClientError.
     """
@@ -188,7 +189,13 @@ def sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[Place, int] | N
                 make.DescribableLogDirTopic(topic=name, partitions=partitions) for name, partitions in numbers.items()
             ]
         )
-        for directory in connection.ask(api.SCHEMA, request).results:
+        response = connection.ask(api.SCHEMA, request)
+        if ErrorCode.CLUSTER_AUTHORIZATION_FAILED in (
+            response.error_code,
+            *(row.error_code for row in response.results),
+        ):
+            return None
+        for directory in response.results:
             for topic in directory.topics:
                 for partition in topic.partitions:
                     if not partition.is_future_key:

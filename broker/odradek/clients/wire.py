@@ -71,7 +71,7 @@ class Connection:
     ) -> None:
         self._hint = (
             "is it a listener with TLS (SSL)?" if security.encrypted else
-            "is it a plain-text listener of a Kafka broker? For one with TLS use --command-config"
+            "is it a plain-text listener of a Kafka broker? For one with TLS or SASL use --command-config"
         )  # fmt: skip
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
@@ -82,6 +82,7 @@ class Connection:
         self.feature_levels: Mapping[str, int] = {}
         self.features_epoch = -1
         self._pending: deque[_PendingRequest] = deque()
+        self._login_hint = ""  # for a connection that ends before the first response after ApiVersions
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
@@ -95,6 +96,11 @@ class Connection:
             self._ranges = self._request_versions(on_silence)
             if security.credentials is not None:
                 log_in(self, security.credentials)
+            else:
+                self._login_hint = (
+                    "; if the listener requires a login, set security.protocol, sasl.mechanism and sasl.jaas.config with "
+                    "--command-config"
+                )
         except BaseException:
             self.close()
             raise
@@ -197,6 +203,7 @@ class Connection:
                     f"{self.address} is not a Kafka broker: it responded to {request.api.name} with {bytes(head)!r}..."
                 )
             response = self._receive_exactly(size, deadline)
+            self._login_hint = ""
         except TimeoutError:
             self.close()
             raise UnreachableError(
@@ -204,7 +211,7 @@ class Connection:
             ) from None
         except OSError as error:
             self.close()
-            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
+            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}{self._login_hint}") from None
         self._pending.popleft()
         return self._parse(request, response)
 

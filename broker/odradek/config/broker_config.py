@@ -25,7 +25,7 @@ from odradek.config.listeners import (
     parse_protocol_map,
 )
 from odradek.config.loggers import ROOT, parse_levels
-from odradek.config.super_users import parse_super_users
+from odradek.config.super_users import doubtful_super_users, parse_super_users
 from odradek.config.table import (
     BROKER_KEYS,
     FREE_PREFIXES,
@@ -124,6 +124,7 @@ class BrokerConfig:
             errors += self._wrong_metadata_store()
         raise_all(errors)
         self.warnings += self.replica_warnings()
+        self.warnings += doubtful_super_users(parse_super_users(str(self._values[SUPER_USERS] or "")))
         self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
 
     def replica_warnings(self) -> list[str]:

@@ -22,6 +22,9 @@ GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
 """Settings of a single group (KIP-848). The value of an unset key is that of its synonym, a broker key."""
 # fmt: on
 
+METRICS = "metrics"
+"""The name in keys of metrics.listener."""
+
 _BOUNDS = {
     "consumer.session.timeout.ms": "group.consumer.{}.session.timeout.ms",
     "consumer.heartbeat.interval.ms": "group.consumer.{}.heartbeat.interval.ms",
@@ -61,6 +64,29 @@ def _check_broker_change(name: str, text: str, for_one: bool) -> None:
         )
     if not for_one and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
         raise ConfigError(name, text, "cannot be set for all brokers: set it for each broker, by the broker's id")
+
+
+def check_listeners(config: BrokerConfig, settings: Mapping[str, str]) -> None:
+    """Raise ConfigError with all settings of listeners that the broker does not have.
+
+    Kafka accepts them: its listeners can change at run time. Here they cannot, so such a setting would never have an effect.
+    """
+    names = [listener.name.lower() for listener in config.listeners]
+    if config.metrics_listener is not None:
+        names.append(METRICS)
+    prefixes = tuple(f"{LISTENER_PREFIX}{name}." for name in names)
+    raise_all(
+        [
+            ConfigError(
+                name,
+                text,
+                f"listeners has no listener {name[len(LISTENER_PREFIX) :].partition('.')[0]}; the names (in lower case) are "
+                f"{', '.join(names)}",
+            )
+            for name, text in settings.items()
+            if name.startswith(LISTENER_PREFIX) and not name.startswith(prefixes)
+        ]
+    )
 
 
 def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> dict[str, Value]:

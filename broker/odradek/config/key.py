@@ -83,7 +83,7 @@ class OneOf(NamedTuple):
         return all(self.canonical(word) is not None for word in (value if isinstance(value, tuple) else (str(value),)))
 
     def __str__(self) -> str:
-        return ", ".join(self.words)
+        return ", ".join(word or "(empty)" for word in self.words)
 
 
 class NonEmpty(NamedTuple):

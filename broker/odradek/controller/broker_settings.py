@@ -10,7 +10,12 @@ from typing import Any, Protocol
 
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
-from odradek.config.dynamic import change_text, check_broker_changes, check_group_settings
+from odradek.config.dynamic import (
+    change_text,
+    check_broker_changes,
+    check_group_settings,
+    check_listeners,
+)
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
 from odradek.config.loggers import effective
@@ -162,6 +167,8 @@ class BrokerSettings:
         settings = change(present)
         layers = (self.of_broker(False), settings) if own else (settings, self.of_broker(True))
         try:
+            if own:
+                check_listeners(self._config, {name: settings[name] for name in named if name in settings})
             checked = check_broker_changes(self._config, *layers)
             of_tls = self._tls is not None and any(of_tls_stores(name) for name in named)
             material = self._tls.check(checked) if self._tls is not None and of_tls else None

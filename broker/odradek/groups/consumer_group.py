@@ -49,7 +49,7 @@ State machine without I/O; runs in the coordinator's loop, its only protection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from odradek.coordination.environment import AppendCallback, Deadline, Record, Timers
 from odradek.groups import consumer_records
@@ -72,6 +72,7 @@ from odradek.groups.holdings import Holdings
 from odradek.groups.patterns import TopicPatterns
 from odradek.groups.settings import ConsumerSettings, SettingsSource
 from odradek.groups.subscriptions import Subscriptions, subscription_of
+from odradek.groups.visible_topics import Visible, presumed
 from odradek.protocol.errors import ErrorCode
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], AppendCallback], None]
@@ -112,6 +113,7 @@ class ConsumerGroup:
         self.state_since_ms = timers.wall_ms()
         self._holdings = Holdings()
         self._assigned_at_ms: int | None = None
+        self._unseen = False  # no heartbeat with rights was handled since the load
         self._subscriptions = Subscriptions(topics, patterns or TopicPatterns(topics))
 
     @property
@@ -241,6 +243,7 @@ class ConsumerGroup:
             member.assigned, member.revoking, member.state = old.assigned, old.revoking, old.state
             member.since = dict.fromkeys(old.since, 0)
             member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
+            member.visible = old.visible
             member.rack_id, member.rebalance_timeout_ms = old.rack_id, old.rebalance_timeout_ms
             target = self.target.pop(old.member_id, None)
             if target is not None:
@@ -287,6 +290,10 @@ class ConsumerGroup:
         member.client_id, member.client_host = request.client_id, request.client_host
         former_classic, member.classic = member.classic, request.classic
         changed = subscription != (member.topics, member.pattern, member.assignor)
+        if request.classic is None:
+            if self._unseen and request.visible is not None:
+                self._presume_sight()
+            self._subscriptions.see(member, request.visible)
         now = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
         if changed or before != now or former_classic != member.classic:
             changes.append(consumer_records.member_record(self, member))
@@ -294,9 +301,27 @@ class ConsumerGroup:
             self._subscriptions.changed()
         metadata_hash = self._subscriptions.hash(self.members)
         new = member.member_id not in self.target and member.epoch == 0 and not member.assigned
-        if changed or new or metadata_hash != self.metadata_hash:
-            self.metadata_hash = metadata_hash
+        if changed or new or self._subscriptions.sight_changed or metadata_hash != self.metadata_hash:
+            self.metadata_hash, self._subscriptions.sight_changed = metadata_hash, False
             self._raise_epoch(changes)
+
+    def see(self, seen: Mapping[str, tuple[Visible, Visible]]) -> None:
+        """Change what members may see, by member id, from one to the other. The next heartbeat takes it into account."""
+        for member_id, (before, after) in seen.items():
+            member = self.members.get(member_id)
+            if member is not None and member.visible is before:  # otherwise the member's own heartbeat was faster
+                self._subscriptions.see(member, after)
+
+    def _presume_sight(self) -> None:
+        """At the first heartbeat after a load, if there is an authorizer: let the members see the topics of the target, so that
+        their heartbeats begin no rebalance."""
+        self._unseen = False
+        ids = {topic for places in self.target.values() for topic, _ in places}
+        names = frozenset(name for name in map(self._topics.name_of, ids) if name is not None)
+        for member in self.members.values():
+            if member.pattern is not None and member.visible is None:
+                member.visible = presumed(names)
+        self._subscriptions.changed()
 
     def _raise_epoch(self, changes: list[Record]) -> None:
         self.epoch += 1
@@ -545,6 +570,7 @@ class ConsumerGroup:
 
     def loaded(self) -> None:
         """Start the sessions of all members, after all records are loaded."""
+        self._unseen = True
         for member in self.members.values():
             self._watch(member)
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from odradek.coordination.environment import Deadline
 from odradek.groups.assignors import Place
+from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
 
 JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2
@@ -46,6 +47,7 @@ class HeartbeatRequest:
 
     :param owned: the partitions that the member owns now.
     :param classic: set for a translated JoinGroup of a classic member.
+    :param visible: the topics of its pattern that the member may see; None: all.
     """
 
     member_id: str
@@ -60,6 +62,7 @@ class HeartbeatRequest:
     client_id: str = ""
     client_host: str = ""
     classic: ClassicSide | None = None
+    visible: Visible | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class ConsumerMember:
     :param confirmed: whether it has sent a request since it was loaded from the log.
     :param claimed_by: id of a member that claims the instance id while this member is not confirmed.
     :param reported_assignment: the assignment in the last response; None if the member needs it again.
+    :param visible: see `HeartbeatRequest`; as of its last heartbeat.
     """
 
     member_id: str
@@ -103,6 +107,7 @@ class ConsumerMember:
     confirmed: bool = True
     claimed_by: str | None = None
     reported_assignment: frozenset[Place] | None = field(default=None, repr=False)
+    visible: Visible | None = field(default=None, repr=False)
     session: Deadline | None = field(default=None, repr=False)
     revocation: Deadline | None = field(default=None, repr=False)
 

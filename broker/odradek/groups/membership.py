@@ -7,7 +7,7 @@ raise no exceptions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
@@ -19,6 +19,7 @@ from odradek.groups.consumer_refusals import join_refusal, request_error
 from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
+from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.groups")
@@ -146,6 +147,30 @@ class Membership:
         return [
             candidate for candidate in {*known, pattern} if candidate and not self._shards.patterns.resolved(candidate)
         ]
+
+    def sight(
+        self, group_id: str, request: HeartbeatRequest
+    ) -> tuple[str | None, Visible | None, Mapping[str, Visible]]:
+        """The pattern that the member has after a heartbeat, what it may see so far, and what other members may see."""
+        error, group = self._shards.find(group_id)
+        consumer = group.consumer if error is NONE and group is not None else None
+        if consumer is None:
+            return request.pattern, None, {}
+        replaced = consumer.static_members.get(request.instance_id or "", "")
+        member = consumer.members.get(request.member_id) or consumer.members.get(replaced)
+        pattern = request.pattern if request.pattern is not None or member is None else member.pattern
+        others = {
+            other.member_id: other.visible
+            for other in (consumer.members.values() if consumer.patterns else ())
+            if other is not member and other.visible is not None and other.pattern is not None
+        }
+        return pattern, None if member is None else member.visible, others
+
+    def see(self, group_id: str, seen: Mapping[str, tuple[Visible, Visible]]) -> None:
+        """Change what members of a consumer group may see, by member id, from one to the other; see `visible_topics`."""
+        error, group = self._shards.find(group_id)
+        if seen and error is NONE and group is not None and group.consumer is not None:
+            group.consumer.see(seen)
 
     def beat(self, group_id: str, request: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
         """Handle a ConsumerGroupHeartbeat."""

@@ -15,13 +15,17 @@ from collections.abc import Iterable, Mapping
 from odradek.groups.consumer_member import ConsumerMember
 from odradek.groups.environment import Topics
 from odradek.groups.patterns import TopicPatterns
+from odradek.groups.visible_topics import Visible
 
-Subscription = tuple[tuple[str, ...], str | None]
-"""Names of topics, ascending, and a pattern."""
+Subscription = tuple[tuple[str, ...], str | None, frozenset[str] | None]
+"""Names of topics, ascending; a pattern; the topics that the member may see among those that the pattern matches, None: all."""
 
 
 class Subscriptions:
-    """The subscriptions of a group. Results are cached until topics or subscriptions change."""
+    """The subscriptions of a group. Results are cached until topics or subscriptions change.
+
+    :ivar sight_changed: what members may see has changed the topics of a subscription; the group resets it.
+    """
 
     def __init__(self, topics: Topics, patterns: TopicPatterns) -> None:
         self._topics = topics
@@ -32,11 +36,21 @@ class Subscriptions:
         self._patterns: frozenset[str] | None = None
         self._names: frozenset[str] = frozenset()
         self._existing: dict[tuple[str, ...], frozenset[str]] = {}
+        self.sight_changed = False
 
     def changed(self) -> None:
         """Invalidate the caches: a member joined, left or changed its subscription."""
         self._hashed_at = None
         self._patterns = None
+
+    def see(self, member: ConsumerMember, visible: Visible | None) -> None:
+        """Change what a member may see."""
+        former = subscription_of(member)
+        member.visible = visible
+        now = subscription_of(member)
+        if former != now:
+            self.changed()
+            self.sight_changed |= self.names_of(former) != self.names_of(now)
 
     def patterns(self, members: Mapping[str, ConsumerMember]) -> frozenset[str]:
         """The patterns that members subscribe to."""
@@ -46,12 +60,15 @@ class Subscriptions:
 
     def names_of(self, subscription: Subscription) -> frozenset[str]:
         """Names of the existing topics of a subscription."""
-        topics, pattern = subscription
+        topics, pattern, visible = subscription
         self._follow()
         names = self._existing.get(topics)
         if names is None:
             names = self._existing[topics] = frozenset(name for name in topics if name in self._names)
-        return names if pattern is None else names | self._topic_patterns.matches(pattern)
+        if pattern is None:
+            return names
+        matched = self._topic_patterns.matches(pattern)
+        return names | (matched if visible is None else matched & visible)
 
     def _follow(self) -> None:
         """Update the cached names for created and deleted topics."""
@@ -70,7 +87,7 @@ class Subscriptions:
         subscribed: set[str] = set()
         for subscription in subscriptions:
             subscribed |= self.names_of(subscription)
-        in_use = {topics for topics, _ in subscriptions}
+        in_use = {topics for topics, _, _ in subscriptions}
         self._existing = {topics: names for topics, names in self._existing.items() if topics in in_use}
         return subscribed
 
@@ -88,7 +105,8 @@ class Subscriptions:
 
 def subscription_of(member: ConsumerMember) -> Subscription:
     """The subscription of a member."""
-    return member.topics, member.pattern
+    visible = None if member.visible is None or member.pattern is None else member.visible.names
+    return member.topics, member.pattern, visible
 
 
 def _contains(names: tuple[str, ...], name: str) -> bool:

@@ -12,8 +12,9 @@ broker, the sessions of earlier starts are dead, because this broker holds the l
 import logging
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from odradek.metadata.sqlite_room import NO_ROOM_CODES, StoreRoom
@@ -44,6 +45,7 @@ log = logging.getLogger("odradek.controller")
 FILE_NAME = "odradek-metadata.db"
 FORMAT = 1  # PRAGMA user_version of the file
 BUSY_TIMEOUT_S = 10.0
+OWNER_ONLY = 0o600
 
 _SCHEMA = """
 CREATE TABLE node (
@@ -69,6 +71,19 @@ _NODES_AT_ONCE = 500
 _ALL = -1  # as a LIMIT
 
 
+def _protect(path: str) -> None:
+    """Create the file for its owner alone if it does not exist: it may contain keys of SCRAM users. Take an existing one away
+    from users outside its group. SQLite gives the same rights to the files beside it, whatever the umask is. Raises OSError."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
+    except FileExistsError:
+        for file in (Path(path + suffix) for suffix in ("", "-wal", "-shm", "-reserve")):
+            with suppress(FileNotFoundError, PermissionError):  # of another owner, who must do it
+                mode = stat.S_IMODE(file.stat().st_mode)
+                if mode & stat.S_IRWXO:
+                    file.chmod(mode & ~stat.S_IRWXO)
+
+
 class SqliteStore:
     """`Store` in the file `path` (or ``":memory:"``), which is created if it does not exist.
 
@@ -83,6 +98,8 @@ class SqliteStore:
         self._child_watches: dict[str, list[Watch]] = {}
         self._room = StoreRoom(self.path) if keeps_room else None
         with self._errors():
+            if self.path != ":memory:":
+                _protect(self.path)
             if self._room is not None:
                 self._room.before_open()
             try:

@@ -5,11 +5,9 @@ Used in a worker's event loop.
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
-PERIOD_S = 60.0
-MOST_ADDRESSES = 1000
+from odradek.net.line_limit import LineLimit
 
 
 class FailureLog:
@@ -19,23 +17,22 @@ class FailureLog:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._since: OrderedDict[str, float] = OrderedDict()
-        self._unlogged: dict[str, int] = {}
+        self._limit = LineLimit(clock)
 
     def admit(self, peer: str, text: str) -> str | None:
         """The text to log about a connection of `peer` (address and port), or None if this address had a line within
         a minute."""
         address = peer.rpartition(":")[0]
-        now = self._clock()
-        since = self._since.get(address)
-        if since is not None and now - since < PERIOD_S:
-            self._unlogged[address] = self._unlogged.get(address, 0) + 1
+        return self._admit(address, address, text)
+
+    def admit_reason(self, peer: str, reason: str) -> str | None:
+        """The text to log, or None if this address had a line with this reason within a minute. `reason` must be one of a few
+        constant texts: each takes one of the places for addresses."""
+        address = peer.rpartition(":")[0]
+        return self._admit(f"{address} {reason}", address, reason)
+
+    def _admit(self, key: str, address: str, text: str) -> str | None:
+        missing = self._limit.admit(key)
+        if missing is None:
             return None
-        missing = self._unlogged.pop(address, 0)
-        self._since[address] = now
-        self._since.move_to_end(address)
-        while len(self._since) > MOST_ADDRESSES:
-            oldest, _ = self._since.popitem(last=False)
-            self._unlogged.pop(oldest, None)
         return text if not missing else f"{text} ({missing} more refused connections of {address} since the last line)"

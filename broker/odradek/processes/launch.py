@@ -123,14 +123,15 @@ def _check_metrics_access(config: BrokerConfig) -> None:
     if config.metrics_listener is None:
         return
     try:
-        if config[http_access.TLS]:
-            http_access.HttpTls(config)
-        elif http_access.Credentials(config).required and config.metrics_listener.host not in LOOPBACK:
+        encrypted = bool(config[http_access.TLS])
+        if encrypted:
+            http_access.HttpTls(config)  # before the credentials: its error is reported first
+        credentials = http_access.Credentials(config)
+        if credentials.required and not encrypted and config.metrics_listener.host not in LOOPBACK:
             log.warning(
                 "clients of metrics.listener=%s send their passwords and tokens unencrypted: set %s=true",
                 config["metrics.listener"], http_access.TLS,
             )  # fmt: skip
-        http_access.Credentials(config)
     except ConfigError as error:
         raise StartError(str(error)) from None
 

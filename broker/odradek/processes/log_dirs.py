@@ -14,6 +14,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.pid_file import read_pid_file
 from odradek.processes.generated_id import NoGeneratedId, generated_broker_id
 from odradek.storage.log_directory import (
+    DIRECTORY_MODE,
     CorruptMetadataError,
     DirectoryInUseError,
     MetaProperties,
@@ -130,7 +131,7 @@ class LogDirectories:
 
     def _open(self, path: Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         except FileExistsError:
             raise _UnusableDirectory(f"log directory {path} is not a directory") from None
         except OSError as error:

@@ -147,6 +147,7 @@ class Worker:
     def _begin_tls(self) -> None:
         loop, config, workers = self.data_loop, self._config, self.context.count
         loop.failure_log = FailureLog().admit
+        loop.protocol_log = FailureLog().admit_reason
         loop.handshake_thread = self.handshakes
         loop.handshake_timeout_ms = config.integer("odradek.authentication.timeout.ms")
         loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)

@@ -22,6 +22,8 @@ from odradek.storage.atomic_file import fsync_directory, replace_file
 from odradek.storage.file_names import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, PARTITION_METADATA
 
 CLEAN_SHUTDOWN_VERSION = 0
+DIRECTORY_MODE = 0o750
+"""The rights of a new log directory, before the umask."""
 PARTITION_METADATA_VERSION = 0
 F_OFD_GETLK, F_OFD_SETLK = 36, 37  # Linux; not in every version of the fcntl module
 # struct flock of 64-bit Linux: type, whence, start, length (0: all), pid (must be 0 for these locks).

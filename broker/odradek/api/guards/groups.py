@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict
+from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, appended
 from odradek.api.guards.refusals import refusal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
@@ -56,12 +56,7 @@ def of_offset_commit(asked: Asked) -> Verdict:
     request.topics = [topic for topic, name in zip(request.topics, names, strict=True) if name not in denied]
     if not request.topics:
         return Refused(make(topics=refused))
-
-    def merge(response: Any) -> Any:
-        response.topics.extend(refused)
-        return response
-
-    return Merged(merge)
+    return Merged(appended("topics", refused))
 
 
 def of_txn_offset_commit(asked: Asked) -> Verdict:
@@ -92,12 +87,7 @@ def of_txn_offset_commit(asked: Asked) -> Verdict:
     request.topics = [topic for topic in request.topics if topic.name not in denied]
     if not request.topics:
         return Refused(make(topics=refused))
-
-    def merge(response: Any) -> Any:
-        response.topics.extend(refused)
-        return response
-
-    return Merged(merge)
+    return Merged(appended("topics", refused))
 
 
 def of_offset_fetch(asked: Asked) -> Verdict:
@@ -263,12 +253,7 @@ def of_delete_groups(asked: Asked) -> Verdict:
         make(group_id=name, error_code=GROUP_DENIED) for name in dict.fromkeys(request.groups_names) if name in denied
     ]
     request.groups_names = [name for name in request.groups_names if name not in denied]
-
-    def merge(response: Any) -> Any:
-        response.results.extend(refused)
-        return response
-
-    return Merged(merge)
+    return Merged(appended("results", refused))
 
 
 def of_offset_delete(asked: Asked) -> Verdict:

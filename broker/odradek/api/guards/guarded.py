@@ -41,3 +41,13 @@ class Asked(NamedTuple):
 Verdict = Refused | Merged | None
 """None: nothing changes."""
 Guard = Callable[[Asked], Verdict]
+
+
+def appended(field: str, refused: list[Any]) -> Merge:
+    """A merge that appends the results of what was refused to a list of the response."""
+
+    def merge(response: Any) -> Any:
+        getattr(response, field).extend(refused)
+        return response
+
+    return merge

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from odradek.api.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from odradek.api.guards.guarded import Asked, Merged, Verdict
+from odradek.api.guards.guarded import Asked, Merged, Verdict, appended
 from odradek.api.permits import DENIED_AS, MESSAGES, Permits
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_configs, describe_configs, incremental_alter_configs
@@ -39,12 +39,7 @@ def of_describe_configs(asked: Asked) -> Verdict:
     if not refused:
         return None
     asked.request.resources = kept
-
-    def merge(response: Any) -> Any:
-        response.results.extend(refused)
-        return response
-
-    return Merged(merge)
+    return Merged(appended("results", refused))
 
 
 def of_alter_configs(asked: Asked) -> Verdict:
@@ -71,12 +66,7 @@ def _of_changes(asked: Asked, make: Any) -> Verdict:
     if not refused:
         return None
     asked.request.resources = kept
-
-    def merge(response: Any) -> Any:
-        response.responses.extend(refused)
-        return response
-
-    return Merged(merge)
+    return Merged(appended("responses", refused))
 
 
 def _refused(make: Any, resource: Any, code: ErrorCode) -> Any:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merge, Merged, Refused, Verdict
+from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, appended
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
@@ -24,16 +24,6 @@ FIRST_WITH_IDS = 6  # of DeleteTopics
 FIRST_WITH_CONFIGS = 5  # of CreateTopics
 
 
-def _appended(field: str, refused: list[Any]) -> Merge:
-    """A merge that appends elements to a list of the response."""
-
-    def merge(response: Any) -> Any:
-        getattr(response, field).extend(refused)
-        return response
-
-    return merge
-
-
 def of_list_offsets(asked: Asked) -> Verdict:
     """DESCRIBE on the topics."""
     request = asked.request
@@ -53,7 +43,7 @@ def of_list_offsets(asked: Asked) -> Verdict:
         if topic.name in denied
     ]
     request.topics = [topic for topic in request.topics if topic.name not in denied]
-    return Merged(_appended("topics", refused))
+    return Merged(appended("topics", refused))
 
 
 def of_offset_for_leader_epoch(asked: Asked) -> Verdict:
@@ -76,7 +66,7 @@ def of_offset_for_leader_epoch(asked: Asked) -> Verdict:
         if topic.topic in denied
     ]
     request.topics = [topic for topic in request.topics if topic.topic not in denied]
-    return Merged(_appended("topics", refused))
+    return Merged(appended("topics", refused))
 
 
 def of_describe_producers(asked: Asked) -> Verdict:
@@ -99,7 +89,7 @@ def of_describe_producers(asked: Asked) -> Verdict:
         if topic.name in denied
     ]
     request.topics = [topic for topic in request.topics if topic.name not in denied]
-    return Merged(_appended("topics", refused))
+    return Merged(appended("topics", refused))
 
 
 def of_explain_partition(asked: Asked) -> Verdict:
@@ -221,7 +211,7 @@ def of_delete_topics(asked: Asked) -> Verdict:
         return None
     for result in refused:
         result.error_message = "Topic authorization failed."
-    return Merged(_appended("responses", refused))
+    return Merged(appended("responses", refused))
 
 
 def of_create_partitions(asked: Asked) -> Verdict:
@@ -235,4 +225,4 @@ def of_create_partitions(asked: Asked) -> Verdict:
         return None
     request.topics = [topic for topic in request.topics if topic.name not in denied]
     make = create_partitions.Response.CreatePartitionsTopicResult
-    return Merged(_appended("results", [make(name=name, error_code=DENIED) for name in sorted(denied)]))
+    return Merged(appended("results", [make(name=name, error_code=DENIED) for name in sorted(denied)]))

@@ -84,7 +84,7 @@ KEYS = (
         "to consumer. downgrade: consumer to classic. bidirectional: both. disabled: none."),
     ConfigKey("group.consumer.regex.refresh.interval.ms", INT, 600_000, Range(10000), MEDIUM, READ_ONLY, NONE,
         "The time in ms between two matches of subscribed patterns with the topics in Kafka. Not used here: the broker "
-        "matches them whenever a topic is created or deleted."),
+        "matches them whenever a topic is created or deleted, and considers changed ACLs at the next heartbeat."),
     ConfigKey("offset.metadata.max.bytes", INT, 4096, Range(0), HIGH, READ_ONLY, NOW,
         "The maximum length in bytes of the metadata that a client commits with an offset."),
     ConfigKey("offsets.commit.required.acks", SHORT, -1, Range(-1, 1), HIGH, READ_ONLY, NOW,

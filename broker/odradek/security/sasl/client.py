@@ -26,6 +26,10 @@ class LoginError(Exception):
     """The login failed; the message is one line for a user, without secrets."""
 
 
+class RefusedLoginError(LoginError):
+    """The broker does not accept the user, the password, or both."""
+
+
 class Ask(NamedTuple):
     """Send this request, and send its response to the generator."""
 
@@ -57,6 +61,8 @@ def login(credentials: Credentials, make_nonce: Callable[[], str] = new_nonce) -
     if choice.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         enabled = ", ".join(choice.mechanisms) or "none"
         raise LoginError(f"the broker does not enable SASL mechanism {credentials.mechanism}, but these: {enabled}")
+    if choice.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise LoginError("the listener has no SASL (ILLEGAL_SASL_STATE): set security.protocol to PLAINTEXT or SSL")
     if choice.error_code:
         raise LoginError(f"the broker refused the SASL handshake: {_name(choice.error_code)}")
     if credentials.mechanism == PLAIN:
@@ -69,7 +75,7 @@ def _authenticate(token: bytes) -> Generator[Ask, Any, Any]:
     response = yield Ask(sasl_authenticate.SCHEMA, sasl_authenticate.Request(auth_bytes=token), 0)
     if response.error_code:
         text = response.error_message or "no reason was given"
-        raise LoginError(f"the broker refused the login ({_name(response.error_code)}): {text}")
+        raise RefusedLoginError(f"the broker refused the login ({_name(response.error_code)}): {text}")
     return response
 
 
