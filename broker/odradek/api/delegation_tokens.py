@@ -20,8 +20,10 @@ from odradek.protocol.schemas import (
 from odradek.security.acl import ANONYMOUS, Operation, ResourceType
 from odradek.security.delegation_token import USER, Token, name_of
 
+FIRST_WITH_REQUESTER = 3  # of CreateDelegationToken and DescribeDelegationToken
 NO_TIME = -1
-"""The expiry in the response to a client that may not use tokens."""
+"""As in Kafka, the times of responses with an error are -1 if no token was looked for, else 0."""
+NO_TIMES = {"issue_timestamp_ms": NO_TIME, "expiry_timestamp_ms": NO_TIME, "max_timestamp_ms": NO_TIME}
 
 
 def _is_allowed(call: CoordinatorCall) -> bool:
@@ -37,31 +39,33 @@ def _joined(entries: Any) -> list[str]:
     return [f"{entry.principal_type}:{entry.principal_name}" for entry in entries]
 
 
+def _requester(call: CoordinatorCall, principal: str | None = None) -> dict[str, str]:
+    """The fields with the requester of a token, which older versions do not have. :param principal: None: the client."""
+    if call.version < FIRST_WITH_REQUESTER:
+        return {}
+    kind, name = name_of(principal or call.principal)
+    return {"token_requester_principal_type": kind, "token_requester_principal_name": name}
+
+
 def create(request: Any, call: CoordinatorCall) -> Any:
     """Create a token, for the client or, with CREATE_TOKENS on it, for another user."""
     make = create_delegation_token.Response
-    requester_type, requester_name = name_of(call.principal)
-    owner_type, owner_name = requester_type, requester_name
+    owner_type, owner_name = name_of(call.principal)
     if request.owner_principal_name:
         owner_type, owner_name = request.owner_principal_type or "", request.owner_principal_name
     owner = f"{owner_type}:{owner_name}"
 
     def answer(**fields: Any) -> Any:
-        return make(
-            principal_type=owner_type,
-            principal_name=owner_name,
-            token_requester_principal_type=requester_type,
-            token_requester_principal_name=requester_name,
-            **fields,
-        )
+        fields |= _requester(call)
+        return make(principal_type=owner_type, principal_name=owner_name, **fields)
 
     if not _is_allowed(call):
-        return answer(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+        return answer(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, **NO_TIMES)
     may_create = owner == call.principal or call.permits.allows(Operation.CREATE_TOKENS, ResourceType.USER, owner)
     if not may_create:
-        return answer(error_code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+        return answer(error_code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, **NO_TIMES)
     if owner_type != USER or any(renewer.principal_type != USER for renewer in request.renewers):
-        return answer(error_code=ErrorCode.INVALID_PRINCIPAL_TYPE)
+        return answer(error_code=ErrorCode.INVALID_PRINCIPAL_TYPE, **NO_TIMES)
     tokens = call.view.tokens
     if tokens is None:
         return answer(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
@@ -123,17 +127,16 @@ def describe(request: Any, call: CoordinatorCall) -> Steps:
 
     owners = None if request.owners is None else _joined(request.owners)
     found = yield from tokens.described(call.principal, owners, permitted)
-    return make(tokens=[_described(token, tokens.hmac(token)) for token in found])
+    return make(tokens=[_described(token, tokens.hmac(token), call) for token in found])
 
 
-def _described(token: Token, digest: bytes) -> Any:
+def _described(token: Token, digest: bytes, call: CoordinatorCall) -> Any:
     make = describe_delegation_token.Response.DescribedDelegationToken
-    owner, requester = name_of(token.owner), name_of(token.requester)
+    kind, name = name_of(token.owner)
     return make(
-        principal_type=owner[0],
-        principal_name=owner[1],
-        token_requester_principal_type=requester[0],
-        token_requester_principal_name=requester[1],
+        principal_type=kind,
+        principal_name=name,
+        **_requester(call, token.requester),
         issue_timestamp=token.issued_ms,
         expiry_timestamp=token.expires_ms,
         max_timestamp=token.max_ms,
