@@ -1,5 +1,5 @@
-"""CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40), DescribeDelegationToken (41): KIP-48, KIP-373.
-Executed in the coordinator's store thread.
+"""CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40), DescribeDelegationToken (41): KIP-48 and
+KIP-373. Executed in the coordinator's store thread.
 
 Any broker of a cluster serves them. The order of the checks is that of Kafka 4.3. A client that logged in with a token, or that
 nobody authenticated, may not use them; a renewal or an expiry needs no right, but the client must be the owner or a renewer.
@@ -143,9 +143,7 @@ def _described(token: Token, digest: bytes, call: CoordinatorCall) -> Any:
         token_id=token.token_id,
         hmac=digest,
         renewers=[
-            describe_delegation_token.Response.DescribedDelegationTokenRenewer(
-                principal_type=kind, principal_name=name
-            )
+            describe_delegation_token.Response.DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
             for kind, name in map(name_of, token.renewers)
         ],
     )

@@ -47,7 +47,10 @@ def token() -> None:
 @token.command("create")
 @on_cluster
 @click.option(
-    "--owner", metavar="USER", callback=_principal, help="Create the token for this user (default: the user who has logged in)."
+    "--owner",
+    metavar="USER",
+    callback=_principal,
+    help="Create the token for this user (default: the user who has logged in).",
 )
 @click.option(
     "--renewer",
@@ -144,12 +147,14 @@ def renew(cluster: "Cluster", as_json: bool, period: int | None, token_id: str) 
 
 @token.command("expire")
 @on_cluster
-@click.option("--after", metavar="DURATION", callback=_duration, help="Let the token expire after this time (default: at once).")
+@click.option(
+    "--after", metavar="DURATION", callback=_duration, help="Let the token expire after this time (default: at once)."
+)
 @YES_OPTION
 @ID_ARGUMENT
 def expire(cluster: "Cluster", as_json: bool, after: int | None, yes: bool, token_id: str) -> None:
-    """Let a token expire. At once: no process of the broker accepts it when the command ends. Open connections stay open until the
-    end of their sessions."""
+    """Let a token expire. At once: no process of the broker accepts it when the command ends. Open connections stay open
+    until the end of their sessions."""
     from odradek.clients import tokens
 
     if after is not None and after < 0:
@@ -164,10 +169,10 @@ def _find(cluster: "Cluster", token_id: str) -> "SecretToken":
     """The token with an id; its HMAC, which the requests need, is in the response that describes it."""
     from odradek.clients import tokens
 
-    for found in tokens.describe(cluster):
-        if found.token.token_id == token_id:
-            return found
-    fail(f"there is no token {token_id} that this user may see")
+    found = next((one for one in tokens.describe(cluster) if one.token.token_id == token_id), None)
+    if found is None:
+        fail(f"there is no token {token_id} that this user may see")
+    return found
 
 
 def _report(as_json: bool, token_id: str, expires_ms: int) -> None:

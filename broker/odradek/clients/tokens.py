@@ -38,7 +38,9 @@ def create(cluster: "Cluster", owner: str | None, renewers: Collection[str], max
     :param owner: such as "User:alice"; None: the client. :param max_lifetime_ms: -1: that of the broker.
     """
     make = create_delegation_token.Request
-    entries = [make.CreatableRenewers(principal_type=kind, principal_name=name) for kind, name in map(name_of, renewers)]
+    entries = [
+        make.CreatableRenewers(principal_type=kind, principal_name=name) for kind, name in map(name_of, renewers)
+    ]
     request = make(renewers=entries, max_lifetime_ms=max_lifetime_ms)
     oldest = 0
     if owner is not None:

@@ -109,7 +109,8 @@ class DelegationTokens:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read all tokens. A node that cannot be decoded is logged and left out: nobody can log in with it. Raises StoreError."""
+        """Read all tokens. A node that cannot be decoded is logged and left out: nobody can log in with it. Raises
+        StoreError."""
         for path in (token_nodes.TOKENS, token_nodes.CHANGES):
             ensure_path(self._store, path)
         for token_id in list(self._tokens):
@@ -198,9 +199,7 @@ class DelegationTokens:
     def create(self, owner: str, requester: str, renewers: Collection[str], max_lifetime_ms: int) -> Token:
         """Create a token. :param max_lifetime_ms: 0 or less: that of the settings. Raises Refusal, StoreError."""
         now, settings = self._now_ms(), self._settings
-        lifetime = (
-            min(settings.max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else settings.max_lifetime_ms
-        )
+        lifetime = min(settings.max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else settings.max_lifetime_ms
         max_ms = min(now + lifetime, LAST_TIME_MS)
         expires_ms = min(max_ms, now + settings.expiry_ms)
         token = Token(new_id(), owner, requester, tuple(renewers), now, max_ms, expires_ms)
@@ -296,7 +295,8 @@ class DelegationTokens:
             )
 
     def _change(self, digest: bytes, change: Callable[[Token, int], Token | None], principal: str) -> int:
-        """Change or remove (None) the token with this HMAC. Returns the time at which it expires. Raises Refusal, StoreError."""
+        """Change or remove (None) the token with this HMAC. Returns the time at which it expires. Raises Refusal,
+        StoreError."""
         token_id = self._by_hmac.get(digest)
         for _ in range(ATTEMPTS):
             try:

@@ -4,8 +4,8 @@ Pure functions. The encoding that every request passes is native (`_ext/net/forw
 and the encoding of contexts and of special payloads.
 
 Frames are big-endian, with a length prefix (u32, not counting itself). Request: correlation u64, kind u8, deadline f64, time
-of forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, payload. Context: connection u64, listener u16,
-login by token u8, five texts (u16 length; 65535 for None). Response: correlation u64, status u8, metadata version u64, time that the
+of forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, payload. Context: connection u64, listener u16, login
+by token u8, five texts (u16 length; 65535 for None). Response: correlation u64, status u8, metadata version u64, time that the
 coordinator spent u32 (us), throttle time u32 (ms; the payload contains it), payload.
 
 A connection sends the same context with each of its requests, so both sides cache the contexts seen last in the form they need.

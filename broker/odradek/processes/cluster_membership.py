@@ -219,8 +219,8 @@ class ClusterMembership:
         self._on_settings()
 
     def apply_settings(self) -> None:
-        """Apply the settings, ACLs and delegation tokens that changed since the last call. Raises StoreError; the next call then
-        repeats it.
+        """Apply the settings, ACLs and delegation tokens that changed since the last call. Raises StoreError; the next call
+        then repeats it.
 
         ACLs that cannot be read do not prevent the use of changed settings, nor the reverse.
         """

@@ -243,7 +243,8 @@ class Logins:
 
     def _confirm(self, gate: Gate, connection: Any, pending: Any) -> None:
         """Credentials changed during the login: the one that was used must still be that of the user. A login with an old
-        password must not succeed after the response to the request that changed the password. A token may expire earlier now."""
+        password must not succeed after the response to the request that changed the password. A token may now expire
+        earlier."""
         assert gate.question is not None and gate.answer is not None
         used = gate.answer.credential
 
@@ -269,7 +270,8 @@ class Logins:
             self.data_loop.note_authenticated(connection)
         if gate.former is None or connection.by_token != done.by_token:
             connection.by_token = done.by_token
-            connection.principal = f"User:{done.user}"  # a new object: the coordinator receives the connection's properties again
+            # A new object, so that the coordinator receives the connection's properties again.
+            connection.principal = f"User:{done.user}"
         count_login(connection.listener_index, done.mechanism, "succeeded" if gate.former is None else "renewed")
         log.debug("%s logged in as %s with %s", connection.name, connection.principal, done.mechanism)
         if done.lifetime_ms:

@@ -144,8 +144,8 @@ class StoreService:
     def execute(
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
     ) -> "Generator[None, None, ForwardReply | Unfinished | Derivation]":
-        """Execute one request of a worker and return the encoded response, an `Unfinished`, or a `Derivation`. Works in steps, between which
-        other requests have their turn. The handler's exceptions are raised.
+        """Execute one request of a worker and return the encoded response, an `Unfinished` or a `Derivation`. Works in
+        steps, between which other requests have their turn. The handler's exceptions are raised.
 
         :param report_errors: called with the errors of the response that the loop must count in this process.
         """

@@ -51,8 +51,8 @@ KEYS = (
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
         "A Java class that derives the principal of a connection."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NOW,
-        "The secret that signs delegation tokens. All brokers must have the same value. Without it, the broker has no delegation "
-        "tokens.",
+        "The secret that signs delegation tokens. All brokers must have the same value. Without it, the broker has no "
+        "delegation tokens.",
         "broker", (Synonym("delegation.token.master.key"),)),
     ConfigKey("delegation.token.master.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NOW,
         "The older name of delegation.token.secret.key."),
