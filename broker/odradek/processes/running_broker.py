@@ -36,6 +36,7 @@ from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion
+from odradek.shm.published_jwks import PublishedJwks
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -72,6 +73,7 @@ class BrokerResources:
     tls: "TlsListeners | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
     acls: ConfirmedPages = field(default_factory=new_pages)
+    jwks: PublishedJwks = field(default_factory=PublishedJwks)
 
 
 class RunningBroker:
@@ -114,6 +116,7 @@ class RunningBroker:
             self.shm.memfd,
             *resources.running.descriptors,
             *resources.acls.descriptors,
+            *resources.jwks.descriptors,
             *resources.directories.descriptors,
         }
         self._inherited |= {*resources.client_limits.descriptors}
@@ -178,6 +181,7 @@ class RunningBroker:
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
         context.acls.enter(child.index)
+        context.jwks.enter(child.index)
         context.running.take_over(context.config)
         context.client_limits.enter(child.index)
         context.credentials.enter(child.index)
@@ -210,6 +214,7 @@ class RunningBroker:
             tls=self.resources.tls,
             credentials=self.resources.credentials,
             acls=self.resources.acls,
+            jwks=self.resources.jwks,
         )
 
 

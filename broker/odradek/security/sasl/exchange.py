@@ -9,13 +9,22 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from odradek import clock
 from odradek._ext.protocol.decoder import decode
 from odradek._ext.protocol.encoder import encode
 from odradek._ext.protocol.messages import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, sasl_authenticate, sasl_handshake
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
-from odradek.security.sasl.mechanism import Challenge, CredentialQuestion, Mechanism, Proven, Refused, Step
+from odradek.security.sasl.mechanism import (
+    Challenge,
+    CredentialQuestion,
+    KeysQuestion,
+    Mechanism,
+    Proven,
+    Refused,
+    Step,
+)
 from odradek.security.sasl.scram_credential import ScramCredential
 
 _HEAD = struct.Struct(">hhi")
@@ -58,9 +67,10 @@ class Respond(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Find this credential, then call `Exchange.answered`, or `Exchange.unanswered`."""
+    """Find this credential, then call `Exchange.answered`, or look for newer keys, then call `Exchange.resumed`. Call
+    `Exchange.unanswered` if the question cannot be answered."""
 
-    question: CredentialQuestion
+    question: CredentialQuestion | KeysQuestion
 
 
 class Done(NamedTuple):
@@ -101,7 +111,7 @@ class Exchange:
     :param mechanisms: names of the enabled mechanisms, in the order of the configuration.
     :param make: makes the mechanism of a name.
     :param lifetime_ms: the lifetime of a session by mechanism; 0: unlimited.
-    :param former: set if the client renews its login.
+    :param former: set if the client renews its login. :param now_ms: the wall clock.
     """
 
     def __init__(
@@ -110,7 +120,9 @@ class Exchange:
         make: Callable[[str], Mechanism],
         lifetime_ms: Callable[[str], int],
         former: Former | None = None,
+        now_ms: Callable[[], int] = clock.now_ms,
     ) -> None:
+        self._now_ms = now_ms
         self._mechanisms = tuple(mechanisms)
         self._make = make
         self._lifetime_ms = lifetime_ms
@@ -234,6 +246,14 @@ class Exchange:
         except Refused as refusal:
             return self._refuse(refusal)
 
+    def resumed(self) -> Action:
+        """Continue after an `Ask` for newer keys, whether there are any or not."""
+        assert self._mechanism is not None and self.state is State.WAITING
+        try:
+            return self._step(self._mechanism.resumed())
+        except Refused as refusal:
+            return self._refuse(refusal)
+
     def unanswered(self, reason: str) -> Action:
         """Continue after an `Ask` for which no answer could be got: the client may try again later.
 
@@ -242,7 +262,7 @@ class Exchange:
         return self._fail(reason)
 
     def _step(self, step: Step) -> Action:
-        if isinstance(step, CredentialQuestion):
+        if isinstance(step, CredentialQuestion | KeysQuestion):
             self._go(State.WAITING)
             return Ask(step)
         if isinstance(step, Challenge):
@@ -255,10 +275,19 @@ class Exchange:
         if former is not None and step.user != former.user:
             text = f"Cannot change principals during re-authentication from User.{former.user}: User.{step.user}"
             return self._refuse(Refused("another user than before", text))
-        lifetime_ms = self._lifetime_ms(self.mechanism)
+        lifetime_ms = self._session_ms(step.expires_ms)
         self._go(State.ENDED)
         data = self._answer(auth_bytes=step.token, session_lifetime_ms=lifetime_ms)
         return Done(data, step.user, self.mechanism, lifetime_ms)
+
+    def _session_ms(self, expires_ms: int | None) -> int:
+        """The lifetime of the session: the shorter of that of the configuration and of the credential. A credential that is
+        accepted after its end, because clocks differ, must be renewed at once: 0 would be a session without an end."""
+        configured = self._lifetime_ms(self.mechanism)
+        if expires_ms is None:
+            return configured
+        left_ms = max(1, expires_ms - self._now_ms())
+        return min(left_ms, configured) if configured else left_ms
 
     def revoked(self) -> Failed:
         """Instead of `Done`: the credential was changed since the exchange began."""

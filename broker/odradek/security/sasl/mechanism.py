@@ -4,7 +4,8 @@ from typing import NamedTuple, Protocol
 
 from odradek.security.sasl.scram_credential import ScramCredential
 
-NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 """The mechanisms that the broker supports."""
 
 
@@ -21,11 +22,18 @@ class CredentialQuestion(NamedTuple):
     user: str
 
 
+class KeysQuestion(NamedTuple):
+    """The token of the client names a key that the broker does not know: it must look for newer keys; `Mechanism.resumed`
+    continues."""
+
+
 class Proven(NamedTuple):
-    """The client has proven who it is. ``token``: the last token for the client, possibly empty."""
+    """The client has proven who it is. ``token``: the last token for the client, possibly empty. ``expires_ms``: the Unix time
+    in ms at which its credential ends, and so the session; None if it does not end."""
 
     token: bytes
     user: str
+    expires_ms: int | None = None
 
 
 class Refused(Exception):
@@ -41,7 +49,7 @@ class Refused(Exception):
         self.text = text
 
 
-Step = Challenge | CredentialQuestion | Proven
+Step = Challenge | CredentialQuestion | KeysQuestion | Proven
 
 
 class Mechanism(Protocol):
@@ -53,4 +61,8 @@ class Mechanism(Protocol):
 
     def answered(self, credential: ScramCredential) -> Step:
         """Continue after a CredentialQuestion. Raises Refused."""
+        ...
+
+    def resumed(self) -> Step:
+        """Continue after a KeysQuestion. Raises Refused."""
         ...

@@ -140,6 +140,10 @@ class Scram:
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
         return Challenge(self._server_first.encode())
 
+    def resumed(self) -> Step:
+        """Never called: SCRAM asks for no keys."""
+        raise AssertionError("SCRAM asks for no keys")
+
     def _last(self, last: ClientFinal, credential: ScramCredential) -> Step:
         mechanism, first = self._mechanism, self._first
         assert first is not None
