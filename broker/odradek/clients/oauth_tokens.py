@@ -1,8 +1,8 @@
 """The token with which a client logs in with OAUTHBEARER: from a file, or from an identity provider (KIP-768).
 
 Kafka's client keys: `sasl.oauthbearer.token.endpoint.url`, and the client's id, secret and scope in
-`sasl.oauthbearer.client.credentials.client.id`, `.client.secret` and `sasl.oauthbearer.scope`, or as options `clientId`,
-`clientSecret` and `scope` of the JAAS line, which has precedence, as in Kafka. Used in one thread of a client's process.
+`sasl.oauthbearer.client.credentials.client.id`, `.client.secret` and `sasl.oauthbearer.scope`. As in Kafka, an option `clientId`,
+`clientSecret` or `scope` of the JAAS line is used where the key is not set. Used in one thread of a client's process.
 """
 
 import base64
@@ -78,7 +78,7 @@ def token_credentials_of(settings: Mapping[str, str], module: LoginModule) -> To
 
 def _grant(url: str, settings: Mapping[str, str], module: LoginModule) -> Grant:
     def value(option: str, key: str) -> str:
-        return (module.options.get(option) or settings.get(key) or "").strip()
+        return (settings.get(key) or module.options.get(option) or "").strip()
 
     client_id, secret = value("clientId", CLIENT_ID), value("clientSecret", CLIENT_SECRET)
     for text, key, option in ((client_id, CLIENT_ID, "clientId"), (secret, CLIENT_SECRET, "clientSecret")):

@@ -135,6 +135,8 @@ class TokenVerifier:
         for name in ("exp", "iat", "nbf"):
             if name in claims and not _is_time(claims[name]):
                 raise Refused(f"the claim {name} of the token is not a time")
+        if claims["exp"] < max(claims["iat"], claims.get("nbf", 0)):
+            raise Refused("the token expires (exp) before it is issued or valid (iat, nbf)")
         _check_scope(claims.get(self._settings.scope_claim), self._settings.scope_claim)
         name = self._settings.sub_claim
         user = claims.get(name)
