@@ -46,7 +46,8 @@ def claims(**other: Any) -> dict[str, Any]:
 def token(key: Any = None, algorithm: str = "RS256", kid: str | None = "k1", **other: Any) -> str:
     """A signed token."""
     headers = {} if kid is None else {"kid": kid}
-    return jwt.encode(claims(**other), private_key(algorithm) if key is None else key, algorithm, headers=headers)
+    payload = json.dumps(claims(**other)).encode()
+    return jwt.PyJWS().encode(payload, private_key(algorithm) if key is None else key, algorithm, headers)
 
 
 def segment(content: Any) -> str:

@@ -1,8 +1,8 @@
 """The token with which a client logs in with OAUTHBEARER: from a file, or from an identity provider (KIP-768).
 
 Kafka's client keys: `sasl.oauthbearer.token.endpoint.url`, and the client's id, secret and scope in
-`sasl.oauthbearer.client.credentials.client.id`, `.client.secret` and `sasl.oauthbearer.scope`. As in Kafka, an option `clientId`,
-`clientSecret` or `scope` of the JAAS line is used where the key is not set. Used in one thread of a client's process.
+`sasl.oauthbearer.client.credentials.client.id`, `.client.secret` and `sasl.oauthbearer.scope`. As in Kafka, an option
+`clientId`, `clientSecret` or `scope` of the JAAS line is used where the key is not set. Used in one thread of a client.
 """
 
 import base64
