@@ -240,7 +240,10 @@ async def test_after_the_close_no_attempt_begins():
     harness = Harness()
     harness.provider.held = threading.Event()
     harness.reader.start()
+    waiting = asyncio.ensure_future(harness.reader.wanted("OA"))
+    await asyncio.sleep(0)
     harness.reader.close()
+    await waiting  # although the attempt has not ended: the coordinator stops when all questions are answered
     harness.provider.held.set()
     await harness.after(1)
     assert harness.loop.waits() == []

@@ -115,11 +115,13 @@ class JwksReader:
             self._begin(reading)
 
     def close(self) -> None:
-        """Begin no further attempt. Attempts under way are abandoned: their threads end with the process."""
+        """Begin no further attempt, and let nobody wait for those under way: their threads end with the process."""
         self._closed = True
         for reading in self._readings:
             if reading.timer is not None:
                 reading.timer.cancel()
+            if reading.ended is not None and not reading.ended.done():
+                reading.ended.set_result(None)
 
     async def wanted(self, listener: str) -> None:
         """A token for this listener names an unknown key: return after the attempt under way, or after a new one, if none was
