@@ -101,6 +101,7 @@ class IdentityProvider:
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
