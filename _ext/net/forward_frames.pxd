@@ -16,7 +16,7 @@ cdef enum:
     KIND_HANG_UP = 5
     KIND_ADD_PARTITIONS = 6
     KIND_CREDENTIAL = 7
-    KINDS = 8                           # first unused kind
+    KINDS = 9                           # first unused kind
     STATUS_OK = 0
     STATUS_FAILED = 1
     STATUS_LOOK = 4                     # answers no request: the worker must check which clients disconnected

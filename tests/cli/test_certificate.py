@@ -56,3 +56,13 @@ def test_doctor_reports_certificates_that_expire():
     assert findings(15) == []
     assert findings(13) == [("warning", "listener SSL")]
     assert findings(-1) == [("error", "listener SSL")]
+
+
+def test_doctor_reports_a_listener_without_keys_for_tokens():
+    def findings(keys):
+        return [
+            (one.severity, one.subject) for one in judge_metrics(f'odradek_jwks_keys{{listener="OA"}} {keys}\n', 1e9)
+        ]
+
+    assert findings(1) == []
+    assert findings(0) == [("error", "listener OA")]

@@ -68,6 +68,14 @@ def judge_metrics(text: str, now: float | None = None) -> Iterator[Finding]:
             large[labels["topic"]] = int(value)
         elif name == "odradek_tls_certificate_expiry_timestamp_seconds":
             yield from judge_certificate(f"listener {labels['listener']}", value, now)
+        elif name == "odradek_jwks_keys" and value == 0:
+            yield Finding(
+                "error",
+                f"listener {labels['listener']}",
+                "the broker has no keys of the identity provider",
+                "no client can log in with OAUTHBEARER",
+                "see the ERROR lines of odradek.security in the broker's log, and check sasl.oauthbearer.jwks.endpoint.url",
+            )
         elif name == "kafka_network_requestmetrics_requests_total" and labels["request"] == "Fetch":
             old |= labels["version"] in OLD_FETCHES and value > 0
     if not large:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.clients.errors import ClientError
-from odradek.security.sasl.client import Credentials, LoginError, RefusedLoginError, login
+from odradek.security.sasl.client import Credentials, LoginError, RefusedLoginError, TokenCredentials, login
 
 if TYPE_CHECKING:
     from odradek.clients.wire import Connection
@@ -16,7 +16,7 @@ REMEDY = (
 )
 
 
-def log_in(connection: Connection, credentials: Credentials) -> int:
+def log_in(connection: Connection, credentials: Credentials | TokenCredentials) -> int:
     """Log in, before any other request. Returns the lifetime of the session in ms; 0: unlimited.
 
     Raises ClientError if the broker refuses the login, UnsupportedError, UnreachableError.

@@ -1,33 +1,40 @@
-"""The SASL settings of a client, in Kafka's keys: `sasl.mechanism` and `sasl.jaas.config`."""
+"""The SASL settings of a client, in Kafka's keys: `sasl.mechanism`, `sasl.jaas.config`, and those of `oauth_tokens`."""
 
 from collections.abc import Mapping
 
 from odradek.config.errors import ConfigError
 from odradek.security import jaas
-from odradek.security.sasl.client import MECHANISMS, PLAIN, Credentials
+from odradek.security.sasl.client import MECHANISMS, PLAIN, Credentials, TokenCredentials
+from odradek.security.sasl.mechanism import OAUTHBEARER
 from odradek.security.sasl.scram import TOKEN_AUTH
 
 MECHANISM_KEY, JAAS_KEY = "sasl.mechanism", "sasl.jaas.config"
 HIDDEN = "[hidden]"
-_MODULES = {PLAIN: "PlainLoginModule"}
+_MODULES = {PLAIN: "PlainLoginModule", OAUTHBEARER: "OAuthBearerLoginModule"}
 _SCRAM_MODULE = "ScramLoginModule"
 
 
-def credentials_of(settings: Mapping[str, str]) -> Credentials:
-    """The mechanism, the user and the password. Raises ConfigError, which shows no value of `sasl.jaas.config`."""
+def credentials_of(settings: Mapping[str, str]) -> Credentials | TokenCredentials:
+    """The mechanism, and user and password or how to get a token. Raises ConfigError, which shows no value of
+    `sasl.jaas.config`."""
     mechanism = settings.get(MECHANISM_KEY) or None
     if mechanism not in MECHANISMS:
         raise ConfigError(MECHANISM_KEY, mechanism, f"must be one of {', '.join(MECHANISMS)}")
     text = settings.get(JAAS_KEY)
     expected = _MODULES.get(mechanism, _SCRAM_MODULE)
     if not text:
-        raise ConfigError(JAAS_KEY, None, f'must be set: ...{expected} required username="..." password="...";')
+        options = "" if mechanism == OAUTHBEARER else ' username="..." password="..."'
+        raise ConfigError(JAAS_KEY, None, f"must be set: ...{expected} required{options};")
     try:
         module = jaas.parse(text)
     except jaas.JaasError as error:
         raise ConfigError(JAAS_KEY, HIDDEN, str(error)) from None
     if module.simple_name != expected:
         raise ConfigError(JAAS_KEY, HIDDEN, f"has the login module {module.name}; {mechanism} needs {expected}")
+    if mechanism == OAUTHBEARER:
+        from odradek.clients.oauth_tokens import token_credentials_of  # with HTTP, which few commands need
+
+        return token_credentials_of(settings, module)
     missing = [name for name in ("username", "password") if name not in module.options]
     if missing:
         raise ConfigError(JAAS_KEY, HIDDEN, f"must have the option {missing[0]}")

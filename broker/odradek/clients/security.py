@@ -10,12 +10,14 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from odradek.clients.errors import ClientError, UnreachableError
 from odradek.clients.sasl_settings import credentials_of
 from odradek.config import properties
 from odradek.config.errors import ConfigError
-from odradek.security.sasl.client import Credentials
+from odradek.security.sasl.client import Credentials, TokenCredentials
+from odradek.security.sasl.mechanism import OAUTHBEARER
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LONGEST_FILE = 1 << 20
@@ -41,7 +43,7 @@ class ClientSecurity:
     verifies_host: bool = True
     versions: tuple[str, str] = ("TLSv1.2", "TLSv1.3")
     ciphers: str = ""
-    credentials: Credentials | None = None
+    credentials: Credentials | TokenCredentials | None = None
     authorization: str | None = field(default=None, repr=False)
     _made: list[ssl.SSLContext] = field(default_factory=list, repr=False, compare=False)
 
@@ -126,10 +128,14 @@ class ClientSecurity:
             reason = error.strerror or "the broker closed the connection"
             raise UnreachableError(f"the TLS handshake failed: {reason}; is it a listener with TLS?") from None
 
-    def librdkafka(self) -> dict[str, str]:
+    def librdkafka(self) -> dict[str, Any]:
         """The equal settings of librdkafka, whose keys differ. Raises ClientError for a delegation token."""
-        settings = {"security.protocol": self.protocol}
-        if self.credentials is not None:
+        settings: dict[str, Any] = {"security.protocol": self.protocol}
+        if isinstance(self.credentials, TokenCredentials):
+            from odradek.clients.oauth_tokens import library_callback
+
+            settings |= {"sasl.mechanism": OAUTHBEARER, "oauth_cb": library_callback(self.credentials)}
+        elif self.credentials is not None:
             if self.credentials.by_token:
                 raise ClientError(
                     "this command uses librdkafka, which cannot log in with a delegation token: use the login of a user"
@@ -169,7 +175,10 @@ def _authorization(settings: Mapping[str, str]) -> str | None:
 
 
 def _with_tls(
-    protocol: str, settings: Mapping[str, str], credentials: Credentials | None, authorization: str | None
+    protocol: str,
+    settings: Mapping[str, str],
+    credentials: Credentials | TokenCredentials | None,
+    authorization: str | None,
 ) -> ClientSecurity:
     from odradek.security.cipher_suites import Suites, chosen
     from odradek.security.contexts import checked_versions, versions_with

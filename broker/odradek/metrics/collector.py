@@ -41,6 +41,7 @@ from odradek.metrics.partitions import Address, PartitionLabels, Rows
 from odradek.metrics.processes import Place, single
 from odradek.metrics.spool import Spool
 from odradek.metrics.transactions import OpenTransactions, TransactionReport
+from odradek.shm.published_jwks import Provider
 from odradek.shm.published_pages import PublishedPages
 
 log = logging.getLogger("odradek.reporter")
@@ -88,6 +89,7 @@ class Collector:
     ) -> None:
         self.lock = threading.Lock()
         self.certificate_ends: Callable[[], Mapping[str, int]] = dict  # Unix ms by listener; the reporter sets it
+        self.providers: Callable[[], Sequence[Provider]] = tuple  # identity providers; the reporter sets it
         self.spool: Spool | None = None
         self.history = EndHistory()
         self.open_transactions = OpenTransactions()
@@ -291,6 +293,7 @@ class Collector:
             METRICS["odradek_tls_certificate_expiry_timestamp_seconds"],
             [("", Labels(listener=name), ends_ms / 1000) for name, ends_ms in self.certificate_ends().items()],
         )
+        yield from of_traffic.provider_families(self.providers())
         for name in ("limit", "full", "refused"):
             value = sum(counters[f"connections_{name}"] for counters in words)
             yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)

@@ -498,7 +498,19 @@ PROCESSES = (
         "listener",
         {
             "odradek_tls_certificate_expiry_timestamp_seconds": "Unix time in seconds at which the certificate of a listener, "
-            "or one of its chain, expires."
+            "or one of its chain, expires.",
+            "odradek_jwks_keys": "Number of keys of the identity provider (JWKS) with which the broker checks the tokens of a "
+            "listener. With 0, no client can log in with OAUTHBEARER.",
+            "odradek_jwks_read_timestamp_seconds": "Unix time in seconds at which the broker last read the keys of the "
+            "identity provider (JWKS) of a listener without an error; 0 if it never did.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "listener",
+        {
+            "odradek_jwks_read_failures_total": "Attempts of the broker to read the keys of the identity provider (JWKS) of a "
+            "listener that failed. The former keys stay in use.",
         },
     ),
     *rows(

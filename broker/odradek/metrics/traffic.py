@@ -1,7 +1,7 @@
 """Families about requests and usage, from the meter pages and from the sums of the ledger."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 
 from odradek._ext.shm.replication_quota import QuotaSide, reassigned_bytes
@@ -14,6 +14,7 @@ from odradek.metrics.names import BATCH_BYTES, METRICS, QUANTILES
 from odradek.metrics.processes import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import UnknownApiError, by_key
+from odradek.shm.published_jwks import Provider
 
 PRODUCE, FETCH = 0, 1
 UNKNOWN = "unknown"
@@ -277,6 +278,22 @@ def login_families(shm: SharedMemory, places: Sequence[Place], listeners: Sequen
             counts[EXPIRED].append(("", labels, number))
     for metric, samples in counts.items():
         yield Family(METRICS[metric], samples)
+
+
+def provider_families(providers: Sequence[Provider]) -> Iterator[Family]:
+    """Yield the state of the keys of identity providers, by the listeners that use them."""
+    rows = [(listener, provider) for provider in providers for listener in provider.listeners]
+    for name, value_of in _OF_PROVIDERS.items():
+        yield Family(
+            METRICS[name], [("", Labels(listener=listener), value_of(provider)) for listener, provider in rows]
+        )
+
+
+_OF_PROVIDERS: dict[str, Callable[[Provider], float]] = {
+    "odradek_jwks_keys": lambda provider: len(provider.keys),
+    "odradek_jwks_read_timestamp_seconds": lambda provider: provider.read_ms / 1000,
+    "odradek_jwks_read_failures_total": lambda provider: provider.failures,
+}
 
 
 def _listener(listeners: Sequence[str], index: int) -> str:

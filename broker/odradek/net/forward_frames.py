@@ -38,6 +38,7 @@ class Kind(IntEnum):
     LOOKED = 4  # the reaction to Status.LOOK: requests of ended connections are cancelled now; never answered
     HANG_UP = 5  # the client sends no more on the connection, but may still read answers; never answered
     CREDENTIAL = 7  # a SCRAM credential; payload: `encode_credential_question`; answered with `encode_credential`
+    KEYS = 8  # look for newer keys of OAUTHBEARER; payload: the listener; answered, without a payload, after an attempt
     ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `_ext/net/transaction_questions.pyx`
 
 

@@ -51,6 +51,7 @@ from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
+from odradek.processes.jwks_reader import jwks_reader
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
@@ -80,6 +81,7 @@ class Coordinator:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "store", enter_lane, (Lane.LANE_SECOND,))
         self._tls = context.tls_reload = _tls_reload(context)
+        self._jwks = jwks_reader(self._loop, context.config, context.jwks, context.shm.wake_all)
         self._looking: asyncio.Future[None] | None = None
         self._cluster = ClusterService(context, self._thread) if context.config.clustered else None
         membership = EmbeddedMembership(context) if self._cluster is None else self._cluster.membership
@@ -131,6 +133,8 @@ class Coordinator:
         self._loop.add_signal_handler(signal.SIGTERM, self._stop)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         assert self._context.forward_listener is not None
+        if self._jwks is not None:
+            self._jwks.start()
         if self._cluster is None:
             await self._in_store_thread(self._store_service.open)
         else:
@@ -150,6 +154,8 @@ class Coordinator:
         if self._joining is not None and not self._joining.cancel():
             self._joining.result()
         self._shm.set_state(ProcessState.STOPPING)
+        if self._jwks is not None:
+            self._jwks.close()
         self._turn.run()
         self._flusher.close()
         self._transactions.close()
@@ -234,6 +240,8 @@ class Coordinator:
     async def _serve(self, request: Arrival) -> ForwardReply:
         if request.kind == Kind.METRICS:
             return await self._report()
+        if request.kind == Kind.KEYS:
+            return ForwardReply(Status.FAILED, 0) if self._jwks is None else await self._jwks.answer(request.payload)
         if self._transactions.serves(request):
             return await self._transactions.execute(request)
         if request.kind == Kind.KAFKA and self._groups.serves(request):

@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
@@ -20,6 +21,7 @@ from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.security.sasl.oauth_settings import HANDLER, OAuthSettings
 from odradek.security.sasl.settings import all_settings
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
+CHECKED_HANDLER = f".oauthbearer.{HANDLER}"
+"""The end of keys that may only name what this broker does anyway (`oauth_settings`)."""
 
 __all__ = ["StartError", "run"]
 
@@ -109,6 +113,8 @@ def _check_logins(config: BrokerConfig) -> None:
     """
     try:
         for listener, settings in all_settings(config).items():
+            if settings.oauth is not None:
+                _prepare_tokens(listener, settings.oauth)
             if settings.missing:
                 log.warning(
                     "listener %s does not offer the SASL mechanisms %s, which are not supported yet",
@@ -116,6 +122,22 @@ def _check_logins(config: BrokerConfig) -> None:
                 )  # fmt: skip
     except ConfigError as error:
         raise StartError(str(error)) from error
+
+
+def _prepare_tokens(listener: str, settings: OAuthSettings) -> None:
+    """Import, before the first fork, what checks tokens; check the trust store for the keys. Raises ConfigError."""
+    import odradek.security.sasl.token_verifier  # noqa: F401 - so that workers share its pages
+    from odradek.security.http_request import tls_context
+
+    url = settings.source.url
+    if url.startswith("https:"):
+        tls_context(settings.source.trust)
+    elif url.startswith("http:") and urlsplit(url).hostname not in LOOPBACK:
+        log.warning(
+            "listener %s accepts tokens by keys that are read without encryption from %s: whoever can change them on the "
+            "way can log in as anybody; use https",
+            listener, url,
+        )  # fmt: skip
 
 
 def _check_metrics_access(config: BrokerConfig) -> None:
@@ -137,8 +159,9 @@ def _check_metrics_access(config: BrokerConfig) -> None:
 
 
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
-    protective = [name for name in config.without_effect if name.startswith(PROTECTIVE)]
-    rest = [name for name in config.without_effect if name not in protective]
+    without_effect = [name for name in config.without_effect if not name.endswith(CHECKED_HANDLER)]
+    protective = [name for name in without_effect if name.startswith(PROTECTIVE)]
+    rest = [name for name in without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
         log.warning("these security settings have no effect yet, and protect nothing: %s", places)

@@ -23,10 +23,12 @@ from odradek.net.forward import context_of
 from odradek.net.forward_frames import CredentialReply
 from odradek.processes.credential_cache import CredentialCache, Then
 from odradek.processes.login_failures import LoginFailures
+from odradek.processes.token_keys import TokenKeys
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, sasl_handshake
 from odradek.security.sasl.exchange import Action, Ask, Done, Exchange, Failed, Former, Respond, Versions
-from odradek.security.sasl.mechanism import CredentialQuestion
+from odradek.security.sasl.mechanism import OAUTHBEARER, CredentialQuestion, KeysQuestion, Mechanism
+from odradek.security.sasl.oauthbearer import OAuthBearer
 from odradek.security.sasl.settings import SaslSettings, all_settings
 
 log = logging.getLogger("odradek.security")
@@ -92,16 +94,19 @@ class Logins:
         config: BrokerConfig,
         listeners: Sequence[Listener],
         credentials: CredentialCache,
+        tokens: TokenKeys,
         settle: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._names = [listener.name for listener in listeners]
         self._credentials = credentials
+        self._tokens = tokens
         self._settle = settle
         self._timeout_s = config.integer("odradek.authentication.timeout.ms") / 1000
         self._max_receive_bytes = config.integer("sasl.server.max.receive.size")
         self._delay_s = config.integer("connection.failed.authentication.delay.ms") / 1000
         self._settings = all_settings(config)
+        self._configure_tokens()
         self._renewing: OrderedDict[int, tuple[Any, float]] = OrderedDict()  # connection and deadline, by connection id
         self._sessions: dict[int, Session] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -113,8 +118,12 @@ class Logins:
         """Use the settings that changed at run time, for new logins."""
         try:
             self._settings = all_settings(config)
+            self._configure_tokens()
         except ConfigError as error:
             log.error("cannot apply the changed SASL settings: %s; the previous ones stay in force", error)
+
+    def _configure_tokens(self) -> None:
+        self._tokens.configure({name: one.oauth for name, one in self._settings.items() if one.oauth is not None})
 
     def take_over_credentials(self) -> None:
         """Drop the credentials that are kept if one has changed."""
@@ -127,7 +136,7 @@ class Logins:
         settings = self._settings_of(connection)
         if settings is None:
             return
-        connection.gate = Gate(self, self._exchange(settings, None))
+        connection.gate = Gate(self, self._exchange(connection, settings, None))
         connection.limit_frames(self._max_receive_bytes)
         self.data_loop.await_authentication(connection)  # may close it
 
@@ -150,8 +159,15 @@ class Logins:
         index = connection.listener_index
         return self._settings.get(self._names[index]) if 0 <= index < len(self._names) else None
 
-    def _exchange(self, settings: SaslSettings, former: Former | None) -> Exchange:
-        return Exchange(settings.mechanisms, settings.make, settings.lifetime_ms, former)
+    def _exchange(self, connection: Any, settings: SaslSettings, former: Former | None) -> Exchange:
+        listener = self._names[connection.listener_index]
+
+        def make(mechanism: str) -> Mechanism:
+            if mechanism == OAUTHBEARER:
+                return OAuthBearer(lambda token: self._tokens.verify(listener, token))
+            return settings.make(mechanism)
+
+        return Exchange(settings.mechanisms, make, settings.lifetime_ms, former)
 
     def _close_late(self) -> None:
         """Close the connections whose clients have not renewed their logins in time."""
@@ -206,7 +222,15 @@ class Logins:
                 self._open(gate, connection, action)
             pending.complete((len(action.data).to_bytes(4, "big"), action.data))
 
-    def _ask(self, gate: Gate, connection: Any, pending: Any, question: CredentialQuestion) -> None:
+    def _ask(self, gate: Gate, connection: Any, pending: Any, question: CredentialQuestion | KeysQuestion) -> None:
+        context = context_of(connection, connection.client_id)
+        if isinstance(question, KeysQuestion):
+            resumed = self._guarded(
+                connection, pending, lambda _: self._later(gate, connection, pending, gate.exchange.resumed())
+            )
+            self._tokens.refresh(self._names[connection.listener_index], context, lambda: resumed(""))
+            return
+
         def go_on(reply: CredentialReply | str) -> None:
             if isinstance(reply, str):
                 action: Action = gate.exchange.unanswered(reply)
@@ -215,7 +239,6 @@ class Logins:
                 action = gate.exchange.answered(reply.credential)
             self._later(gate, connection, pending, action)
 
-        context = context_of(connection, connection.client_id)
         self._credentials.find(question, context, self._guarded(connection, pending, go_on))
 
     def _guarded(self, connection: Any, pending: Any, go_on: Callable[[CredentialReply | str], None]) -> Then:
@@ -348,7 +371,7 @@ class Logins:
             session.timer.cancel()
             session.timer = None
         del self._sessions[connection.connection_id]
-        gate = connection.gate = Gate(self, self._exchange(settings, session.former), session)
+        gate = connection.gate = Gate(self, self._exchange(connection, settings, session.former), session)
         connection.limit_frames(self._max_receive_bytes)
         self._renewing[connection.connection_id] = connection, now + self._timeout_s
         if self._sweep is None:

@@ -108,6 +108,7 @@ class Reporter:
         self._tls = HttpTls(config) if has_tls else None
         self._listener_ends: tuple[int, dict[str, int]] = (0, {})
         self.collector.certificate_ends = self._certificate_ends
+        self.collector.providers = lambda: context.jwks.read_providers()[1]
 
     async def run(self) -> None:
         """Serve until SIGTERM."""

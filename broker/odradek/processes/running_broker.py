@@ -36,6 +36,7 @@ from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion, tokens_version
+from odradek.shm.published_jwks import PublishedJwks
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -73,6 +74,7 @@ class BrokerResources:
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
     tokens: CredentialsVersion = field(default_factory=tokens_version)
     acls: ConfirmedPages = field(default_factory=new_pages)
+    jwks: PublishedJwks = field(default_factory=PublishedJwks)
 
 
 class RunningBroker:
@@ -115,6 +117,7 @@ class RunningBroker:
             self.shm.memfd,
             *resources.running.descriptors,
             *resources.acls.descriptors,
+            *resources.jwks.descriptors,
             *resources.directories.descriptors,
         }
         self._inherited |= {*resources.client_limits.descriptors}
@@ -179,6 +182,7 @@ class RunningBroker:
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
         context.acls.enter(child.index)
+        context.jwks.enter(child.index)
         context.running.take_over(context.config)
         context.client_limits.enter(child.index)
         context.credentials.enter(child.index)
@@ -213,6 +217,7 @@ class RunningBroker:
             credentials=self.resources.credentials,
             tokens=self.resources.tokens,
             acls=self.resources.acls,
+            jwks=self.resources.jwks,
         )
 
 

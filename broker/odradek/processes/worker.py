@@ -59,6 +59,7 @@ from odradek.processes.expiry_timer import ExpiryTimer
 from odradek.processes.job_thread import JobThread
 from odradek.processes.logins import Logins
 from odradek.processes.slices import LoopSlices
+from odradek.processes.token_keys import TokenKeys
 from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
@@ -109,6 +110,7 @@ class Worker:
             config,
             context.listeners,
             CredentialCache(loop, self.forward, context.credentials, context.tokens, self._settle),
+            TokenKeys(loop, self.forward, context.jwks, self._settle),
             self._settle,
         )
         self.brokers = (

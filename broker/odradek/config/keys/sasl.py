@@ -31,8 +31,8 @@ TITLE = "SASL: the authentication of clients."
 # fmt: off
 KEYS = (
     ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), None, MEDIUM, PER_BROKER, NOW,
-        "The SASL mechanisms that clients can use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. A listener with SASL must have at "
-        "least one of them; GSSAPI and OAUTHBEARER are not supported yet, and are left out."),
+        "The SASL mechanisms that clients can use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. A listener with SASL must "
+        "have at least one of them; GSSAPI is not supported yet, and is left out."),
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, PER_BROKER, NONE_YET,
         "The SASL mechanism that brokers use among themselves."),
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH, READ_ONLY, NONE,
@@ -106,31 +106,36 @@ KEYS = (
         "The client id that the broker sends to an identity provider."),
     ConfigKey("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The client secret that the broker sends to an identity provider."),
-    ConfigKey("sasl.oauthbearer.clock.skew.seconds", INT, 30, None, LOW, READ_ONLY, NONE_YET,
-        "The maximum difference in seconds between the clocks of the broker and the identity provider."),
-    ConfigKey("sasl.oauthbearer.expected.audience", LIST, (), None, LOW, READ_ONLY, NONE_YET,
-        "The accepted audiences. A token must contain at least one of them."),
-    ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, None, LOW, READ_ONLY, NONE_YET,
-        "The issuer that a token must contain."),
-    ConfigKey("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, None, LOW, READ_ONLY, NONE_YET,
-        "The time in ms between two downloads of the identity provider's keys."),
-    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000, None, LOW, READ_ONLY, NONE_YET,
-        "The maximum time in ms between two attempts to download the identity provider's keys."),
-    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, None, LOW, READ_ONLY, NONE_YET,
-        "The time in ms after the first failed attempt to download the identity provider's keys. It grows with each "
-        "further attempt."),
-    ConfigKey("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The URL of the identity provider's keys."),
+    ConfigKey("sasl.oauthbearer.clock.skew.seconds", INT, 30, None, LOW, READ_ONLY, NOW,
+        "The time in seconds for which a token is accepted after its end (exp) and before its beginning (nbf), because the "
+        "clocks of broker and identity provider differ."),
+    ConfigKey("sasl.oauthbearer.expected.audience", LIST, (), None, LOW, READ_ONLY, NOW,
+        "The accepted audiences (aud). A token must contain at least one of them. If no audience is set, the broker refuses "
+        "tokens that contain one."),
+    ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, None, LOW, READ_ONLY, NOW,
+        "The issuer (iss) that a token must contain. If no issuer is set, the broker does not check it."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, None, LOW, READ_ONLY, NOW,
+        "The time in ms between two reads of the identity provider's keys. Times below 1,000 count as 1,000. A token that is "
+        "signed with an unknown key also leads to a read, at most every 10 s."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000, None, LOW, READ_ONLY, NOW,
+        "The maximum time in ms between two attempts to read the identity provider's keys after failures."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, None, LOW, READ_ONLY, NOW,
+        "The time in ms after the first failed attempt to read the identity provider's keys. It doubles with each further "
+        "failure. Times below 100 count as 100."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY, NOW,
+        "The URL of the key set (JWKS) of the identity provider: https:, http: or file:. A listener that offers OAUTHBEARER "
+        "must have one, and accepts only tokens that are signed with one of these keys. It cannot be changed at run time: "
+        "whoever could change it could log in as any user."),
     ConfigKey("sasl.oauthbearer.jwt.retriever.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
         "A Java class that obtains tokens."),
     ConfigKey("sasl.oauthbearer.jwt.validator.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
         "A Java class that validates tokens."),
     ConfigKey("sasl.oauthbearer.scope", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The scope that the broker requests from an identity provider."),
-    ConfigKey("sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW, READ_ONLY, NONE_YET,
-        "The name of the claim that contains the scope of a token."),
-    ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW, READ_ONLY, NONE_YET,
-        "The name of the claim that contains the principal of a token."),
+    ConfigKey("sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW, READ_ONLY, NOW,
+        "The name of the claim that contains the scope of a token. It must be well-formed, and has no other effect."),
+    ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW, READ_ONLY, NOW,
+        "The name of the claim of a token that contains the name of the user: the principal is User:NAME."),
     ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The URL from which the broker obtains tokens."),
 )

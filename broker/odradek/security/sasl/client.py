@@ -1,25 +1,27 @@
 """The client's side of a login, without I/O: a generator of requests, which receives the responses.
 
-PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, in requests (SaslHandshake 1, KIP-152).
+PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, in requests (SaslHandshake 1, KIP-152).
 """
 
 import base64
 import binascii
 import hmac
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 from odradek.protocol.errors import ErrorCode, known_error
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
+from odradek.security.sasl.mechanism import OAUTHBEARER
 from odradek.security.sasl.scram import TOKEN_AUTH, new_nonce
 from odradek.security.sasl.scram_credential import BY_NAME, ScramMechanism, credential_of, salted_password
 
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *BY_NAME)
+MECHANISMS = (PLAIN, *BY_NAME, OAUTHBEARER)
 MOST_ITERATIONS = 1 << 20
 """More rounds are refused: a false server could otherwise let the client compute for minutes."""
 LEAST_ITERATIONS = 4096
+LONGEST_SHOWN = 500
 
 
 class LoginError(Exception):
@@ -50,11 +52,27 @@ class Credentials(NamedTuple):
         return f"<Credentials of {self.user} for {self.mechanism}>"
 
 
+class TokenCredentials(NamedTuple):
+    """What a client needs to log in with OAUTHBEARER.
+
+    :param token: returns the token to use now; it may block, and raises LoginError.
+    :param extensions: sent with the token (RFC 7628); see `check_extensions`. :param user: for messages only.
+    """
+
+    token: Callable[[], str]
+    extensions: Mapping[str, str] = {}
+    user: str = "the principal of the token"
+    mechanism: str = OAUTHBEARER
+
+    def __repr__(self) -> str:
+        return f"<TokenCredentials of {self.user}>"
+
+
 Login = Generator[Ask, Any, int]
 """Returns the lifetime of the session in ms; 0: unlimited. Raises LoginError."""
 
 
-def login(credentials: Credentials, make_nonce: Callable[[], str] = new_nonce) -> Login:
+def login(credentials: Credentials | TokenCredentials, make_nonce: Callable[[], str] = new_nonce) -> Login:
     """Log in. Raises LoginError, also ValueError for an unknown mechanism."""
     if credentials.mechanism not in MECHANISMS:
         raise ValueError(f"SASL mechanism {credentials.mechanism} must be one of {', '.join(MECHANISMS)}")
@@ -66,6 +84,8 @@ def login(credentials: Credentials, make_nonce: Callable[[], str] = new_nonce) -
         raise LoginError("the listener has no SASL (ILLEGAL_SASL_STATE): set security.protocol to PLAINTEXT or SSL")
     if choice.error_code:
         raise LoginError(f"the broker refused the SASL handshake: {_name(choice.error_code)}")
+    if isinstance(credentials, TokenCredentials):
+        return (yield from _bearer(credentials))
     if credentials.mechanism == PLAIN:
         token = b"\0".join((b"", credentials.user.encode(), credentials.password.encode()))
         return int((yield from _authenticate(token)).session_lifetime_ms)
@@ -78,6 +98,27 @@ def _authenticate(token: bytes) -> Generator[Ask, Any, Any]:
         text = response.error_message or "no reason was given"
         raise RefusedLoginError(f"the broker refused the login ({_name(response.error_code)}): {text}")
     return response
+
+
+def check_extensions(extensions: Mapping[str, str]) -> None:
+    """Raise ValueError, which names the extension, if one cannot be sent."""
+    for name, value in extensions.items():
+        if not (name.isascii() and name.isalpha()) or name == "auth":
+            raise ValueError(f"extension {name}: the name must consist of letters, and must not be auth")
+        if not value or any(not (" " <= char <= "~" or char in "\t\r\n") for char in value):
+            raise ValueError(f"extension {name}: the value must consist of printable ASCII characters")
+
+
+def _bearer(credentials: TokenCredentials) -> Generator[Ask, Any, int]:
+    pairs = {"auth": f"Bearer {credentials.token()}", **credentials.extensions}
+    message = "".join(["n,,\x01", *(f"{name}={value}\x01" for name, value in pairs.items()), "\x01"])
+    response = yield from _authenticate(message.encode())
+    if not response.auth_bytes:
+        return int(response.session_lifetime_ms)
+    # The error of the broker, which must be answered before the broker ends the login.
+    error = bytes(response.auth_bytes)[:LONGEST_SHOWN].decode("ascii", "replace")
+    yield from _authenticate(b"\x01")
+    raise LoginError(f"the broker does not accept the token: {error!a}")
 
 
 def _scram(mechanism: ScramMechanism, credentials: Credentials, nonce: str) -> Generator[Ask, Any, int]:

@@ -16,7 +16,15 @@ from odradek._ext.protocol.messages import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, sasl_authenticate, sasl_handshake
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
-from odradek.security.sasl.mechanism import Challenge, CredentialQuestion, Mechanism, Proven, Refused, Step
+from odradek.security.sasl.mechanism import (
+    Challenge,
+    CredentialQuestion,
+    KeysQuestion,
+    Mechanism,
+    Proven,
+    Refused,
+    Step,
+)
 from odradek.security.sasl.scram_credential import ScramCredential
 
 _HEAD = struct.Struct(">hhi")
@@ -59,9 +67,10 @@ class Respond(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Find this credential, then call `Exchange.answered`, or `Exchange.unanswered`."""
+    """Find this credential, then call `Exchange.answered`, or look for newer keys, then call `Exchange.resumed`. Call
+    `Exchange.unanswered` if the question cannot be answered."""
 
-    question: CredentialQuestion
+    question: CredentialQuestion | KeysQuestion
 
 
 class Done(NamedTuple):
@@ -117,6 +126,7 @@ class Exchange:
         former: Former | None = None,
         now_ms: Callable[[], int] = clock.now_ms,
     ) -> None:
+        self._now_ms = now_ms
         self._mechanisms = tuple(mechanisms)
         self._make = make
         self._lifetime_ms = lifetime_ms
@@ -242,6 +252,14 @@ class Exchange:
         except Refused as refusal:
             return self._refuse(refusal)
 
+    def resumed(self) -> Action:
+        """Continue after an `Ask` for newer keys, whether there are any or not."""
+        assert self._mechanism is not None and self.state is State.WAITING
+        try:
+            return self._step(self._mechanism.resumed())
+        except Refused as refusal:
+            return self._refuse(refusal)
+
     def unanswered(self, reason: str) -> Action:
         """Continue after an `Ask` for which no answer could be got: the client may try again later.
 
@@ -250,7 +268,7 @@ class Exchange:
         return self._fail(reason)
 
     def _step(self, step: Step) -> Action:
-        if isinstance(step, CredentialQuestion):
+        if isinstance(step, CredentialQuestion | KeysQuestion):
             self._go(State.WAITING)
             return Ask(step)
         if isinstance(step, Challenge):
@@ -271,11 +289,13 @@ class Exchange:
         lifetime_ms = self._lifetime_ms(self.mechanism)
         if step.expires_ms:
             left_ms = step.expires_ms - self._now_ms()
-            if left_ms <= 0:
+            if step.by_token and left_ms <= 0:
                 return self._failure(Refused("the delegation token has expired"))
+            # a JWT is accepted after its end, because clocks differ; 0 would be a session without an end
+            left_ms = max(1, left_ms)
             lifetime_ms = min(lifetime_ms or left_ms, left_ms)
         data = self._answer(auth_bytes=step.token, session_lifetime_ms=lifetime_ms)
-        return Done(data, step.user, self.mechanism, lifetime_ms, by_token=step.expires_ms != 0)
+        return Done(data, step.user, self.mechanism, lifetime_ms, by_token=step.by_token)
 
     def confirmed(self, expires_ms: int) -> Action:
         """Instead of `Done`, if credentials were changed since the exchange began, but this one is the same.

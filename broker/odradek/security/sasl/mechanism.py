@@ -4,7 +4,8 @@ from typing import NamedTuple, Protocol
 
 from odradek.security.sasl.scram_credential import ScramCredential
 
-NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 """The mechanisms that the broker supports."""
 
 
@@ -23,15 +24,22 @@ class CredentialQuestion(NamedTuple):
     by_token: bool = False
 
 
+class KeysQuestion(NamedTuple):
+    """The token of the client names a key that the broker does not know: it must look for newer keys; `Mechanism.resumed`
+    continues."""
+
+
 class Proven(NamedTuple):
     """The client has proven who it is. ``token``: the last token for the client, possibly empty.
 
-    ``expires_ms``: when a delegation token expires with which the client logs in, in ms since 1970; 0: it has none.
+    ``expires_ms``: when the token of the login, and so the session, expires, in ms since 1970; 0: it does not.
+    ``by_token``: it is a delegation token.
     """
 
     token: bytes
     user: str
     expires_ms: int = 0
+    by_token: bool = False
 
 
 class Refused(Exception):
@@ -47,7 +55,7 @@ class Refused(Exception):
         self.text = text
 
 
-Step = Challenge | CredentialQuestion | Proven
+Step = Challenge | CredentialQuestion | KeysQuestion | Proven
 
 
 class Mechanism(Protocol):
@@ -59,4 +67,8 @@ class Mechanism(Protocol):
 
     def answered(self, credential: ScramCredential) -> Step:
         """Continue after a CredentialQuestion. Raises Refused."""
+        ...
+
+    def resumed(self) -> Step:
+        """Continue after a KeysQuestion. Raises Refused."""
         ...

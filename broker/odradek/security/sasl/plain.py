@@ -68,6 +68,10 @@ class Plain:
         """Never called: PLAIN asks no question."""
         raise AssertionError("PLAIN asks for no credential")
 
+    def resumed(self) -> Step:
+        """Never called: PLAIN asks for no keys."""
+        raise AssertionError("PLAIN asks for no keys")
+
 
 def _refused(text: str) -> Refused:
     return Refused(text, text)

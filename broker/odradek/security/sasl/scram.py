@@ -139,6 +139,10 @@ class Scram:
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
         return Challenge(self._server_first.encode())
 
+    def resumed(self) -> Step:
+        """Never called: SCRAM asks for no keys."""
+        raise AssertionError("SCRAM asks for no keys")
+
     def _last(self, last: ClientFinal, credential: ScramCredential) -> Step:
         mechanism, first = self._mechanism, self._first
         assert first is not None
@@ -159,4 +163,6 @@ class Scram:
             text = "Authentication failed: Client requested an authorization id that is different from username"
             raise Refused(text, text)
         user = credential.owner if credential.expires_ms else first.user
-        return Proven(b"v=" + base64.b64encode(server_signature), user, credential.expires_ms)
+        return Proven(
+            b"v=" + base64.b64encode(server_signature), user, credential.expires_ms, credential.expires_ms != 0
+        )

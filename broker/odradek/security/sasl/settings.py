@@ -10,13 +10,15 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError, raise_all
 from odradek.config.table import LISTENER_PREFIX
 from odradek.security import jaas
-from odradek.security.sasl import plain
-from odradek.security.sasl.mechanism import NAMES, Mechanism
+from odradek.security.sasl import oauthbearer, plain
+from odradek.security.sasl.mechanism import NAMES, OAUTHBEARER, Mechanism
+from odradek.security.sasl.oauth_settings import URL, KeySource, OAuthSettings, oauth_settings_of
 from odradek.security.sasl.scram import Scram
 from odradek.security.sasl.scram_credential import BY_NAME
 
 ENABLED, JAAS, LIFETIME = "sasl.enabled.mechanisms", "sasl.jaas.config", "connections.max.reauth.ms"
-KAFKAS = ("GSSAPI", "OAUTHBEARER", *NAMES)
+KAFKAS = ("GSSAPI", *NAMES)
+MODULES = {"PLAIN": plain.MODULE, OAUTHBEARER: oauthbearer.MODULE}
 SCRAM_MODULE = "ScramLoginModule"
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
@@ -26,18 +28,20 @@ class SaslSettings(NamedTuple):
 
     :param mechanisms: the enabled mechanisms that the broker supports. :param missing: those that it does not support yet.
     :param users: see `plain.users_of`. :param lifetimes: connections.max.reauth.ms by mechanism; 0: unlimited.
+    :param oauth: the settings of OAUTHBEARER; None if it is not enabled.
     """
 
     mechanisms: tuple[str, ...]
     missing: tuple[str, ...]
     users: Mapping[str, bytes]
     lifetimes: Mapping[str, int]
+    oauth: OAuthSettings | None = None
 
     def __repr__(self) -> str:
         return f"<SaslSettings: {', '.join(self.mechanisms)}>"
 
     def make(self, mechanism: str) -> Mechanism:
-        """A new login attempt with one of `mechanisms`."""
+        """A new login attempt with one of `mechanisms`, except OAUTHBEARER, which needs the keys of a process."""
         return Scram(BY_NAME[mechanism]) if mechanism in BY_NAME else plain.Plain(self.users)
 
     def lifetime_ms(self, mechanism: str) -> int:
@@ -50,17 +54,34 @@ def settings_of(config: BrokerConfig, listener: str) -> SaslSettings:
     mechanisms = _mechanisms(config, listener)
     errors: list[ConfigError] = []
     users: Mapping[str, bytes] = {}
+    oauth: OAuthSettings | None = None
     for mechanism in mechanisms:
         try:
             module = _module(config, listener, mechanism)
             if module is not None and mechanism == "PLAIN":
                 users = plain.users_of(module)
+            elif mechanism == OAUTHBEARER:
+                oauth = oauth_settings_of(config, listener, module)
         except ConfigError as error:
-            errors.append(error)
+            errors += error.errors
     raise_all(errors)
     missing = tuple(name for name in _enabled(config, listener) if name not in mechanisms)
     lifetimes = {mechanism: _lifetime(config, listener, mechanism) for mechanism in mechanisms}
-    return SaslSettings(mechanisms, missing, users, lifetimes)
+    return SaslSettings(mechanisms, missing, users, lifetimes, oauth)
+
+
+def key_sources(config: BrokerConfig) -> dict[str, KeySource]:
+    """Where the keys for OAUTHBEARER are, by listener: of all SASL listeners with a URL of keys, also of those that do not
+    offer the mechanism now, because `sasl.enabled.mechanisms` can change at run time. Settings with errors are left out."""
+    sources: dict[str, KeySource] = {}
+    for listener in config.listeners:
+        if listener.protocol in SASL_PROTOCOLS and config.listener_value(listener.name, URL, OAUTHBEARER):
+            try:
+                module = _module(config, listener.name, OAUTHBEARER)
+                sources[listener.name] = oauth_settings_of(config, listener.name, module).source
+            except ConfigError:
+                continue  # `settings_of` reports it if the listener offers the mechanism
+    return sources
 
 
 def all_settings(config: BrokerConfig) -> dict[str, SaslSettings]:
@@ -107,10 +128,10 @@ def _protocol(config: BrokerConfig, listener: str) -> str:
 
 
 def _module(config: BrokerConfig, listener: str, mechanism: str) -> jaas.LoginModule | None:
-    """The login module of a mechanism; None if SCRAM has none, because its users are in the metadata store."""
+    """The login module of a mechanism; None if it has none: only PLAIN needs one."""
     name = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{JAAS}"
     text = config.get(name)
-    expected = plain.MODULE if mechanism == "PLAIN" else SCRAM_MODULE
+    expected = MODULES.get(mechanism, SCRAM_MODULE)
     if text is None:
         if mechanism != "PLAIN":
             return None
