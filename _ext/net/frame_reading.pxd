@@ -46,8 +46,8 @@ cdef class FrameReader(ResponseSender):
 
     DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream;
     `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; `authenticated`,
-    called after a TLS handshake that is the whole authentication; and `fail`, called after an exception that no turn of the loop handles. DataLoop calls `readable`, `offer_held`, `release_holds` and
-    `judge_unread`.
+    called after a TLS handshake that is the whole authentication; and `fail`, called after an exception that no turn of the loop handles.
+    DataLoop calls `readable`, `offer_held`, `release_holds` and `judge_unread`.
     """
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool

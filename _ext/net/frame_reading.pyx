@@ -304,7 +304,6 @@ cdef class FrameReader(ResponseSender):
 
     cdef int shake_hands(self, Connection c) except -1:
         cdef Tls tls = c.tls
-        cdef int64_t began
         cdef int result
         while not tls.established and c.fd >= 0:
             if self.source == self.source_end and self.receive_records(c) == 0:
@@ -323,32 +322,24 @@ cdef class FrameReader(ResponseSender):
             if tls.listener.slow_key and self.handshake_thread is not None:
                 self.keep_records(c)
                 return self.delegate_handshake(c)
-            began = clock_us()
-            result = tls.handshake()
-            began = clock_us() - began
-            self.handshake_left_us -= began
-            add(TLS_HANDSHAKE_US, began)
+            result = tls.compute_handshake()
+            self.handshake_left_us -= tls.step_us
+            add(TLS_HANDSHAKE_US, tls.step_us)
             self.after_handshake(c, result)
         return 0
 
     cdef int delegate_handshake(self, Connection c) except -1:
         """Let a thread compute the next step of the handshake; nothing is read from the connection meanwhile."""
         cdef Tls tls = c.tls
-        cdef int64_t spent_us = 0
 
         def step():
-            nonlocal spent_us
-            cdef int64_t began = clock_us()
-            try:
-                tls.compute_handshake()
-            finally:
-                spent_us = clock_us() - began
+            tls.compute_handshake()
             return False
 
         def done(error):
             tls.busy = False
             c.frames.hold &= ~HOLD_HANDSHAKE
-            add(TLS_HANDSHAKE_US, spent_us)
+            add(TLS_HANDSHAKE_US, tls.step_us)
             if c.fd < 0:
                 tls.drop()
                 return

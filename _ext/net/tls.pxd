@@ -43,6 +43,7 @@ cdef class Tls:
     cdef uint8_t[5] head               # header of the record that is being fed
     cdef int head_bytes
     cdef int64_t record_left           # bytes of that record that are to be fed
+    cdef int64_t step_us               # time of the last step of the handshake
     cdef readonly object error         # text after TLS_FAILED
     cdef object library                # ssl.SSLObject; None before `open` and after the end
     cdef object incoming               # ssl.MemoryBIO
@@ -57,7 +58,8 @@ cdef class Tls:
     cdef int open(self) except -1
     # Feeds received bytes up to the end of a record. Returns how many were taken; `ready` says whether the record is whole.
     cdef int64_t feed(self, const uint8_t* data, int64_t n) except -1
-    # Continues the handshake with what was fed.
+    # Continues the handshake with what was fed; `step_us` is the time that it took. While `busy` is set, a thread calls it.
+    cpdef TlsResult compute_handshake(self) except *
     cdef TlsResult handshake(self) except *
     # Decrypts up to `room` bytes of the record that is `ready`; *got is their number. Clears `ready` at its end.
     cdef TlsResult read(self, uint8_t* out, int64_t room, int64_t* got) except *

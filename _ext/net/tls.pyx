@@ -12,6 +12,7 @@ from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.net.output cimport drop_queue
+from odradek._ext.shm.metering cimport clock_us
 
 
 cdef object ssl = None             # loaded with the first TlsListener: a broker without TLS does without its memory
@@ -93,6 +94,13 @@ cdef class Tls:
         self.feed_record(PyMemoryView_FromMemory(<char*>data, taken, PyBUF_READ))
         return taken
 
+    cpdef TlsResult compute_handshake(self) except *:
+        cdef int64_t began = clock_us()
+        try:
+            return self.handshake()
+        finally:
+            self.step_us = clock_us() - began
+
     cdef TlsResult handshake(self) except *:
         self.ready = False
         try:
@@ -156,7 +164,3 @@ cdef class Tls:
         drop_queue(&self.sealed)
         self.library = self.incoming = self.outgoing = None
         self.feed_record = self.take_sealed = self.decrypt = self.encrypt = None
-
-    def compute_handshake(self):
-        """Continue the handshake in a thread: see `busy`. Returns a TlsResult."""
-        return self.handshake()

@@ -252,7 +252,7 @@ def test_connections_of_one_client_find_its_rights_once(worker: HandWorker, rule
     worker.connect()
     worker.connect()
     first, second = worker.loop.connections.values()
-    first.principal, second.principal = (bytes(b"User:alice").decode() for _ in range(2))
+    first.principal, second.principal = (b"User:alice".decode() for _ in range(2))
     assert first.principal is not second.principal
     looked_up = []
 

@@ -1,4 +1,4 @@
-"""TLS handshakes that a thread computes: the loop goes on meanwhile, and whatever happens to the connection, nothing is lost or left open.
+"""TLS handshakes that a thread computes: whatever happens to the connection meanwhile, nothing is lost or left open.
 
 The thread is the test itself: `settle` runs the steps, or, after `hello`, the test calls `work`.
 """
