@@ -1,7 +1,8 @@
-"""Clients that keep a broker busy until SIGTERM: `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS`.
+"""Clients that keep a broker busy until SIGTERM: `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS [CA_FILE]`.
 
 `writers`: three producers, one whose batches are refused, requests for a topic that there is not, connections with garbage.
 `transactions`: a producer whose transactions commit, abort, or are fenced by a second one with its transactional id.
+`security`: over SASL_SSL, a producer of alice who renews her login and is throttled; handshakes and logins that fail.
 `group`: two members of the group billing. `reader`: reads orders and never commits, as Spark and Flink do.
 """
 
@@ -9,14 +10,18 @@ import contextlib
 import itertools
 import signal
 import socket
+import ssl
 import sys
 import threading
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+from tests.sasl import BAD, SaslWire
+
 TOPICS = {"orders": 3, "audit": 1, "tight": {"partitions": "1", "max.message.bytes": "1000"}}
 PARTITIONS = 3
 PAUSE_S = 0.05
+BETWEEN_LOGINS_S = 3.0
 
 over = threading.Event()
 
@@ -81,7 +86,40 @@ def _read(bootstrap: str, client: str) -> None:
     consumer.close()
 
 
-def main(role: str, bootstrap: str) -> None:
+def _write_securely(bootstrap: str, client: str, ca: str) -> None:
+    settings = {
+        "bootstrap.servers": bootstrap, "client.id": client, "security.protocol": "SASL_SSL", "ssl.ca.location": ca,
+        "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "alice-secret", "log_level": 0,
+        "queue.buffering.max.messages": 1000,
+    }  # fmt: skip
+    producer = Producer(settings)
+    while not over.wait(PAUSE_S):
+        with contextlib.suppress(BufferError):  # because it is throttled
+            for _ in range(10):
+                producer.produce("orders", b"x" * 200)
+        producer.poll(0)
+
+
+def _fail_to_log_in(bootstrap: str, ca: str) -> None:
+    """Complete handshakes of each version and fail the logins; fail handshakes. Rarely, since their bytes are of no client."""
+    host, _, port = bootstrap.rpartition(":")
+    trusting, distrusting = ssl.create_default_context(cafile=ca), ssl.create_default_context()
+    versions = itertools.cycle((ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3))
+    while not over.wait(BETWEEN_LOGINS_S):
+        trusting.minimum_version = trusting.maximum_version = next(versions)
+        connected = socket.create_connection((host, int(port)))
+        with (
+            contextlib.suppress(OSError, EOFError),
+            SaslWire.over(trusting.wrap_socket(connected, server_hostname=host)) as wire,
+        ):
+            wire.handshake()
+            wire.authenticate(BAD)
+        connected = socket.create_connection((host, int(port)))
+        with contextlib.suppress(ssl.SSLError), distrusting.wrap_socket(connected, server_hostname=host):
+            pass
+
+
+def main(role: str, bootstrap: str, *more: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     started = {
         "writers": [
@@ -90,6 +128,7 @@ def main(role: str, bootstrap: str) -> None:
         "group": [(_consume, "billing-0"), (_consume, "billing-1")],
         "reader": [(_read, "spark")],
         "transactions": [(_transact, "payments")],
+        "security": [(_write_securely, "secure", *more), (_fail_to_log_in, *more)],
     }[role]  # fmt: skip
     threads = [threading.Thread(target=run, args=(bootstrap, *arguments)) for run, *arguments in started]
     for thread in threads:
