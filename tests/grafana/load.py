@@ -2,7 +2,7 @@
 
 `writers`: three producers, one whose batches are refused, requests for a topic that there is not, connections with garbage.
 `transactions`: a producer whose transactions commit, abort, or are fenced by a second one with its transactional id.
-`security`: over SASL_SSL, a producer of alice who renews her login and is throttled; handshakes and logins that fail.
+`security`: over SASL_SSL, a producer of alice who is throttled; renewals, and handshakes and logins that fail.
 `group`: two members of the group billing. `reader`: reads orders and never commits, as Spark and Flink do.
 """
 
@@ -100,22 +100,25 @@ def _write_securely(bootstrap: str, client: str, ca: str) -> None:
         producer.poll(0)
 
 
-def _fail_to_log_in(bootstrap: str, ca: str) -> None:
-    """Complete handshakes of each version and fail the logins; fail handshakes. Rarely, since their bytes are of no client."""
+def _log_in(bootstrap: str, ca: str) -> None:
+    """Log in, renew the login, fail a login and a handshake, with each TLS version. Rarely, since handshakes are bytes of no
+    client."""
     host, _, port = bootstrap.rpartition(":")
     trusting, distrusting = ssl.create_default_context(cafile=ca), ssl.create_default_context()
     versions = itertools.cycle((ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3))
+
+    def connection(context: ssl.SSLContext) -> ssl.SSLSocket:
+        return context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host)
+
     while not over.wait(BETWEEN_LOGINS_S):
         trusting.minimum_version = trusting.maximum_version = next(versions)
-        connected = socket.create_connection((host, int(port)))
-        with (
-            contextlib.suppress(OSError, EOFError),
-            SaslWire.over(trusting.wrap_socket(connected, server_hostname=host)) as wire,
-        ):
+        with contextlib.suppress(OSError, EOFError), SaslWire.over(connection(trusting)) as wire:
+            wire.log_in()
+            wire.log_in()
+        with contextlib.suppress(OSError, EOFError), SaslWire.over(connection(trusting)) as wire:
             wire.handshake()
             wire.authenticate(BAD)
-        connected = socket.create_connection((host, int(port)))
-        with contextlib.suppress(ssl.SSLError), distrusting.wrap_socket(connected, server_hostname=host):
+        with contextlib.suppress(ssl.SSLError), connection(distrusting):
             pass
 
 
@@ -128,7 +131,7 @@ def main(role: str, bootstrap: str, *more: str) -> None:
         "group": [(_consume, "billing-0"), (_consume, "billing-1")],
         "reader": [(_read, "spark")],
         "transactions": [(_transact, "payments")],
-        "security": [(_write_securely, "secure", *more), (_fail_to_log_in, *more)],
+        "security": [(_write_securely, "secure", *more), (_log_in, *more)],
     }[role]  # fmt: skip
     threads = [threading.Thread(target=run, args=(bootstrap, *arguments)) for run, *arguments in started]
     for thread in threads:
