@@ -16,12 +16,15 @@ import threading
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+from tests.cli.transaction_talk import TransactionTalk
 from tests.sasl import BAD, SaslWire
 
 TOPICS = {"orders": 3, "audit": 1, "tight": {"partitions": "1", "max.message.bytes": "1000"}}
 PARTITIONS = 3
 PAUSE_S = 0.05
 BETWEEN_LOGINS_S = 3.0
+ADDS_PARTITIONS = 12
+"""A version of Produce."""
 
 over = threading.Event()
 
@@ -61,6 +64,16 @@ def _transact(bootstrap: str, client: str) -> None:
                 producer.begin_transaction()
                 producer.produce("orders", b"x" * 500)
                 (producer.abort_transaction if number % 5 == 3 else producer.commit_transaction)(5)
+
+
+def _add_by_writing(bootstrap: str) -> None:
+    """Abort transactions whose first batch adds the partition (KIP-890), so that the broker asks the coordinator about it."""
+    host, _, port = bootstrap.rpartition(":")
+    while not over.wait(1):
+        with contextlib.suppress(AssertionError, OSError, EOFError), TransactionTalk(host, int(port)) as wire:
+            producer = wire.init("ledger")
+            wire.write("ledger", producer, "orders", 0, version=ADDS_PARTITIONS)
+            wire.end("ledger", producer, commits=False)
 
 
 def _consume(bootstrap: str, client: str) -> None:
@@ -130,7 +143,7 @@ def main(role: str, bootstrap: str, *more: str) -> None:
         ],
         "group": [(_consume, "billing-0"), (_consume, "billing-1")],
         "reader": [(_read, "spark")],
-        "transactions": [(_transact, "payments")],
+        "transactions": [(_transact, "payments"), (_add_by_writing,)],
         "security": [(_write_securely, "secure", *more), (_log_in, *more)],
     }[role]  # fmt: skip
     threads = [threading.Thread(target=run, args=(bootstrap, *arguments)) for run, *arguments in started]
