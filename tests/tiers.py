@@ -50,6 +50,8 @@ NIGHTLY: dict[str, str] = {
     "tests/tls/test_half_open_handshakes.py": "thousands of half-open TLS handshakes",
     "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
     "tests/clients/test_librdkafka.py": "librdkafka's own tests of transactions, which are compiled",
+    "tests/clients/test_librdkafka_security.py": "librdkafka's own tests of TLS, logins and ACLs, which are compiled",
+    "tests/clients/test_tools_over_all_protocols.py": "Kafka's tools over the four security protocols",
     "tests/clients/test_streams.py::test_the_smoke_test_of_kafka_streams": "the smoke test of Kafka Streams, with kills",
     "tests/clients/test_streams.py::test_words_are_counted_once_although_everything_is_killed": "Kafka Streams, with kills",
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",

@@ -36,11 +36,15 @@ LIBRDKAFKA_TESTS = (
     "0061-consumer_lag.cpp",
     "0098-consumer-txn.cpp",
     "0103-transactions.c",
+    "0115-producer_auth.cpp",
+    "0119-consumer_auth.cpp",
     "0129-fetch_aborted_msgs.c",
+    "0135-sasl_credentials.cpp",
     "0137-barrier_batch_consume.c",
+    "0142-reauthentication.c",
 )
-"""Those of librdkafka's own tests that use transactions and a real broker. Not among them: 0055 measures latencies, 0142 needs
-SASL, 0105 and 0158 use librdkafka's own broker, 0177 needs share groups."""
+"""Those of librdkafka's own tests that use transactions or security, and a real broker. Not among them: 0055 measures
+latencies, 0105 and 0158 use librdkafka's own broker, 0177 needs share groups."""
 
 #: A small JVM that starts quickly: these tools live for a second or two.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -159,8 +163,8 @@ def old_java_command(version: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "OldRecords"]
 
 
-def transactions_java_command(version: str) -> list[str]:
-    """Return the command line of `clients/java/transactions/Transactions.java` on the Java client of `version`, 0.11 or newer.
+def versioned_java_command(program: str, version: str) -> list[str]:
+    """Return the command line of the only class in `clients/java/PROGRAM` on the Java client of `version`, 0.11 or newer.
 
     It is compiled against that client; the JSON library is Kafka's of today.
     """
@@ -168,7 +172,7 @@ def transactions_java_command(version: str) -> list[str]:
     javac = require_command("javac", "default-jdk-headless")
     maven = require_command("mvn", "maven")
     pom = CLIENTS_DIRECTORY / "java" / "old" / "pom.xml"
-    source = CLIENTS_DIRECTORY / "java" / "transactions" / "Transactions.java"
+    (source,) = (CLIENTS_DIRECTORY / "java" / program).glob("*.java")
 
     def build(output: Path) -> None:
         run_maven(
@@ -177,8 +181,8 @@ def transactions_java_command(version: str) -> list[str]:
         )  # fmt: skip
         _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
 
-    product = _product(f"transactions-java-{version}", [pom, source], build)
-    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "Transactions"]
+    product = _product(f"{program}-java-{version}", [pom, source], build)
+    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", source.stem]
 
 
 def streams_command(main_class: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
@@ -280,11 +284,10 @@ def librdkafka_tests() -> Path:
     make = require_command("make", "make")
     compiler = require_command("g++", "g++")
     javac = require_command("javac", "default-jdk-headless")
-    header = "#include <rapidjson/schema.h>\n"
-    if subprocess.run(
-        [compiler, "-fsyntax-only", "-x", "c++", "-"], input=header, text=True, capture_output=True
-    ).returncode:
-        unavailable("RapidJSON is not installed (deploy/debian/install-test-packages installs rapidjson-dev)")
+    for header, package in (("rapidjson/schema.h", "rapidjson-dev"), ("openssl/ssl.h", "libssl-dev")):
+        command = [compiler, "-fsyntax-only", "-x", "c++", "-"]
+        if subprocess.run(command, input=f"#include <{header}>\n", text=True, capture_output=True).returncode:
+            unavailable(f"{header} is not installed (deploy/debian/install-test-packages installs {package})")
     jars = kafka_jars()
     sources = [CLIENTS_DIRECTORY / "librdkafka" / name for name in ("package.json", "package-lock.json")]
 
@@ -295,8 +298,8 @@ def librdkafka_tests() -> Path:
         library = output / "librdkafka"
         (output / "node_modules/@confluentinc/kafka-javascript/deps/librdkafka").rename(library)
         shutil.rmtree(output / "node_modules")
-        # none of these is needed: the brokers have no TLS, and codecs are tested elsewhere
-        without = ("ssl", "gssapi", "curl", "zlib", "zstd", "lz4-ext", "optimization")
+        # none of these is needed: codecs are tested elsewhere
+        without = ("gssapi", "curl", "zlib", "zstd", "lz4-ext", "optimization")
         _run(["./configure", *(f"--disable-{feature}" for feature in without)], cwd=library)
         _run([make, "-j2", "-C", "src", "librdkafka.a"], cwd=library)
         _run([make, "-j2", "-C", "src-cpp", "librdkafka++.a"], cwd=library)
@@ -313,9 +316,12 @@ def librdkafka_tests() -> Path:
         commands.mkdir(parents=True)
         run_class = commands / "kafka-run-class.sh"
         run_class.write_text(f'#!/bin/sh\nexec java {" ".join(JVM_OPTIONS)} -cp "$CLASSPATH:$KAFKA_JARS/*" "$@"\n')
-        run_class.chmod(0o755)
+        acls = commands / "kafka-acls.sh"
+        acls.write_text('#!/bin/sh\nexec "$(dirname "$0")/kafka-run-class.sh" org.apache.kafka.tools.AclCommand "$@"\n')
+        for command in (run_class, acls):
+            command.chmod(0o755)
 
-    return _product("librdkafka-tests", [*sources], build) / "librdkafka"
+    return _product("librdkafka-tests", [*sources, Path(__file__)], build) / "librdkafka"
 
 
 def node_program() -> Path:

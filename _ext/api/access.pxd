@@ -37,7 +37,6 @@ cdef class Access:
     cdef readonly AccessControl control
     cdef readonly str principal
     cdef readonly str host
-    cdef object given                   # `Connection.principal` for which it was found
     cdef uint64_t decided               # the version of the remembered decisions
     cdef dict readable                  # topic name -> True, for topics that may be read
     cdef dict writable

@@ -67,9 +67,9 @@ cdef class AccessControl:
 
     cdef Access of_connection(self, Connection connection):
         cdef Access access = connection.access
-        if access is None or access.control is not self or access.given is not connection.principal:
-            access = self.access(ANONYMOUS if connection.principal is None else connection.principal, connection.peer)
-            access.given = connection.principal
+        cdef str principal = ANONYMOUS if connection.principal is None else connection.principal
+        if access is None or access.control is not self or access.principal != principal:
+            access = self.access(principal, connection.peer)
             connection.access = access
         return access
 

@@ -364,7 +364,6 @@ cdef class DelayedFetch(Waiter):
         try:
             if self.context.version < FIRST_WITH_BATCHES and self.context.planned_bytes:
                 return self.conversion.start(self.context, pending, self.plan_again)
-            pending.time_quota.key = 0          # `answer` charges its time
             self.responses.answer(self.context, pending)
             if self.context.refused:
                 self.end_session(self)

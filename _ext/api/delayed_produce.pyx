@@ -653,7 +653,6 @@ cdef class DelayedProduce(Pending):
         if self.request.limited:
             wait_ms = charge_produce(connection, &self.request.produce_quota, &self.request.time_quota, self.request.frame_bytes,
                                      self.spent_us if self.request.acks else -1)
-        self.time_quota.key = 0                 # its time is charged
         if self.request.acks == 0:
             self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):

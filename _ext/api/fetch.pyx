@@ -344,13 +344,10 @@ cdef class FetchHandler:
     def rights_changed(self, Connection connection not None):
         """The client may have lost a right: answer its delayed fetch now, if it may not read one of the partitions any more."""
         cdef DelayedFetch fetch = connection.session
-        cdef FetchPartition p
         if fetch is None or not fetch.waiting or fetch.pending is None or fetch.context.access is None:
             return
-        for p in fetch.context.partitions:
-            if self.plan.denied(p, fetch.context):
-                self.answer_parked(connection)
-                return
+        if self.plan.lost_rights(fetch.context):
+            self.answer_parked(connection)
 
     cdef int answer_parked(self, Connection connection) except -1:
         """Answer the connection's delayed fetch, if it has one, with the records that are available now."""

@@ -190,6 +190,7 @@ cdef class FetchContext:
     cdef bint replica_alive           # the broker `replica_id` is alive, as far as this broker knows
     cdef bint replicates              # the request is of another broker of the cluster: its records are not usage of a client
     cdef Access access                # of the client; None: there is no authorizer
+    cdef bint may_replicate           # by the decision for this plan, if `replica_id` is a broker's
     cdef bytes rack                   # of the consumer; None: unknown, or no replica selector is configured
     cdef int listener                 # index of the listener of the client's connection
     cdef list unnoted                 # partitions whose position could not be noted because their slot's lock was taken

@@ -27,6 +27,7 @@ cdef class FetchPlan:
     cdef int measure(self, FetchPartition p, FetchContext context) except -1
     cdef int resolve(self, FetchPartition p) except -1
     cdef bint denied(self, FetchPartition p, FetchContext context) except -1
+    cdef bint lost_rights(self, FetchContext context) except -1
     cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1
     cdef int examine_once(self, FetchPartition p, FetchContext context, bint planning) except -1
     cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1

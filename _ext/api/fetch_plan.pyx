@@ -98,6 +98,12 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
     return True
 
 
+cdef bint may_replicate(FetchContext context) except -1:
+    """Return whether a broker's request may read all partitions. Asked once for a plan, so that a denial is counted and noted once."""
+    return context.replica_id < 0 or context.access is None or context.access.allows(
+        ACL_CLUSTER_ACTION, ACL_CLUSTER, "kafka-cluster", FETCH)
+
+
 cdef class FetchPlan:
     """Makes the plans of Fetch responses, and owns the open segments for them. A worker has one.
 
@@ -127,6 +133,7 @@ cdef class FetchPlan:
         context.plan_first = True
         context.throttled = False
         context.throttle_room = -1
+        context.may_replicate = may_replicate(context)
         return 0
 
     cdef bint plan_some(self, FetchContext context, Py_ssize_t count) except -1:
@@ -265,19 +272,29 @@ cdef class FetchPlan:
         return self.locate_records(p, context, slot, &commit, planning)
 
     cdef bint denied(self, FetchPartition p, FetchContext context) except -1:
-        """Return whether the client may not read the topic, or the broker may not replicate. `resolve` was called just before.
+        """Return whether the client may not read the topic, or, as `begin_plan` found, not replicate. `resolve` was called just before.
 
         A topic that the client named by an unknown id has the error of `resolve`.
         """
         cdef Topic topic = p.counted
         cdef Access access = context.access
         if context.replica_id >= 0:
-            return not access.allows(ACL_CLUSTER_ACTION, ACL_CLUSTER, "kafka-cluster", FETCH)
+            return not context.may_replicate
         if topic is None:
             topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
         if topic is None and p.by_id:
             return False
         return not access.may_use_topic(ACL_READ, p.topic if topic is None else topic.name_bytes, FETCH)
+
+    cdef bint lost_rights(self, FetchContext context) except -1:
+        """Return whether the client may not read one of the partitions any more, or not replicate."""
+        cdef FetchPartition p
+        if context.replica_id >= 0:
+            return not may_replicate(context)
+        for p in context.partitions:
+            if self.denied(p, context):
+                return True
+        return False
 
     cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
         """Return Kafka's error code if this request must not read the slot; else 0."""

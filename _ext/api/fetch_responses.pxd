@@ -17,6 +17,8 @@ cdef class FetchResponses:
     cdef int answer(self, FetchContext context, Pending pending) except -1
     cdef int write(self, ResponseOutput out, FetchContext context, Connection connection, int64_t spent_us) except -1
     cdef int write_throttled(self, ResponseOutput out, FetchContext context, list cuts, int64_t wait_ms) except -1
+    cdef int write_empty(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error,
+                         int32_t session_id, int64_t wait_ms) except -1
     cdef int count_served(self, FetchContext context, list included, list cuts) except -1
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error,
                          int64_t wait_ms) except -1

@@ -61,17 +61,18 @@ cdef enum:                            # tagged fields
     CURRENT_LEADER_BYTES = 9          # broker id, epoch, no tagged fields
 
 
-cdef inline void write_head(WriteBuffer* b, FetchContext context, int32_t session_id, int64_t wait_ms) noexcept:
+cdef inline void write_head(WriteBuffer* b, int16_t version, int32_t correlation_id, int16_t error, int32_t session_id,
+                            int64_t wait_ms) noexcept:
     """Begin the response: the fields before the topics. Its length is stored later. :param wait_ms: the throttle time."""
     b.size = 0
     write_int32(b, 0)
-    write_int32(b, context.correlation_id)
-    if context.version >= FETCH_FLEXIBLE:
+    write_int32(b, correlation_id)
+    if version >= FETCH_FLEXIBLE:
         write_uvarint(b, 0)
-    if context.version >= 1:
+    if version >= 1:
         write_int32(b, <int32_t>wait_ms)
-    if context.version >= 7:
-        write_int16(b, NO_ERROR)
+    if version >= 7:
+        write_int16(b, error)
         write_int32(b, session_id)
 
 
@@ -260,7 +261,7 @@ cdef class FetchResponses:
         cdef list served = []
         cdef int64_t records_bytes, wait_ms
         cdef bint empty
-        write_head(b, context, context.session_id, 0)
+        write_head(b, context.version, context.correlation_id, NO_ERROR, context.session_id, 0)
         records_bytes = write_topics(b, context, included, cuts)
         write_response_tags(b, context, included, self.replicas)
         if b.error:
@@ -291,27 +292,34 @@ cdef class FetchResponses:
 
     cdef int write_throttled(self, ResponseOutput out, FetchContext context, list cuts, int64_t wait_ms) except -1:
         """Write an empty response instead of the planned one. As in Kafka, a session that the request began does not exist then."""
-        cdef WriteBuffer* b = &self.response
         cdef FetchPartition p
         cdef bint begins = context.by_key is not None and not context.incremental
         for _, p in cuts:
             p.segment = None
             p.converted = None
         context.refused = begins
-        write_head(b, context, 0 if begins else context.session_id, wait_ms)
-        write_length(b, 0, context.version >= FETCH_FLEXIBLE)
-        if context.version >= FETCH_FLEXIBLE:
+        still_client(&context.client)
+        self.write_empty(out, &context.client, context.version, context.correlation_id, NO_ERROR,
+                         0 if begins else context.session_id, wait_ms)
+        self.responses += 1
+        return 0
+
+    cdef int write_empty(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error,
+                         int32_t session_id, int64_t wait_ms) except -1:
+        """Write and count a response without partitions."""
+        cdef WriteBuffer* b = &self.response
+        write_head(b, version, correlation_id, error, session_id, wait_ms)
+        write_length(b, 0, version >= FETCH_FLEXIBLE)
+        if version >= FETCH_FLEXIBLE:
             write_uvarint(b, 0)
         if b.error:
             buffer_free(b)
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4))
-        still_client(&context.client)
-        usage_of(context.client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
         out.out_bytes(b.data, b.size)
+        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
         if b.capacity > KEPT_BYTES:
             buffer_free(b)
-        self.responses += 1
         return 0
 
     cdef int count_served(self, FetchContext context, list included, list cuts) except -1:
@@ -369,24 +377,7 @@ cdef class FetchResponses:
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error,
                          int64_t wait_ms) except -1:
         """Write a response that contains only the error code of the session."""
-        cdef WriteBuffer* b = &self.response
-        cdef bint flexible = version >= FETCH_FLEXIBLE
-        b.size = 0
-        write_int32(b, 0)
-        write_int32(b, correlation_id)
-        if flexible:
-            write_uvarint(b, 0)
-        write_int32(b, <int32_t>wait_ms)
-        write_int16(b, error)
-        write_int32(b, 0)
-        write_length(b, 0, flexible)
-        if flexible:
-            write_uvarint(b, 0)
-        if b.error:
-            raise MemoryError("no memory for a fetch response")
-        store32(b.data, <uint32_t>(b.size - 4))
-        out.out_bytes(b.data, b.size)
+        self.write_empty(out, client, version, correlation_id, error, 0, wait_ms)
         count_error(FETCH, error)
         usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_ERRORS] += 1
-        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
         return 0

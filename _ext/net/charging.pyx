@@ -12,10 +12,10 @@ from odradek._ext.shm.client_quotas cimport (
     QUOTA_REQUEST,
     QuotaUse,
     quota_add,
+    quota_charge,
     quota_exceeded_at_once,
     quota_find,
     quota_span_ms,
-    quota_throttled,
     quota_wait_ms,
 )
 from odradek._ext.shm.layout cimport monotonic_ms, region
@@ -106,34 +106,22 @@ cdef int64_t spend(Connection c) noexcept:
 
 
 cdef int64_t charge_time(Connection c, QuotaUse* use, int64_t us) except -1:
-    cdef int64_t wait_ms = charged(use, QUOTA_REQUEST, us, monotonic_ms())
+    cdef int64_t wait_ms = quota_charge(use, QUOTA_REQUEST, us, monotonic_ms())
     c.throttle_for(wait_ms)
     return wait_ms
 
 
-cdef int64_t charged(QuotaUse* use, int kind, int64_t amount, int64_t now_ms) noexcept:
-    """Count an amount and return the throttle time."""
-    cdef int64_t wait_ms
-    if use.key == 0:
-        return 0
-    quota_add(use, amount, now_ms)
-    wait_ms = quota_wait_ms(use, now_ms, kind == QUOTA_REQUEST)
-    if wait_ms:
-        quota_throttled(use, kind, wait_ms, now_ms)
-    return wait_ms
-
-
 cdef int64_t charge_produce(Connection c, QuotaUse* produce, QuotaUse* request, int64_t size, int64_t us) except -1:
-    cdef int64_t now = monotonic_ms(), wait_ms = charged(produce, QUOTA_PRODUCE, size, now)
+    cdef int64_t now = monotonic_ms(), wait_ms = quota_charge(produce, QUOTA_PRODUCE, size, now)
     if us >= 0:
-        wait_ms = max(wait_ms, charged(request, QUOTA_REQUEST, us, now))
+        wait_ms = max(wait_ms, quota_charge(request, QUOTA_REQUEST, us, now))
     c.throttle_for(wait_ms)
     return wait_ms
 
 
 cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us, bint* empty) except -1:
     cdef int64_t now = monotonic_ms()
-    cdef int64_t time_ms = charged(request, QUOTA_REQUEST, us, now), bytes_ms = charged(fetch, QUOTA_FETCH, size, now)
+    cdef int64_t time_ms = quota_charge(request, QUOTA_REQUEST, us, now), bytes_ms = quota_charge(fetch, QUOTA_FETCH, size, now)
     cdef int64_t wait_ms = max(time_ms, bytes_ms)
     empty[0] = time_ms > 0 or (bytes_ms > 0 and not quota_exceeded_at_once(fetch, size, now))
     if empty[0] and fetch.key:

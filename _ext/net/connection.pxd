@@ -161,6 +161,7 @@ cdef class Connection:
     cdef readonly uint32_t owner               # of the producers that this connection creates: hash of the client's address (owners.pxd)
     # the client, as its requests describe it: set by the handler and by `counted_client`
     cdef public object principal               # "User:alice"; None: "User:ANONYMOUS"
+    cdef public bint by_token                  # the client logged in with a delegation token; `principal` is set again when this changes
     cdef public object gate                    # receives every frame until the client has logged in; None: frames are executed
     cdef public object access                  # the handler's: what the principal may do (api/access.pxd); None: not looked up
     cdef public object client_software_name

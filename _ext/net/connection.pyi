@@ -57,6 +57,7 @@ class Connection:
     peer: Final[str]
     owner: Final[int]
     principal: Any
+    by_token: bool
     gate: Any
     access: Any
     client_software_name: Any

@@ -20,7 +20,7 @@ from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file,
 from odradek._ext.protocol.api_versions cimport API_VERSIONS
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
-from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_throttled, quota_wait_ms
+from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_charge
 from odradek._ext.shm.layout cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.metering cimport (
     METER_KEY_NONE,
@@ -157,15 +157,11 @@ cdef class Pending:
         return self.charge_time()
 
     cdef int64_t charge_time(self) except -1:
-        cdef int64_t now, wait_ms
+        cdef int64_t wait_ms
         if self.time_quota.key == 0 or self.cancelled:
             return 0
-        now = monotonic_ms()
-        quota_add(&self.time_quota, self.spent_us, now)
-        wait_ms = quota_wait_ms(&self.time_quota, now, True)
-        if wait_ms:
-            quota_throttled(&self.time_quota, QUOTA_REQUEST, wait_ms, now)
-            self.connection.throttle_for(wait_ms)
+        wait_ms = quota_charge(&self.time_quota, QUOTA_REQUEST, self.spent_us, monotonic_ms())
+        self.connection.throttle_for(wait_ms)
         self.time_quota.key = 0
         return wait_ms
 

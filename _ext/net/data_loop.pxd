@@ -38,5 +38,4 @@ cdef class DataLoop(FrameReader):
     cdef void end_clock(self) noexcept
     cdef int handle_event(self, Connection c, uint32_t events) except -1
     cdef int settle_dirty(self) except -1
-    cdef int fail(self, Connection c) except -1
     cdef void release_buffers(self, Connection c) noexcept

@@ -123,7 +123,7 @@ cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 cdef bint ended_while_throttled(Connection c) noexcept:
     """Whether the connection is throttled, its client sends no more, and no request and no response is left."""
     return (c.frames.hold & HOLD_THROTTLE and c.pending_count == 0 and c.input.held.data == NULL and c.output.queue.head == NULL
-            and nothing_unread(c.fd))
+            and c.output.sealed_bytes == 0 and (c.tls is None or not c.tls.pending()) and nothing_unread(c.fd))
 
 
 cdef class DataLoop(FrameReader):
@@ -646,8 +646,12 @@ cdef class DataLoop(FrameReader):
     cdef int close_now(self, Connection c, int reason, object text) except -1:
         cdef epoll_event event
         cdef Pending pending
+        cdef bint unauthenticated
         if c.fd < 0:
             return 0
+        unauthenticated = reason == CLOSE_AUTHENTICATION or (
+            reason == CLOSE_OTHER_PROTOCOL and c.tls is not None and not c.tls.established)
+        add(UNSENT_BYTES, c.output.sealed_bytes)
         if c.tls is not None:
             if reason != CLOSE_RESET:
                 self.say_goodbye(c)
@@ -655,7 +659,7 @@ cdef class DataLoop(FrameReader):
                 c.tls.drop()
         if self.unauthenticated:
             self.forget_unauthenticated(c)
-        if reason == CLOSE_AUTHENTICATION or (reason == CLOSE_OTHER_PROTOCOL and c.tls is not None):
+        if unauthenticated:
             add(FAILED_AUTHENTICATIONS, 1)
         epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, c.fd, &event)    # needed if another process holds the socket open
         close(c.fd)
@@ -691,7 +695,7 @@ cdef class DataLoop(FrameReader):
         if c.frames.skipped:
             LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
                      c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
-        if self.failure_log is not None and (reason == CLOSE_AUTHENTICATION or (reason == CLOSE_OTHER_PROTOCOL and c.tls is not None)):
+        if unauthenticated and self.failure_log is not None:
             text = self.failure_log(c.peer, text)
         elif self.protocol_log is not None and reason == CLOSE_OTHER_PROTOCOL:
             text = self.protocol_log(c.peer, text)

@@ -45,8 +45,8 @@ cdef class FrameReader(ResponseSender):
     """Third layer of the data loop. It owns the receive buffers, the limits of requests and of queued responses, and the handler.
 
     DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream;
-    `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; and `authenticated`,
-    called after a TLS handshake that is the whole authentication. DataLoop calls `readable`, `offer_held`, `release_holds` and
+    `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; `authenticated`,
+    called after a TLS handshake that is the whole authentication; and `fail`, called after an exception that no turn of the loop handles. DataLoop calls `readable`, `offer_held`, `release_holds` and
     `judge_unread`.
     """
     cdef readonly FrameHandler handler
@@ -81,6 +81,7 @@ cdef class FrameReader(ResponseSender):
     cdef int shake_hands(self, Connection c) except -1
     cdef int after_handshake(self, Connection c, int result) except -1
     cdef int delegate_handshake(self, Connection c) except -1
+    cdef int continue_handshake(self, Connection c) except -1
     cdef int records_ended(self, Connection c) except -1
     cdef int keep_records(self, Connection c) except -1
     cdef int end_of_stream(self, Connection c) except -1
@@ -102,3 +103,4 @@ cdef class FrameReader(ResponseSender):
     cdef int update_interest(self, Connection c, bint force) except -1
     cdef int continue_later(self, Connection c) except -1
     cdef int authenticated(self, Connection c) except -1
+    cdef int fail(self, Connection c) except -1

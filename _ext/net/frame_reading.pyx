@@ -335,31 +335,44 @@ cdef class FrameReader(ResponseSender):
     cdef int delegate_handshake(self, Connection c) except -1:
         """Let a thread compute the next step of the handshake; nothing is read from the connection meanwhile."""
         cdef Tls tls = c.tls
-        cdef int64_t began = clock_us()
+        cdef int64_t spent_us = 0
 
         def step():
-            tls.compute_handshake()
+            nonlocal spent_us
+            cdef int64_t began = clock_us()
+            try:
+                tls.compute_handshake()
+            finally:
+                spent_us = clock_us() - began
             return False
 
         def done(error):
             tls.busy = False
             c.frames.hold &= ~HOLD_HANDSHAKE
+            add(TLS_HANDSHAKE_US, spent_us)
             if c.fd < 0:
                 tls.drop()
                 return
-            add(TLS_HANDSHAKE_US, clock_us() - began)
-            if error is not None:
-                self.close_now(c, CLOSE_AUTHENTICATION, f"the TLS handshake failed with an internal error: {error}")
-                return
-            self.after_handshake(c, TLS_OK if tls.established else TLS_WANTS if tls.error is None else TLS_FAILED)
-            if c.fd >= 0:
-                self.update_interest(c, True)
-                self.continue_later(c)
+            try:
+                if error is not None:
+                    raise error
+                self.continue_handshake(c)
+            except Exception:                  # else the connection would stay open without the client's principal
+                self.fail(c)
 
         tls.busy = True
         c.frames.hold |= HOLD_HANDSHAKE
         self.update_interest(c, True)
         self.handshake_thread(step, done)
+        return 0
+
+    cdef int continue_handshake(self, Connection c) except -1:
+        """Go on after a step of the handshake that a thread has computed."""
+        cdef Tls tls = c.tls
+        self.after_handshake(c, TLS_OK if tls.established else TLS_WANTS if tls.error is None else TLS_FAILED)
+        if c.fd >= 0:
+            self.update_interest(c, True)
+            self.continue_later(c)
         return 0
 
     cdef int after_handshake(self, Connection c, int result) except -1:
@@ -583,3 +596,6 @@ cdef class FrameReader(ResponseSender):
 
     cdef int authenticated(self, Connection c) except -1:
         raise NotImplementedError("DataLoop supplies authenticated")
+
+    cdef int fail(self, Connection c) except -1:
+        raise NotImplementedError("DataLoop supplies fail")

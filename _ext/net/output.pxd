@@ -51,10 +51,10 @@ cdef int add_part(OutQueue* queue, object part) except -1
 # Moves all of `source` to the end of `queue`.
 cdef void join_queues(OutQueue* queue, OutQueue* source) noexcept
 cdef void drop_queue(OutQueue* queue) noexcept
-# Sends until all is sent, the socket is full, `budget` bytes were sent, or another SendState occurs. Adds the sent bytes to *sent,
-# and those of them that came from files to *from_files. `look_up`: check the page cache before each chunk of a file.
 # Moves up to `room` bytes from the queue to `out`: spans, and slices of files that are in the page cache. SENT_ALL: the queue is empty;
 # SENT_ENOUGH: `out` is full, or the next slice is to be asked for again; other states as above. Sets *got.
 cdef SendState gather_queue(OutQueue* queue, uint8_t* out, int64_t room, bint look_up, int64_t* got, int* error) noexcept
+# Sends until all is sent, the socket is full, `budget` bytes were sent, or another SendState occurs. Adds the sent bytes to *sent,
+# and those of them that came from files to *from_files. `look_up`: check the page cache before each chunk of a file.
 cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look_up, int64_t* sent, int64_t* from_files,
                           int* error) noexcept

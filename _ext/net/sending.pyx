@@ -228,7 +228,7 @@ cdef class ResponseSender(ResponseOutput):
                 if c.output.sealed_bytes:
                     c.output.blocked = True
                     return 0
-            if c.output.queue.head == NULL:
+            if c.output.queue.head == NULL or c.output.cold:
                 return 0
             if budget <= 0:
                 c.output.blocked = True      # epoll reports the socket as writable in the next turn

@@ -77,6 +77,8 @@ cdef int64_t quota_wait_ms(QuotaUse* use, int64_t now_ms, bint bounded) noexcept
 cdef bint quota_exceeded_at_once(QuotaUse* use, int64_t amount, int64_t now_ms) noexcept nogil
 # Counts, for metrics, that a request was throttled.
 cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_ms) noexcept nogil
+# Counts an amount and returns the throttle time, which is counted, too. Without a quota (key 0) it does nothing.
+cdef int64_t quota_charge(QuotaUse* use, int kind, int64_t amount, int64_t now_ms) noexcept nogil
 # Finds or makes the bucket of a user and a client id (None: the level does not tell them apart).
 cdef int quota_find(int kind, bytes user, bytes client, double limit, uint32_t owner, int64_t now_ms, QuotaUse* out) except -1
 # Returns the time of all windows but one, in ms.

@@ -337,6 +337,17 @@ cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_
                          max(load_relaxed_64(&bucket.throttled_until_ms), <uint64_t>(now_ms + wait_ms)))
 
 
+cdef int64_t quota_charge(QuotaUse* use, int kind, int64_t amount, int64_t now_ms) noexcept nogil:
+    cdef int64_t wait_ms
+    if use.key == 0:
+        return 0
+    quota_add(use, amount, now_ms)
+    wait_ms = quota_wait_ms(use, now_ms, kind == QUOTA_REQUEST)
+    if wait_ms:
+        quota_throttled(use, kind, wait_ms, now_ms)
+    return wait_ms
+
+
 cdef int64_t quota_span_ms() noexcept nogil:
     cdef QuotaTable* table = quota_table()
     return <int64_t>(max(table.windows, <uint64_t>2) - 1) * <int64_t>table.window_ms

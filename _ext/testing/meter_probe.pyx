@@ -6,6 +6,8 @@ Called in the thread that counts.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 
+from odradek._ext.shm.metering import PROBE_NAMES
+
 from odradek._ext.shm.meter_layout cimport (
     METER_CLIENTS,
     METER_KEY_NONE,
@@ -28,6 +30,11 @@ from odradek._ext.shm.metering cimport (
     turn_clock,
     usage_of,
 )
+
+
+def word(str name not None):
+    """The value of a word of this process's page, by its name in PROBE_NAMES."""
+    return own_page().words[PROBE_NAMES.index(name)]
 
 
 def use_clock(int64_t wall_ms):

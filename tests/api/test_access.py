@@ -188,16 +188,17 @@ def test_a_follower_needs_cluster_action_and_no_right_on_topics(worker: HandWork
     wire = worker.connect()
 
     def followed() -> list[int]:
-        request = fetch_request([("t", 0, 0)])
+        request = fetch_request([("t", 0, 0), ("u", 0, 0)])
         request.replica_id = 5
         wire.send(request, fetch.API_KEY, 12)
         worker.turn()
         return [topic.partitions[0].error_code for topic in wire.receive().responses]
 
     rules.publish([allow("t", READ)])
-    assert followed() == [DENIED]
+    assert followed() == [DENIED, DENIED]
+    assert len(rules.noted) == 1, "the broker's right is one question for the whole request"
     rules.publish([allow("kafka-cluster", Operation.CLUSTER_ACTION, kind=ResourceType.CLUSTER)])
-    assert followed() != [DENIED]
+    assert followed() != [DENIED, DENIED]
 
 
 def test_a_transactional_batch_needs_its_transactional_id_before_anything_else(
@@ -244,3 +245,22 @@ def test_allowed_operations_are_noted_only_if_asked(worker: HandWorker, rules: R
     rules.control.verbose = True
     produced(worker, wire, "t")
     assert rules.noted == [("User:ANONYMOUS", WRITE, "t", True)]
+
+
+def test_connections_of_one_client_find_its_rights_once(worker: HandWorker, rules: Rules) -> None:
+    """Their principals are equal and not identical: each login makes its own text."""
+    worker.connect()
+    worker.connect()
+    first, second = worker.loop.connections.values()
+    first.principal, second.principal = (bytes(b"User:alice").decode() for _ in range(2))
+    assert first.principal is not second.principal
+    looked_up = []
+
+    def host_of(peer: str) -> str:
+        looked_up.append(peer)
+        return host_of_peer(peer)
+
+    control = AccessControl(memoryview(rules.word), rules._read, rules._note, host_of)
+    for _ in range(3):
+        assert control.of(first) is control.of(second)
+    assert looked_up == [first.peer, second.peer]

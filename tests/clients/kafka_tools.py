@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tests import toolchains
 
 CLASSES = {
+    "acls": "org.apache.kafka.tools.AclCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
     "configs": "kafka.admin.ConfigCommand",
     "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
@@ -28,6 +29,8 @@ CLASSES = {
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
 """The scripts of Kafka's distribution without `kafka-` and `.sh`, and what they run."""

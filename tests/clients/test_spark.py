@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from odradek.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
+from tests.clients.secured import secured_broker
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -123,3 +124,14 @@ def test_a_stream_reads_what_is_committed(spark: Any, broker: Broker, tmp_path: 
     assert query.awaitTermination(400), "the stream does not end"
     assert query.exception() is None
     assert values(spark, broker, "committed") == [*range(200)]
+
+
+def test_a_batch_is_written_and_read_over_sasl_ssl(spark: Any, tmp_path: Path) -> None:
+    with secured_broker(tmp_path, secured=2) as secured:
+        options = {f"kafka.{key}": value for key, value in secured.java_settings().items()}
+        options["kafka.bootstrap.servers"] = secured.servers
+        numbers = spark.range(0, 100).selectExpr("cast(id as string) as value")
+        numbers.write.format("kafka").options(**options, topic="secured").save()
+        read = spark.read.format("kafka").options(**options, subscribe="secured", startingOffsets="earliest").load()
+        values = sorted(int(row.value) for row in read.selectExpr("cast(value as string) as value").collect())
+        assert values == [*range(100)]

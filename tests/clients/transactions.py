@@ -61,7 +61,7 @@ def _python(library: str) -> Callable[[], list[str]]:
 
 
 def _java(version: str) -> Callable[[], list[str]]:
-    return lambda: toolchains.transactions_java_command(version)
+    return lambda: toolchains.versioned_java_command("transactions", version)
 
 
 LIBRARIES = (

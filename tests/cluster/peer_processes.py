@@ -107,7 +107,7 @@ class Peers:
         return f"127.0.0.1:{self.zookeeper.port}"
 
     def start_kafka(self, broker_id: int, settings: Mapping[str, object] | None = None) -> JavaProcess:
-        """Start a Kafka broker and wait until it listens."""
+        """Start a Kafka broker and wait until it listens. In values of `settings`, "{port}" is its port."""
         directory = self._directory / f"kafka-{broker_id}"
         directory.mkdir()
         port = self._stack.enter_context(reserved())
@@ -125,7 +125,9 @@ class Peers:
             "controlled.shutdown.enable": "true",
         } | dict(settings or {})
         configuration = directory / "server.properties"
-        configuration.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+        configuration.write_text(
+            "".join(f"{name}={value}\n" for name, value in values.items()).replace("{port}", str(port))
+        )
         broker = self.brokers[broker_id] = JavaProcess(directory, "kafka.Kafka", port)
         broker.start(configuration)
         return broker

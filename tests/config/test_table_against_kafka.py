@@ -44,6 +44,7 @@ OWN_KEYS |= {
     "odradek.inter.broker.listener.only",
     "odradek.produce.max.decompressed.bytes",
 }
+OWN_KEYS |= {"odradek.delegation.tokens.max", "odradek.delegation.tokens.max.per.principal"}
 OWN_KEYS |= {"usage.spool.dir", "usage.spool.interval.ms", "usage.spool.max.bytes"}
 OWN_KEYS |= {"log.level", "log.levels", "log.format"}
 OWN_KEYS |= {"odradek.retention.exact", "odradek.segment.deletion.policy.class.name"}

@@ -7,7 +7,6 @@ import random
 import socket
 import ssl
 import struct
-import threading
 
 import pytest
 
@@ -26,9 +25,9 @@ from odradek.protocol.schemas import (
 )
 from odradek.storage.batch import HEADER, RecordBatch, read_batch
 from odradek.testing import Broker
+from tests.faults.hostile import QUIET, Bystander, damaged, framed
 from tests.waiting import until
 from tests.wire import (
-    TIMEOUT_S,
     Wire,
     fetch_request,
     frames_in,
@@ -39,7 +38,7 @@ from tests.wire import (
     batch as batch_of,
 )
 
-TOPIC, QUIET = "abused", "bystander"
+TOPIC = "abused"
 CONFIG = {
     "num.network.threads": 2,
     "auto.create.topics.enable": "false",
@@ -50,48 +49,6 @@ FUZZED_CONNECTIONS = int(os.environ.get("ODRADEK_FUZZED_CONNECTIONS", "600"))
 MESSAGE_SET_V1 = struct.Struct(">qiIbbqii")
 
 pytestmark = [pytest.mark.xdist_group("bad_input"), pytest.mark.timeout(240 + FUZZED_CONNECTIONS // 20)]
-
-
-class Bystander:
-    """A well-behaved connection that appends without a pause while others misbehave."""
-
-    def __init__(self, broker):
-        self.offsets = []
-        self.error = None
-        self._connection = Wire.to(broker)
-        self._more = threading.Condition()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        try:
-            while not self._ended.is_set():
-                result = self._connection.produce(QUIET, batch_of(b"undisturbed"))
-                if result.error_code:
-                    raise RuntimeError(f"error {result.error_code}: {result.error_message}")
-                with self._more:
-                    self.offsets.append(result.base_offset)
-                    self._more.notify_all()
-                self._ended.wait(0.001)  # its pace: the cores are for those who misbehave
-        except Exception as error:
-            with self._more:
-                self.error = error
-                self._more.notify_all()
-
-    def goes_on(self):
-        """Waits for some more appends on the same connection."""
-        with self._more:
-            wanted = len(self.offsets) + 10
-            assert self._more.wait_for(lambda: self.error or len(self.offsets) >= wanted, TIMEOUT_S)
-        assert self.error is None
-
-    def end(self):
-        self._ended.set()
-        self._thread.join(TIMEOUT_S)
-        self._connection.socket.close()
-        assert not self._thread.is_alive() and self.error is None
-        assert self.offsets == list(range(len(self.offsets)))
 
 
 def produce_of(records):
@@ -155,10 +112,6 @@ def tls_hello():
 
 def header_of(api_key, version):
     return struct.pack(">hhih", api_key, version, 1, -1)
-
-
-def framed(data):
-    return struct.pack(">i", len(data)) + data
 
 
 CLOSED = {
@@ -307,27 +260,6 @@ def sound_frames():
         *(request_frame(offsets, list_offsets.API_KEY, version) for version in (1, 7)),
         *(request_frame(init_producer_id.Request(), init_producer_id.API_KEY, version) for version in (0, 4)),
     ]
-
-
-def damaged(rng, frame):
-    """Some bytes flipped, cut, doubled or put in, with the frame's length mostly kept true."""
-    body = bytearray(frame[4:])
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        at = rng.randrange(len(body))
-        kind = rng.randrange(5)
-        if kind == 0:
-            body[at] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            body[at] = rng.choice((0, 0x7F, 0x80, 0xFF))
-        elif kind == 2:
-            del body[at : at + rng.randrange(1, 9)]
-        elif kind == 3:
-            body[at:at] = rng.randbytes(rng.randrange(1, 9))
-        else:
-            body[at : at + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", bytes(4)))
-        if not body:
-            break
-    return framed(bytes(body)) if rng.random() < 0.95 else bytes(body)
 
 
 def test_random_bytes_end_in_whole_responses_and_a_closed_connection(broker):

@@ -10,14 +10,12 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tlslite.handshakesettings import HandshakeSettings
-from tlslite.tlsconnection import TLSConnection
 
 from odradek._ext.net.connection import FrameResult
 from odradek._ext.net.output import FileSlice
 from tests.certificates import ca_pem, client_context, material, of_client
 from tests.net.connection_driver import EchoHandler, framed
-from tests.net.tls_driver import TlsDriver, tls_listener
+from tests.net.tls_driver import TlsDriver, tls_listener, tlslite_client
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
@@ -443,34 +441,6 @@ def test_all_addresses_together_cannot_have_too_many_open_handshakes(driver):
     assert client.receive(12)
 
 
-def test_handshakes_with_large_keys_are_computed_by_a_thread(new_driver):
-    jobs = []
-    driver = new_driver(listener=tls_listener(material(slow=True)))
-    driver.loop.handshake_thread = lambda step, done: jobs.append((step, done))
-    client = driver.tls_client(handshake=False)
-
-    def work():
-        while jobs:
-            step, done = jobs.pop(0)
-            assert step() is False
-            done(None)
-            driver.settle()
-
-    pull = client.pull
-
-    def pull_and_work():
-        driver.settle()
-        work()
-        return pull()
-
-    client.pull = pull_and_work
-    client.handshake()
-    client.send(framed(b"12345678"))
-    driver.settle()
-    work()
-    assert client.receive(12) == framed(b"12345678")
-
-
 @pytest.mark.parametrize("certificates", [40, 700])
 def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(new_driver, certificates):
     """The chain has so many certificates that the broker's flight is larger than the socket's buffer."""
@@ -492,37 +462,7 @@ def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(ne
     assert client.receive(12) == framed(b"12345678")
 
 
-def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake(new_driver):
-    jobs = []
-    driver = new_driver(listener=tls_listener(material(slow=True)))
-    driver.loop.handshake_thread = lambda step, done: jobs.append((step, done))
-    client = driver.tls_client(handshake=False)
-    with pytest.raises(ssl.SSLWantReadError):
-        client.tls.do_handshake()
-    client.flush()
-    driver.until(lambda: jobs)
-    driver.loop.close(client.connection, "test")
-    step, done = jobs.pop()
-    step()
-    done(None)
-    driver.settle()
-    assert driver.closed_ids == [1]
-
-
 # -- TLS records without frames ------------------------------------------------------------------------------------------
-
-
-def tlslite_client(driver):
-    """A client whose records the test can choose. It needs a thread, because it blocks during the handshake."""
-    sock, connection = driver.connect()
-    client = TLSConnection(sock)
-    wanted = HandshakeSettings()
-    wanted.minVersion = wanted.maxVersion = (3, 4)
-    thread = threading.Thread(target=client.handshakeClientCert, kwargs={"settings": wanted})
-    thread.start()
-    driver.until(lambda: not thread.is_alive() or driver.loop.unauthenticated_count == 0)
-    thread.join()
-    return client, connection
 
 
 def test_key_updates_are_answered_and_a_flood_of_them_is_cut_off(driver):

@@ -3,6 +3,10 @@
 import contextlib
 import select
 import ssl
+import threading
+
+from tlslite.handshakesettings import HandshakeSettings
+from tlslite.tlsconnection import TLSConnection
 
 from odradek._ext.net.tls import TlsListener
 from odradek.security.contexts import server_context
@@ -119,3 +123,16 @@ class TlsClient:
                 break
             received += part
         return bytes(received)
+
+
+def tlslite_client(driver, **how):
+    """A client whose records the test can choose. It needs a thread, because it blocks during the handshake."""
+    sock, connection = driver.connect(**how)
+    client = TLSConnection(sock)
+    wanted = HandshakeSettings()
+    wanted.minVersion = wanted.maxVersion = (3, 4)
+    thread = threading.Thread(target=client.handshakeClientCert, kwargs={"settings": wanted})
+    thread.start()
+    driver.until(lambda: not thread.is_alive() or driver.loop.unauthenticated_count == 0)
+    thread.join()
+    return client, connection

@@ -68,7 +68,7 @@ class Forward:
         self.questions.append((decode_credential_question(payload), callback))
 
     def answer(self, version, known=True):
-        (_, user), callback = self.questions.pop(0)
+        (_, user, _), callback = self.questions.pop(0)
         callback(ForwardReply(Status.OK, 0, encode_credential(CredentialReply(version, credential(user, known)))))
 
 
@@ -76,7 +76,8 @@ class Worker:
     def __init__(self):
         self.loop, self.forward, self.version = Loop(), Forward(), CredentialsVersion()
         self.settled = 0
-        self.cache = CredentialCache(self.loop, self.forward, self.version, self.settle)
+        self.tokens = CredentialsVersion()
+        self.cache = CredentialCache(self.loop, self.forward, self.version, self.tokens, self.settle)
         self.found = []
 
     def settle(self):
@@ -155,6 +156,21 @@ def test_the_successor_of_a_coordinator_that_ended_is_asked(worker):
     assert worker.found == [CredentialReply(0, credential())]
 
 
+def test_tokens_are_asked_for_at_each_login_and_displace_nothing(worker):
+    worker.find("alice")
+    question = CredentialQuestion("SCRAM-SHA-256", "alice", by_token=True)
+    for _ in range(2):
+        worker.cache.find(question, CONTEXT, worker.found.append)
+        assert len(worker.forward.questions) == 1
+        worker.forward.answer(0)
+    assert not worker.find("alice")
+    version = worker.tokens.announce()
+    assert worker.cache.newest_version(question) == version
+    assert worker.cache.newest_version(question._replace(by_token=False)) == 0
+    worker.cache.take_over()
+    assert worker.tokens.wait_until_taken(version, [0], 0) == [] and not worker.find("alice")
+
+
 def test_failures_are_told_and_not_kept(worker):
     worker.find("alice", answer=False)
     worker.forward.questions.pop(0)[1](DeadlinePassed(True))
@@ -173,10 +189,11 @@ def test_failures_are_told_and_not_kept(worker):
 def test_questions_and_answers_survive_their_encoding():
     reply = CredentialReply(7, credential("é", known=False))
     assert decode_credential(encode_credential(reply)) == reply
-    assert decode_credential_question(encode_credential_question("SCRAM-SHA-512", "a,b=é")) == (
-        "SCRAM-SHA-512",
-        "a,b=é",
-    )
+    of_token = reply._replace(credential=credential()._replace(owner="ö", expires_ms=2**62))
+    assert decode_credential(encode_credential(of_token)) == of_token
+    for by_token in (True, False):
+        question = ("SCRAM-SHA-512", "a,b=é", by_token)
+        assert decode_credential_question(encode_credential_question(*question)) == question
     data = encode_credential(reply)
     for wrong in (b"", data[:-1], data + b"x", data[:5]):
         with pytest.raises(MalformedFrame):

@@ -24,13 +24,15 @@ from tests.sasl import versions_frame as versions
 USERS = {"alice": digest_of(b"alice-secret")}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LIFETIME_MS = 60_000
+NOW_MS = 1_700_000_000_000
 
 
-def exchange(former=None, mechanisms=MECHANISMS):
+def exchange(former=None, mechanisms=MECHANISMS, lifetimes=None):
     def make(name):
         return Scram(BY_NAME[name]) if name in BY_NAME else Plain(USERS)
 
-    return Exchange(mechanisms, make, lambda name: LIFETIME_MS if name == "PLAIN" else 0, former)
+    lifetimes = {"PLAIN": LIFETIME_MS} if lifetimes is None else lifetimes
+    return Exchange(mechanisms, make, lambda name: lifetimes.get(name, 0), former, lambda: NOW_MS)
 
 
 def credential(mechanism, user):
@@ -184,8 +186,8 @@ def test_another_mechanism_or_user_cannot_renew():
 # -- with the client -------------------------------------------------------------------------------------------------
 
 
-def log_in(one, credentials):
-    """A login of our client at our server. Returns the last action and the lifetime."""
+def log_in(one, credentials, expires_ms=0):
+    """A login of our client at our server. Returns the last action and the lifetime. :param expires_ms: of its token."""
     client = login(credentials)
     ask = next(client)
     action = None
@@ -193,8 +195,11 @@ def log_in(one, credentials):
         version = ask.api.max_version
         action = one.frame(frame(ask.request, ask.api.key, version))
         if isinstance(action, Ask):
-            name, user = action.question
-            action = one.answered(CREDENTIALS.get((name, user)) or credential(BY_NAME[name], user))
+            name, user, by_token = action.question
+            if by_token:
+                action = one.answered(CREDENTIALS[name, "alice"]._replace(owner="bob", expires_ms=expires_ms))
+            else:
+                action = one.answered(CREDENTIALS.get((name, user)) or credential(BY_NAME[name], user))
         assert action.data is not None, action
         try:
             ask = client.send(answer(action.data, ask.api.key, version))
@@ -207,6 +212,32 @@ def test_our_client_logs_in(mechanism):
     action, lifetime_ms = log_in(exchange(), Credentials(mechanism, "alice", "alice-secret"))
     assert isinstance(action, Done) and action.user == "alice"
     assert lifetime_ms == action.lifetime_ms
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize(
+    ("of_listener", "left", "expected"), [(0, 5000, 5000), (3000, 5000, 3000), (9000, 5000, 5000), (0, 1, 1)]
+)
+def test_the_session_of_a_token_ends_with_the_token(name, of_listener, left, expected):
+    one = exchange(lifetimes={name: of_listener})
+    action, lifetime_ms = log_in(one, Credentials(name, "id", "alice-secret", by_token=True), NOW_MS + left)
+    assert action == Done(action.data, "bob", name, expected, by_token=True) and lifetime_ms == expected
+    shorter = one.confirmed(NOW_MS + 2)  # the token was shortened during the login
+    assert shorter.lifetime_ms == min(2, of_listener or 2)
+    assert answer(shorter.data, 36, 2).session_lifetime_ms == shorter.lifetime_ms
+    assert isinstance(one.confirmed(NOW_MS), Failed)
+
+
+@pytest.mark.parametrize("left", [0, -1])
+def test_a_token_that_has_expired_is_refused(left):
+    with pytest.raises(LoginError, match="due to invalid credentials"):
+        log_in(exchange(), Credentials("SCRAM-SHA-256", "id", "alice-secret", by_token=True), NOW_MS + left)
+
+
+def test_a_token_of_another_owner_cannot_renew_a_login():
+    one = exchange(Former("alice", "SCRAM-SHA-256"))
+    with pytest.raises(LoginError, match="Cannot change principals during re-authentication"):
+        log_in(one, Credentials("SCRAM-SHA-256", "id", "alice-secret", by_token=True), NOW_MS + 9)
 
 
 def test_our_client_reports_the_enabled_mechanisms():

@@ -67,7 +67,14 @@ def proof_of(mechanism, password, first, server_first, without_proof, salt=b"sal
 
 
 def finish(
-    mechanism=SHA_512, password=b"pencil", head="n,,", user="user", known=None, change=lambda text: text, channel=None
+    mechanism=SHA_512,
+    password=b"pencil",
+    head="n,,",
+    user="user",
+    known=None,
+    change=lambda text: text,
+    channel=None,
+    nonce="clientserver",
 ):
     """A login; `change` changes the client's last message."""
     scram = Scram(mechanism, lambda: "server")
@@ -75,7 +82,7 @@ def finish(
     scram.evaluate(f"{head}{bare}".encode())
     server_first = scram.answered(credential(mechanism) if known is None else known).token.decode()
     binding = base64.b64encode(head.encode()).decode() if channel is None else channel
-    without_proof = f"c={binding},r=clientserver"
+    without_proof = f"c={binding},r={nonce}"
     proof = proof_of(mechanism, password, bare, server_first, without_proof)
     return scram.evaluate(change(f"{without_proof},p={proof}").encode())
 
@@ -86,6 +93,14 @@ def test_a_client_with_the_password_proves_it(mechanism):
     assert finish(mechanism, head="y,,").user == "user"
     assert finish(mechanism, head="n,a=user,").user == "user"
     assert finish(mechanism, user="a=3Db=2Cc").user == "a=b,c"
+
+
+def test_the_repeated_nonce_of_old_librdkafka_is_accepted_and_no_other():
+    """librdkafka before 2.6.1 sends its nonce and then the nonce of the server's message, which begins with it."""
+    assert finish(nonce="clientclientserver").user == "user"
+    for nonce in ("clientserverserver", "clientclientclientserver", "xclientserver", "server", "client"):
+        with pytest.raises(Refused, match="another nonce"):
+            finish(nonce=nonce)
 
 
 def test_another_authorization_id_is_refused_with_kafkas_text():
@@ -147,7 +162,6 @@ def test_a_wrong_password_or_channel_binding_proves_nothing():
         b"n,,n=user,r=x,1",
         b"n,,n=\xff,r=x",
         b"x,,n=user,r=x",
-        b"n,,n=user,r=x,tokenauth=true",
     ],
 )
 def test_a_malformed_first_message_is_refused(token):
@@ -245,3 +259,26 @@ def test_no_text_form_shows_a_credential():
         assert (
             "4096" in shown and base64.b64encode(one.stored_key).decode() not in shown and repr(one.salt) not in shown
         )
+
+
+@pytest.mark.parametrize(
+    ("extension", "by_token"),
+    [
+        (b"", False),
+        (b",tokenauth=true", True),
+        (b",tokenauth=TRUE", True),
+        (b",tokenauth=false", False),
+        (b",x=true", False),
+    ],
+)
+def test_a_client_with_a_token_logs_in_as_its_owner(extension, by_token):
+    scram = Scram(SHA_256, lambda: "nonce")
+    assert scram.evaluate(b"n,,n=id,r=x" + extension) == CredentialQuestion("SCRAM-SHA-256", "id", by_token)
+    of_token = credential(SHA_256)._replace(owner="alice", expires_ms=77) if by_token else credential(SHA_256)
+    server_first = scram.answered(of_token).token
+    without_proof = b"c=biws,r=xnonce"
+    message = b"n=id,r=x" + extension + b"," + server_first + b"," + without_proof
+    client_key = SHA_256.hmac(salted_password(SHA_256, b"pencil", b"salt of sixteen.", 4096), b"Client Key")
+    proof = bytes(a ^ b for a, b in zip(client_key, SHA_256.hmac(of_token.stored_key, message), strict=True))
+    proven = scram.evaluate(without_proof + b",p=" + base64.b64encode(proof))
+    assert (proven.user, proven.expires_ms) == (("alice", 77) if by_token else ("id", 0))

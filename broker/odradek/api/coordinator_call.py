@@ -11,6 +11,7 @@ from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 from odradek.controller.controller import Controller
+from odradek.controller.delegation_tokens import DelegationTokens
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import Store
@@ -40,7 +41,7 @@ class CoordinatorView:
     :param cluster: the controller of a cluster; None with the embedded store.
     :param quotas: the quotas that are enforced; None in tests without them.
     :param credentials_changed: lets all workers drop the SCRAM credentials that they keep, and waits until they have done so.
-    :param acls: the ACLs; None without an authorizer.
+    :param acls: the ACLs; None without an authorizer. :param tokens: the delegation tokens; None without a secret key for them.
     """
 
     config: BrokerConfig
@@ -55,6 +56,7 @@ class CoordinatorView:
     quotas: EnforcedQuotas | None = None
     credentials_changed: Callable[[], None] = _nothing
     acls: Acls | None = None
+    tokens: DelegationTokens | None = None
 
 
 @dataclass
@@ -63,6 +65,7 @@ class CoordinatorCall:
 
     :param peer: address and port of the client.
     :param principal: the principal of the client, e.g. "User:ANONYMOUS".
+    :param by_token: whether the client logged in with a delegation token.
     :param mutations: the quota of the client for changes of topics; None: it has none.
     """
 
@@ -74,6 +77,7 @@ class CoordinatorCall:
     view: CoordinatorView
     mutations: MutationCharge | None = None
     permits: Permits = UNRESTRICTED
+    by_token: bool = False
 
     @property
     def client(self) -> str:

@@ -43,6 +43,7 @@ def resources(function: Command) -> Command:
         groups: Sequence[str],
         ids: Sequence[str],
         users: Sequence[str],
+        tokens: Sequence[str],
         cluster_resource: bool,
         **options: Any,
     ) -> Any:
@@ -55,6 +56,7 @@ def resources(function: Command) -> Command:
                 (ResourceType.GROUP, groups),
                 (ResourceType.TRANSACTIONAL_ID, ids),
                 (ResourceType.USER, users),
+                (ResourceType.DELEGATION_TOKEN, tokens),
                 (ResourceType.CLUSTER, [CLUSTER_NAME] if cluster_resource else []),
             )
             for name in names
@@ -64,6 +66,13 @@ def resources(function: Command) -> Command:
     command: Any = run
     for option in (
         click.option("--cluster", "cluster_resource", is_flag=True, help="Rules for the cluster as a whole."),
+        click.option(
+            "--delegation-token",
+            "tokens",
+            metavar="ID",
+            multiple=True,
+            help="Rules for this delegation token (describe).",
+        ),
         click.option("--user", "users", metavar="PRINCIPAL", multiple=True, help="Rules for the tokens of this user."),
         click.option("--transactional-id", "ids", metavar="ID", multiple=True, help="Rules for this transactional id."),
         click.option(

@@ -51,6 +51,7 @@ LAZY = {
     "partition": ("odradek.cli.partition:partition", "Explain the state of single partitions."),
     "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
     "user": ("odradek.cli.user:user", "List, describe, add and remove users who log in with SCRAM."),
+    "token": ("odradek.cli.token:token", "Create, renew, expire and describe delegation tokens."),
     "transaction": (
         "odradek.cli.transaction:transaction",
         "List, describe and abort transactions, and find hanging ones.",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from odradek.config.errors import ConfigError
 from odradek.security import jaas
 from odradek.security.sasl.client import MECHANISMS, PLAIN, Credentials
+from odradek.security.sasl.scram import TOKEN_AUTH
 
 MECHANISM_KEY, JAAS_KEY = "sasl.mechanism", "sasl.jaas.config"
 HIDDEN = "[hidden]"
@@ -30,4 +31,7 @@ def credentials_of(settings: Mapping[str, str]) -> Credentials:
     missing = [name for name in ("username", "password") if name not in module.options]
     if missing:
         raise ConfigError(JAAS_KEY, HIDDEN, f"must have the option {missing[0]}")
-    return Credentials(mechanism, module.options["username"], module.options["password"])
+    by_token = module.options.get(TOKEN_AUTH, "").lower() == "true"
+    if by_token and mechanism == PLAIN:
+        raise ConfigError(JAAS_KEY, HIDDEN, f"has {TOKEN_AUTH}=true; a delegation token needs a SCRAM mechanism")
+    return Credentials(mechanism, module.options["username"], module.options["password"], by_token)

@@ -127,9 +127,13 @@ class ClientSecurity:
             raise UnreachableError(f"the TLS handshake failed: {reason}; is it a listener with TLS?") from None
 
     def librdkafka(self) -> dict[str, str]:
-        """The equal settings of librdkafka, whose keys differ."""
+        """The equal settings of librdkafka, whose keys differ. Raises ClientError for a delegation token."""
         settings = {"security.protocol": self.protocol}
         if self.credentials is not None:
+            if self.credentials.by_token:
+                raise ClientError(
+                    "this command uses librdkafka, which cannot log in with a delegation token: use the login of a user"
+                )
             settings["sasl.mechanism"] = self.credentials.mechanism
             settings |= {"sasl.username": self.credentials.user, "sasl.password": self.credentials.password}
         if not self.encrypted:

@@ -6,15 +6,15 @@ mode, and that the broker reads.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.config.key import show
-from odradek.metadata import acl_nodes, znodes
+from odradek.metadata import acl_nodes, token_nodes, znodes
 from odradek.metadata.kraft_log import Entity, KraftCluster
 from odradek.security.acl import Acl, problem_of
+from odradek.security.delegation_token import Token
 from odradek.security.sasl.scram_credential import BY_NUMBER, ScramCredential, encode_credential
 
 Node = tuple[str, bytes]
@@ -139,19 +139,14 @@ def _acls(cluster: KraftCluster, adopted: AdoptedSecurity) -> int:
 
 
 def _token(record: Any) -> Node:
-    """The node of a delegation token, in version 3. Kafka encodes the principals as it encodes the names of nodes."""
-    token = {
-        "version": 3,
-        "owner": znodes.encode_name(record.owner),
-        "tokenRequester": znodes.encode_name(record.requester),
-        "renewers": [znodes.encode_name(renewer) for renewer in record.renewers],
-        "issueTimestamp": record.issue_timestamp,
-        "maxTimestamp": record.max_timestamp,
-        "expiryTimestamp": record.expiration_timestamp,
-        "tokenId": record.token_id,
-    }
-    return f"/delegation_token/tokens/{record.token_id}", _json(token)
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    """The node of a delegation token."""
+    token = Token(
+        record.token_id,
+        record.owner,
+        record.requester,
+        tuple(record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )
+    return token_nodes.path_of(token.token_id), token_nodes.encode_token(token)

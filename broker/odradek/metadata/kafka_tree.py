@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from odradek.metadata import acl_nodes, znodes
+from odradek.metadata import acl_nodes, token_nodes, znodes
 from odradek.metadata.adopted_security import AdoptedSecurity
 from odradek.metadata.store import NoNode, Store
 
@@ -21,7 +21,7 @@ COPIED = (
     acl_nodes.LITERAL,
     acl_nodes.EXTENDED,
     acl_nodes.OTHER_NAMES,
-    "/delegation_token/tokens",
+    token_nodes.TOKENS,
 )
 """The nodes whose descendants are copied."""
 

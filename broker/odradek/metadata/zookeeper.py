@@ -27,7 +27,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 from odradek.config import zookeeper_client
 from odradek.config.broker_config import BrokerConfig
-from odradek.metadata import znodes
+from odradek.metadata import token_nodes, znodes
 from odradek.metadata.multi_read import Kind, portions, read_nodes
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import (
@@ -63,7 +63,7 @@ from odradek.metadata.zookeeper_transaction import (
 PORTION_BYTES = 512 << 10
 """The size of a transaction of `set_many`."""
 
-SECRET = (znodes.USER_CONFIGS, znodes.BROKER_CONFIGS, "/delegation_token/tokens")
+SECRET = (znodes.USER_CONFIGS, znodes.BROKER_CONFIGS, token_nodes.TOKENS)
 """With `zookeeper.set.acl`, only brokers may read these nodes and the nodes below them."""
 OPEN = "/consumers"
 """With `zookeeper.set.acl`, the node that everybody may change: consumers of Kafka 0.8 create their groups below it."""

@@ -225,4 +225,5 @@ def context_of(connection: Any, client_id: bytes | None) -> ForwardContext:
         principal=connection.principal or ANONYMOUS,
         software_name=connection.client_software_name,
         software_version=connection.client_software_version,
+        by_token=connection.by_token,
     )

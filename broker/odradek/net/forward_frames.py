@@ -4,8 +4,8 @@ Pure functions. The encoding that every request passes is native (`_ext/net/forw
 and the encoding of contexts and of special payloads.
 
 Frames are big-endian, with a length prefix (u32, not counting itself). Request: correlation u64, kind u8, deadline f64, time
-of forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, payload. Context: connection u64, listener u16,
-five texts (u16 length; 65535 for None). Response: correlation u64, status u8, metadata version u64, time that the
+of forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, payload. Context: connection u64, listener u16, login
+by token u8, five texts (u16 length; 65535 for None). Response: correlation u64, status u8, metadata version u64, time that the
 coordinator spent u32 (us), throttle time u32 (ms; the payload contains it), payload.
 
 A connection sends the same context with each of its requests, so both sides cache the contexts seen last in the form they need.
@@ -23,7 +23,7 @@ from odradek.security.sasl.scram_credential import ScramCredential
 CONTEXTS_KEPT = 4096
 KEPT_BYTES = 1024
 """Largest size of a cached context: a client may send a name of 32 KiB, and a different one with each request."""
-_CONTEXT = struct.Struct(">QH")
+_CONTEXT = struct.Struct(">QH?")
 _TEXT = struct.Struct(">H")
 _NO_TEXT = 0xFFFF
 
@@ -37,7 +37,7 @@ class Kind(IntEnum):
     CANCEL = 2  # the connection is closed: cancel its requests; never answered
     LOOKED = 4  # the reaction to Status.LOOK: requests of ended connections are cancelled now; never answered
     HANG_UP = 5  # the client sends no more on the connection, but may still read answers; never answered
-    CREDENTIAL = 7  # the SCRAM credential of a user; payload: mechanism and user; answered with `encode_credential`
+    CREDENTIAL = 7  # a SCRAM credential; payload: `encode_credential_question`; answered with `encode_credential`
     ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `_ext/net/transaction_questions.pyx`
 
 
@@ -63,6 +63,7 @@ class ForwardContext(NamedTuple):
     principal: str = "User:ANONYMOUS"
     software_name: str | None = None
     software_version: str | None = None
+    by_token: bool = False  # the client logged in with a delegation token
 
     @property
     def client(self) -> str:
@@ -111,7 +112,7 @@ def _read_texts(frame: bytes, position: int, count: int) -> tuple[list[str | Non
 def encode_context(context: ForwardContext) -> bytes:
     """Encode a context for a request frame. The encoded context of a client's connection is cached with the connection."""
     texts = (context.peer, context.client_id, context.principal, context.software_name, context.software_version)
-    return _CONTEXT.pack(context.connection_id, context.listener) + _texts(texts)
+    return _CONTEXT.pack(context.connection_id, context.listener, context.by_token) + _texts(texts)
 
 
 def decode_context(data: bytes) -> ForwardContext:
@@ -122,11 +123,11 @@ def decode_context(data: bytes) -> ForwardContext:
 def _decode(data: bytes) -> ForwardContext:
     if len(data) < _CONTEXT.size:
         raise MalformedFrame(f"request context of {len(data)} bytes")
-    connection_id, listener = _CONTEXT.unpack_from(data)
+    connection_id, listener, by_token = _CONTEXT.unpack_from(data)
     (peer, client_id, principal, name, version), position = _read_texts(data, _CONTEXT.size, 5)
     if position != len(data):
         raise MalformedFrame(f"request context of {len(data)} bytes, expected {position}")
-    return ForwardContext(connection_id, listener, peer or "", client_id, principal or "", name, version)
+    return ForwardContext(connection_id, listener, peer or "", client_id, principal or "", name, version, by_token)
 
 
 _decode_kept = lru_cache(CONTEXTS_KEPT)(_decode)
@@ -163,14 +164,14 @@ def decode_auto_created(payload: bytes) -> list[tuple[str, int, str | None]]:
     return outcomes
 
 
-_CREDENTIAL = struct.Struct(">QI?")
+_CREDENTIAL = struct.Struct(">QI?q")
 _PART = struct.Struct(">I")
 
 
 class CredentialReply(NamedTuple):
-    """The answer to CREDENTIAL: the credential of a user, or a made-up one.
+    """The answer to CREDENTIAL: the credential of a user or a delegation token, or a made-up one.
 
-    :param version: the version of the credentials before they were read, see `odradek.shm.credentials_version`.
+    :param version: the version of the credentials (or tokens) before they were read, see `odradek.shm.credentials_version`.
     """
 
     version: int
@@ -180,35 +181,36 @@ class CredentialReply(NamedTuple):
         return f"<CredentialReply of version {self.version}>"
 
 
-def encode_credential_question(mechanism: str, user: str) -> bytes:
-    """Encode the payload of CREDENTIAL. Raises ValueError if the name is longer than 65,534 bytes."""
+def encode_credential_question(mechanism: str, user: str, by_token: bool = False) -> bytes:
+    """Encode the payload of CREDENTIAL: mechanism, user or id of a token, and "token" or None. Raises ValueError if the name is
+    longer than 65,534 bytes."""
     if len(user.encode()) >= _NO_TEXT:
         raise ValueError(f"a user name of {len(user)} characters")
-    return _texts((mechanism, user))
+    return _texts((mechanism, user, "token" if by_token else None))
 
 
-def decode_credential_question(payload: bytes) -> tuple[str, str]:
-    """Mechanism and user of CREDENTIAL. Raises MalformedFrame."""
-    (mechanism, user), position = _read_texts(payload, 0, 2)
+def decode_credential_question(payload: bytes) -> tuple[str, str, bool]:
+    """Mechanism, user (or id of a token) and whether it is a token. Raises MalformedFrame."""
+    (mechanism, user, token), position = _read_texts(payload, 0, 3)
     if position != len(payload) or not mechanism or not user:
         raise MalformedFrame("a question for a credential without a mechanism or user")
-    return mechanism, user
+    return mechanism, user, token is not None
 
 
 def encode_credential(reply: CredentialReply) -> bytes:
     """Encode the answer to CREDENTIAL."""
     credential = reply.credential
-    parts = (credential.salt, credential.stored_key, credential.server_key)
-    head = _CREDENTIAL.pack(reply.version, credential.iterations, credential.known)
+    parts = (credential.salt, credential.stored_key, credential.server_key, credential.owner.encode())
+    head = _CREDENTIAL.pack(reply.version, credential.iterations, credential.known, credential.expires_ms)
     return head + b"".join(_PART.pack(len(part)) + part for part in parts)
 
 
 def decode_credential(payload: bytes) -> CredentialReply:
     """Decode the result of `encode_credential`. Raises MalformedFrame."""
     try:
-        version, iterations, known = _CREDENTIAL.unpack_from(payload)
+        version, iterations, known, expires_ms = _CREDENTIAL.unpack_from(payload)
         parts, position = [], _CREDENTIAL.size
-        for _ in range(3):
+        for _ in range(4):
             (length,) = _PART.unpack_from(payload, position)
             position += _PART.size
             parts.append(payload[position : position + length])
@@ -217,4 +219,6 @@ def decode_credential(payload: bytes) -> CredentialReply:
         position = -1
     if position != len(payload):
         raise MalformedFrame("an answer with a credential of the wrong length")
-    return CredentialReply(version, ScramCredential(parts[0], parts[1], parts[2], iterations, known))
+    salt, stored_key, server_key, owner = parts
+    credential = ScramCredential(salt, stored_key, server_key, iterations, known, owner.decode(), expires_ms)
+    return CredentialReply(version, credential)

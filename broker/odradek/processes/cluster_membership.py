@@ -22,9 +22,10 @@ from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
 from odradek.controller.controller import Controller
+from odradek.controller.delegation_tokens import DelegationTokens, opened_tokens, secret_key_of
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topic_names import CLUSTER_METADATA
-from odradek.metadata import acl_nodes, znodes
+from odradek.metadata import acl_nodes, token_nodes, znodes
 from odradek.metadata.acl_nodes import EVERYTHING, Pattern
 from odradek.metadata.changes import Notifications, SettingsChanges
 from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_broker
@@ -81,6 +82,8 @@ class ClusterMembership:
         self._groups_changed = False
         self._acls: Acls | None = None
         self._acl_changes: list[Notifications[Pattern]] = []
+        self._tokens: DelegationTokens | None = None
+        self._token_changes: Notifications[str] | None = None
         self._session: BrokerSession | None = None
         self._stopping = False
         self.controller: ControllerService | None = None
@@ -134,6 +137,14 @@ class ClusterMembership:
                 notifications.begin()
                 self._acl_changes.append(notifications)
         acls = self._acls = opened_acls(self._context, store, notifies=True)
+        self._token_changes = None
+        if secret_key_of(config):
+            ensure_path(store, token_nodes.CHANGES)
+            self._token_changes = Notifications(
+                store, self._on_settings, token_nodes.CHANGES, token_nodes.CHANGE, token_nodes.decode_change
+            )
+            self._token_changes.begin()
+        tokens = self._tokens = opened_tokens(config, store, notifies=True)
         table = PartitionTable(shm, self._context.log_dirs, writes=False)
         producer_ids = ProducerIds(store, config.node_id)
         return CoordinatorView(
@@ -148,6 +159,7 @@ class ClusterMembership:
             admin,
             quotas,
             acls=acls,
+            tokens=tokens,
         )
 
     def owns_registration(self) -> bool:
@@ -207,14 +219,18 @@ class ClusterMembership:
         self._on_settings()
 
     def apply_settings(self) -> None:
-        """Apply the settings and the ACLs that changed since the last call. Raises StoreError; the next call then repeats it.
+        """Apply the settings, ACLs and delegation tokens that changed since the last call. Raises StoreError; the next call
+        then repeats it.
 
         ACLs that cannot be read do not prevent the use of changed settings, nor the reverse.
         """
         try:
             self._apply_acls()
         finally:
-            self._apply_settings()
+            try:
+                self._apply_tokens()
+            finally:
+                self._apply_settings()
 
     def _apply_settings(self) -> None:
         if self._changes is None or self._settings is None or self._member is None:
@@ -260,6 +276,21 @@ class ClusterMembership:
             except StoreError:
                 notifications.repeat(changed)
                 raise
+
+    def _apply_tokens(self) -> None:
+        """Read the delegation tokens that other brokers changed. Raises StoreError; the next call then repeats it."""
+        if self._token_changes is None or self._tokens is None:
+            return
+        changed = self._token_changes.look(now_ms())
+        if not changed:
+            return
+        try:
+            self._tokens.reload(changed)
+        except StoreError:
+            self._token_changes.repeat(changed)
+            raise
+        self._context.tokens.announce()
+        self._context.shm.wake_all()
 
     def report_strays(self, hosted: Mapping[str, Sequence[int]]) -> None:
         """Log a warning for each topic with logs here that are not assigned to this broker. Nothing is deleted: only the

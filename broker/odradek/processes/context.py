@@ -13,7 +13,7 @@ from odradek.config.listeners import Listener
 from odradek.processes.authorization import new_pages
 from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
-from odradek.shm.credentials_version import CredentialsVersion
+from odradek.shm.credentials_version import CredentialsVersion, tokens_version
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
@@ -37,6 +37,7 @@ class ProcessContext:
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
     :param client_limits: the quotas of clients and addresses.
     :param credentials: the version of the SCRAM credentials, which the coordinator raises when they change.
+    :param tokens: the version of the delegation tokens, which the coordinator raises when one ends earlier.
     :param acls: the published ACLs; without an authorizer they are not used.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
     :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
@@ -67,6 +68,7 @@ class ProcessContext:
     tls: "TlsListeners | None" = None
     tls_reload: "TlsReload | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
+    tokens: CredentialsVersion = field(default_factory=tokens_version)
     acls: ConfirmedPages = field(default_factory=new_pages)
 
     def note_cluster(self, cluster_id: str) -> None:

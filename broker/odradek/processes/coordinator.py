@@ -54,8 +54,10 @@ from odradek.processes.group_service import GroupService
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
+from odradek.processes.token_credentials import Derivation, TokenCredentials
 from odradek.processes.transaction_service import TransactionService
 from odradek.processes.turns import Turns
+from odradek.security.sasl.scram_credential import BY_NAME
 from odradek.shm.removed_files import RemovedFiles
 
 log = logging.getLogger("odradek.controller")
@@ -111,6 +113,9 @@ class Coordinator:
         self._groups.transactions = self._transactions
         self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
         self._deletions = DelayedDeletions()
+        self._token_credentials = TokenCredentials(
+            self._loop, len(BY_NAME) * context.config.integer("odradek.delegation.tokens.max")
+        )
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
         self._busy = BusyTime()
@@ -156,6 +161,7 @@ class Coordinator:
         if self._cluster is not None:
             await self._cluster.close()
         self._thread.shutdown()
+        self._token_credentials.close()
 
     def _stop(self) -> None:
         self._stopped.set()
@@ -235,12 +241,14 @@ class Coordinator:
         if self._cluster is not None and self._cluster.replicas.serves(request):
             return await self._cluster.execute(request)
         errors: list[UncountedErrors | None] = []
-        executed: ForwardReply | Unfinished = await self._in_steps(
+        executed: ForwardReply | Unfinished | Derivation = await self._in_steps(
             self._store_service.execute(request, errors.append), request
         )
         if isinstance(executed, Unfinished):
             await self._deletions.wait(executed.deleted, request.deadline)
             reply: ForwardReply = await self._in_steps(executed.finish(), request)
+        elif isinstance(executed, Derivation):
+            reply = await self._token_credentials.answer(executed)
         else:
             reply = executed
         for uncounted in errors:

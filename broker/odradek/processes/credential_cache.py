@@ -1,4 +1,4 @@
-"""The SCRAM credentials that a worker keeps, and its questions to the coordinator for others.
+"""The SCRAM credentials of users that a worker keeps, and its questions to the coordinator for others.
 
 A worker owns one `CredentialCache` and uses it only in its loop. A credential is kept until another one changes (the version
 in `odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used since. Made-up credentials are kept apart, so that
@@ -6,6 +6,8 @@ logins with invented names displace nothing.
 
 An answer from memory would be faster than one of the coordinator, and so show which users have logged in before. Therefore it
 is held for as long as one of the last questions took, chosen at random.
+
+Credentials of delegation tokens are not kept: the coordinator has them in memory, and a renewed token expires later.
 """
 
 import asyncio
@@ -42,18 +44,24 @@ Then = Callable[[CredentialReply | str], None]
 
 
 class CredentialCache:
-    """See the module. :param settle: sends responses that were completed outside of an answer of the coordinator."""
+    """See the module.
+
+    :param version: of the credentials. :param tokens: the version of the delegation tokens.
+    :param settle: sends responses that were completed outside of an answer of the coordinator.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         forward: ForwardClient,
         version: CredentialsVersion,
+        tokens: CredentialsVersion,
         settle: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._forward = forward
         self._version = version
+        self._tokens = tokens
         self._settle = settle
         self._kept: dict[bool, OrderedDict[CredentialQuestion, CredentialReply]] = {
             known: OrderedDict() for known in (True, False)
@@ -62,16 +70,16 @@ class CredentialCache:
         self._taken = version.take_over()
 
     def take_over(self) -> None:
-        """Drop all credentials if one has changed, and confirm that."""
+        """Drop all credentials if one has changed, and confirm that. Logins under way compare their version when they end."""
+        self._tokens.take_over()
         if self._version.version != self._taken:
             for kept in self._kept.values():
                 kept.clear()
             self._taken = self._version.take_over()
 
-    @property
-    def newest_version(self) -> int:
-        """The newest version of the credentials."""
-        return self._version.version
+    def newest_version(self, question: CredentialQuestion) -> int:
+        """The newest version of the credentials, or of the tokens if the question is for one."""
+        return self._tokens.version if question.by_token else self._version.version
 
     def _from_memory(self, question: CredentialQuestion) -> CredentialReply | None:
         self.take_over()
@@ -84,7 +92,7 @@ class CredentialCache:
     def find(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
         """Find a credential; `then` is called once in the loop, never inside this call, unless the connection of the context is
         closed before."""
-        reply = self._from_memory(question)
+        reply = None if question.by_token else self._from_memory(question)
         if reply is None:
             self.ask(question, context, then)
             return
@@ -114,7 +122,8 @@ class CredentialCache:
             if isinstance(reply, ConnectionLost):
                 send()
             else:
-                self._durations.append(min(self._loop.time() - began, LONGEST_HOLD_S))
+                if not question.by_token:
+                    self._durations.append(min(self._loop.time() - began, LONGEST_HOLD_S))
                 then(self._received(question, reply))
 
         def on_refusal(reason: str) -> None:
@@ -134,7 +143,7 @@ class CredentialCache:
             log.error("the coordinator sent a malformed credential: %s; the login fails", error)
             return "the coordinator sent a malformed credential"
         self.take_over()
-        if found.version >= self._taken:
+        if found.version >= self._taken and not question.by_token:
             kept = self._kept[found.credential.known]
             kept[question] = found
             if len(kept) > MOST_KEPT:

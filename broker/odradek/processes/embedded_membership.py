@@ -14,6 +14,7 @@ from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
+from odradek.controller.delegation_tokens import opened_tokens
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.producer_ids import ProducerIds
 from odradek.metadata import sqlite
@@ -62,7 +63,10 @@ class EmbeddedMembership:
         quotas.load()
         acls = opened_acls(self._context, store, notifies=False)
         producer_ids = ProducerIds(store, config.node_id)
-        return CoordinatorView(config, store, controller, producer_ids, table, settings, quotas=quotas, acls=acls)
+        tokens = opened_tokens(config, store, notifies=False)
+        return CoordinatorView(
+            config, store, controller, producer_ids, table, settings, quotas=quotas, acls=acls, tokens=tokens
+        )
 
     def sweep(self) -> OffsetSweep | None:
         """See `Membership`."""

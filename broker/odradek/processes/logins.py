@@ -198,7 +198,7 @@ class Logins:
         if isinstance(action, Ask):
             self._ask(gate, connection, pending, action.question)
         elif isinstance(action, Done) and self._is_outdated(gate):
-            self._confirm(gate, connection, pending, action)
+            self._confirm(gate, connection, pending)
         elif isinstance(action, Failed):
             self._fail(gate, connection, pending, action)
         elif isinstance(action, Done | Respond):
@@ -235,18 +235,23 @@ class Logins:
         return then
 
     def _is_outdated(self, gate: Gate) -> bool:
-        return gate.answer is not None and gate.answer.version < self._credentials.newest_version
+        return (
+            gate.question is not None
+            and gate.answer is not None
+            and gate.answer.version < self._credentials.newest_version(gate.question)
+        )
 
-    def _confirm(self, gate: Gate, connection: Any, pending: Any, done: Done) -> None:
+    def _confirm(self, gate: Gate, connection: Any, pending: Any) -> None:
         """Credentials changed during the login: the one that was used must still be that of the user. A login with an old
-        password must not succeed after the response to the request that changed the password."""
+        password must not succeed after the response to the request that changed the password. A token may now expire
+        earlier."""
         assert gate.question is not None and gate.answer is not None
         used = gate.answer.credential
 
         def go_on(reply: CredentialReply | str) -> None:
-            if not isinstance(reply, str) and reply.credential == used:
+            if not isinstance(reply, str) and reply.credential._replace(expires_ms=used.expires_ms) == used:
                 gate.answer = reply
-                self._later(gate, connection, pending, done)
+                self._later(gate, connection, pending, gate.exchange.confirmed(reply.credential.expires_ms))
             else:
                 self._later(gate, connection, pending, gate.exchange.revoked())
 
@@ -263,6 +268,9 @@ class Logins:
         connection.limit_frames(-1)
         if gate.former is None:
             self.data_loop.note_authenticated(connection)
+        if gate.former is None or connection.by_token != done.by_token:
+            connection.by_token = done.by_token
+            # A new object, so that the coordinator receives the connection's properties again.
             connection.principal = f"User:{done.user}"
         count_login(connection.listener_index, done.mechanism, "succeeded" if gate.former is None else "renewed")
         log.debug("%s logged in as %s with %s", connection.name, connection.principal, done.mechanism)

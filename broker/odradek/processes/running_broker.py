@@ -35,7 +35,7 @@ from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
-from odradek.shm.credentials_version import CredentialsVersion
+from odradek.shm.credentials_version import CredentialsVersion, tokens_version
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -71,6 +71,7 @@ class BrokerResources:
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     tls: "TlsListeners | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
+    tokens: CredentialsVersion = field(default_factory=tokens_version)
     acls: ConfirmedPages = field(default_factory=new_pages)
 
 
@@ -119,7 +120,7 @@ class RunningBroker:
         self._inherited |= {*resources.client_limits.descriptors}
         if resources.tls is not None:
             self._inherited.add(resources.tls.published.descriptor)
-        self._inherited |= set(resources.credentials.descriptors)
+        self._inherited |= {*resources.credentials.descriptors, *resources.tokens.descriptors}
         self._inherited |= {self.shm.event_fd(process.index) for process in self.shm.processes()}
         self.intake = Intake(loop, resources.sockets, self._channels, limits, self._worker_serves)
         self._event_fd = self.shm.event_fd()
@@ -181,6 +182,7 @@ class RunningBroker:
         context.running.take_over(context.config)
         context.client_limits.enter(child.index)
         context.credentials.enter(child.index)
+        context.tokens.enter(child.index)
         gc.set_threshold(*COLLECTIONS)
         gc.enable()
         return resolve(child.row.main)(context)
@@ -209,6 +211,7 @@ class RunningBroker:
             client_limits=self.resources.client_limits,
             tls=self.resources.tls,
             credentials=self.resources.credentials,
+            tokens=self.resources.tokens,
             acls=self.resources.acls,
         )
 

@@ -42,6 +42,7 @@ from odradek.net.forward_frames import (
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import Forwarded, decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
+from odradek.processes.token_credentials import Derivation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     alter_partition,
@@ -52,8 +53,10 @@ from odradek.protocol.schemas import (
 )
 from odradek.quotas.limits import MUTATION
 from odradek.quotas.mutations import MutationRates, QuotaExceeded
-from odradek.security.sasl.scram_credential import BY_NAME
+from odradek.security.delegation_token import name_of, password_of
+from odradek.security.sasl.scram_credential import BY_NAME, ScramCredential, made_up
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
+from odradek.shm.credentials_version import CredentialsVersion
 
 log = logging.getLogger("odradek.controller")
 
@@ -125,6 +128,7 @@ class StoreService:
             config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
         )
         self._sweep_after = 0.0
+        self._tokens_due = 0.0
 
     def open(self) -> None:
         """Join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
@@ -132,13 +136,16 @@ class StoreService:
         self._store = self._view.store
         self._sweep = self._membership.sweep()
         self._view.credentials_changed = self._announce_credentials
+        if self._view.tokens is not None:
+            self._view.tokens.announce = self._announce_tokens
+            self._announce_tokens()
         self._announce_credentials()  # a predecessor may have ended between a change and its announcement
 
     def execute(
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
-    ) -> "Generator[None, None, ForwardReply | Unfinished]":
-        """Execute one request of a worker and return the encoded response, or an `Unfinished`. Works in steps, between which
-        other requests have their turn. The handler's exceptions are raised.
+    ) -> "Generator[None, None, ForwardReply | Unfinished | Derivation]":
+        """Execute one request of a worker and return the encoded response, an `Unfinished` or a `Derivation`. Works in
+        steps, between which other requests have their turn. The handler's exceptions are raised.
 
         :param report_errors: called with the errors of the response that the loop must count in this process.
         """
@@ -162,6 +169,7 @@ class StoreService:
             listener_index=request.context.listener,
             view=view,
             permits=self._permits_of(request.context.principal, request.context.peer, row.key),
+            by_token=request.context.by_token,
         )
         refused_from = REFUSED_FROM.get(row.key)
         if refused_from is not None and view.quotas is not None and view.quotas.limits.has(MUTATION):
@@ -237,34 +245,57 @@ class StoreService:
         payload = encode_auto_created([(outcome.name, int(outcome.code), outcome.message) for outcome in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
-    def _credential(self, payload: bytes) -> ForwardReply:
-        """The SCRAM credential of a user, or a made-up one."""
+    def _credential(self, payload: bytes) -> ForwardReply | Derivation:
+        """The SCRAM credential of a user or of a delegation token, or a made-up one."""
         assert self._view is not None
         try:
-            name, user = decode_credential_question(payload)
+            name, user, by_token = decode_credential_question(payload)
         except MalformedFrame as error:
             log.error("cannot decode a worker's question for a credential: %s", error)
             return ForwardReply(Status.MALFORMED, 0)
-        version = self._context.credentials.version
+        version = (self._context.tokens if by_token else self._context.credentials).version
+        metadata_version = self._view.controller.metadata_version
+
+        def reply(credential: ScramCredential) -> ForwardReply:
+            return ForwardReply(Status.OK, metadata_version, encode_credential(CredentialReply(version, credential)))
+
         try:
-            credential = scram.found_or_made_up(self._view.store, BY_NAME[name], user)
+            if not by_token:
+                return reply(scram.found_or_made_up(self._view.store, BY_NAME[name], user))
+            invented = made_up(BY_NAME[name], f"token {user}", scram.login_secret(self._view.store))
+            tokens = self._view.tokens
+            token = None if tokens is None else tokens.usable(user)
         except StoreError as error:
             self._membership.note_error(error)
             raise
-        reply = CredentialReply(version, credential)
-        return ForwardReply(Status.OK, self._view.controller.metadata_version, encode_credential(reply))
+        if tokens is None or token is None:
+            return reply(invented)
+        owner, expires_ms = name_of(token.owner)[1], token.expires_ms
+        return Derivation(
+            BY_NAME[name],
+            password_of(tokens.hmac(token)),
+            invented.salt,
+            lambda credential: reply(credential._replace(owner=owner, expires_ms=expires_ms)),
+        )
 
     def _announce_credentials(self) -> None:
         """SCRAM credentials may have changed: wait up to `TAKEN_WITHIN_S` until no worker keeps an older one."""
-        version = self._context.credentials.announce()
+        self._announce(self._context.credentials, "dropped the SCRAM credentials that they keep")
+
+    def _announce_tokens(self) -> None:
+        """Delegation tokens may end earlier: wait up to `TAKEN_WITHIN_S` until each worker has noticed."""
+        self._announce(self._context.tokens, "noticed that delegation tokens have changed")
+
+    def _announce(self, changed: CredentialsVersion, what: str) -> None:
+        version = changed.announce()
         shm = self._context.shm
         shm.wake_all()
-        late = self._context.credentials.wait_until_taken(version, serving(shm, ProcessKind.WORKER), TAKEN_WITHIN_S)
+        late = changed.wait_until_taken(version, serving(shm, ProcessKind.WORKER), TAKEN_WITHIN_S)
         if late:
             log.warning(
-                "%d workers have not dropped the SCRAM credentials that they keep within %g s (indexes %s of the process "
-                "table); they drop them when their event loops continue",
-                len(late), TAKEN_WITHIN_S, ", ".join(map(str, late)),
+                "%d workers have not %s within %g s (indexes %s of the process table); they do so when their event loops "
+                "continue",
+                len(late), what, TAKEN_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
 
     def _within_quota(self, names: list[str], request: Arrival) -> tuple[list[str], list[Outcome]]:
@@ -355,9 +386,10 @@ class StoreService:
 
     def sweep_offsets(self) -> None:
         """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller.
-        Publish ACLs that a request has stored that was ended between two steps."""
+        Publish ACLs that a request has stored that was ended between two steps. Remove expired delegation tokens."""
         if self._view is not None and self._view.acls is not None:
             self._view.acls.publish()
+        self._sweep_tokens()
         if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
             return
         if not self._view.is_controller():
@@ -373,6 +405,18 @@ class StoreService:
             self._membership.note_error(error)
         else:
             self._sweep_after = 0.0
+
+    def _sweep_tokens(self) -> None:
+        """Remove expired delegation tokens, some at a time, if it is time for that and this broker is the controller."""
+        view = self._view
+        if view is None or view.tokens is None or time.monotonic() < self._tokens_due or not view.is_controller():
+            return
+        self._tokens_due = time.monotonic() + view.tokens.check_interval_s
+        try:
+            if view.tokens.sweep():
+                self._tokens_due = 0.0
+        except StoreError as error:
+            self._membership.note_error(error)
 
     def close(self) -> None:
         """Leave the cluster: end the broker's session, and with it its registration."""

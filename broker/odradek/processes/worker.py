@@ -108,7 +108,7 @@ class Worker:
             loop,
             config,
             context.listeners,
-            CredentialCache(loop, self.forward, context.credentials, self._settle),
+            CredentialCache(loop, self.forward, context.credentials, context.tokens, self._settle),
             self._settle,
         )
         self.brokers = (

@@ -14,6 +14,8 @@ _RESOURCES = {
     ResourceType.GROUP: "group",
     ResourceType.CLUSTER: "cluster",
     ResourceType.TRANSACTIONAL_ID: "transactional id",
+    ResourceType.DELEGATION_TOKEN: "delegation token",
+    ResourceType.USER: "user",
 }
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
@@ -21,6 +23,7 @@ TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
 )
+TOKEN, USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
     Operation.READ,
     Operation.WRITE,
@@ -62,6 +65,7 @@ def _one(operation: Operation, resource_type: ResourceType, refused: str, note: 
     return Required(((Need(operation, resource_type),),), refused, note)
 
 
+TOKEN_DENIED = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
 TOPIC_DENIED, GROUP_DENIED = "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"
 CLUSTER_DENIED, ID_DENIED = "CLUSTER_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 OF_PARTITIONS = f"{TOPIC_DENIED} for each partition of the topic"
@@ -112,6 +116,11 @@ REQUIRED: dict[int, Required] = {
     34: ALTERS, 35: DESCRIBES,
     36: Required((), "never"),
     37: _one(ALTER, TOPIC, f"{TOPIC_DENIED} for the topic"),
+    38: _one(Operation.CREATE_TOKENS, USER, TOKEN_DENIED, "only for tokens of another owner"),
+    39: Required((), "DELEGATION_TOKEN_OWNER_MISMATCH", "the client must be the owner or a renewer of the token"),
+    40: Required((), "DELEGATION_TOKEN_OWNER_MISMATCH", "the client must be the owner or a renewer of the token"),
+    41: Required(((Need(DESCRIBE, TOKEN),), (Need(Operation.DESCRIBE_TOKENS, USER),)), "other tokens are left out",
+        "not for tokens of which the client is owner, requester or renewer"),
     42: _one(DELETE, GROUP, GROUP_DENIED),
     43: ALTERS,
     44: Required(((Need(ALTER_CONFIGS, TOPIC),), (Need(ALTER_CONFIGS, GROUP),), (Need(ALTER_CONFIGS, CLUSTER),)),

@@ -1,17 +1,17 @@
-"""The version of the SCRAM credentials.
+"""The version of the SCRAM credentials, and that of the delegation tokens.
 
 The coordinator raises it after each change of credentials; every worker drops the credentials that it keeps, and confirms the
-version.
+version. A change that lets a delegation token end earlier raises another version of this kind; workers keep no token.
 """
 
 from odradek.shm.confirmed_version import ConfirmedVersion
 
 
 class CredentialsVersion(ConfirmedVersion):
-    """See the module. The supervisor creates it."""
+    """See the module. The supervisor creates it. :param name: of the memfd."""
 
-    def __init__(self) -> None:
-        super().__init__("odradek-credentials-version")
+    def __init__(self, name: str = "odradek-credentials-version") -> None:
+        super().__init__(name)
 
     def enter(self, index: int) -> None:
         """Set the calling process's place in the process table. It has kept no credential yet."""
@@ -28,3 +28,8 @@ class CredentialsVersion(ConfirmedVersion):
         if self._words[1 + self._index] != version:
             self._taken(version)
         return version
+
+
+def tokens_version() -> CredentialsVersion:
+    """The version of the delegation tokens."""
+    return CredentialsVersion("odradek-tokens-version")

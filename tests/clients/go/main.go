@@ -72,7 +72,8 @@ func main() {
 		return
 	}
 	if os.Args[1] == "sasl" {
-		if err := login(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]); err != nil {
+		given := append(os.Args[2:], "")
+		if err := login(given[0], given[1], given[2], given[3], given[4], given[5]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -1,11 +1,14 @@
-// kafkajs writes a record as a user and reads the offsets: `node sasl.js SERVERS MECHANISM USER PASSWORD TOPIC`.
+// kafkajs writes a record as a user and reads the offsets: `node sasl.js SERVERS MECHANISM USER PASSWORD TOPIC [CA]`.
+// With the certificate of an authority, it uses TLS.
 'use strict'
 
+const { readFileSync } = require('node:fs')
 const { Kafka, logLevel } = require('kafkajs')
 
-const main = async ([servers, mechanism, username, password, topic]) => {
+const main = async ([servers, mechanism, username, password, topic, ca]) => {
   const kafka = new Kafka({
     brokers: servers.split(','),
+    ssl: ca ? { ca: [readFileSync(ca)] } : false,
     sasl: { mechanism: mechanism.toLowerCase(), username, password },
     retry: { retries: 2 },
     logLevel: logLevel.NOTHING,

@@ -49,8 +49,9 @@ GUARDS: dict[int, Guard] = {
 
 NATIVE = frozenset({0, 1})
 """Produce and Fetch, whose native handlers decide."""
-INSIDE = frozenset({3, 16, 60, 66, 75})
-"""Metadata, ListGroups, DescribeCluster, ListTransactions, DescribeTopicPartitions: the handlers decide what they show."""
+INSIDE = frozenset({3, 16, 38, 39, 40, 41, 60, 66, 75})
+"""Metadata, ListGroups, DescribeCluster, ListTransactions, DescribeTopicPartitions: the handlers decide what they show.
+The APIs of delegation tokens: who may use them depends on the connection and the token first, and only then on rights."""
 FREE = frozenset({17, 18, 36})
 """SaslHandshake, ApiVersions, SaslAuthenticate: allowed for every client."""
 

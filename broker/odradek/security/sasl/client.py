@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from odradek.protocol.errors import ErrorCode, known_error
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
-from odradek.security.sasl.scram import new_nonce
+from odradek.security.sasl.scram import TOKEN_AUTH, new_nonce
 from odradek.security.sasl.scram_credential import BY_NAME, ScramMechanism, credential_of, salted_password
 
 PLAIN = "PLAIN"
@@ -39,11 +39,12 @@ class Ask(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """A mechanism, a user and a password."""
+    """A mechanism, a user and a password; or a SCRAM mechanism, the id of a delegation token and its HMAC in base64."""
 
     mechanism: str
     user: str
     password: str
+    by_token: bool = False
 
     def __repr__(self) -> str:
         return f"<Credentials of {self.user} for {self.mechanism}>"
@@ -81,7 +82,7 @@ def _authenticate(token: bytes) -> Generator[Ask, Any, Any]:
 
 def _scram(mechanism: ScramMechanism, credentials: Credentials, nonce: str) -> Generator[Ask, Any, int]:
     user = credentials.user.replace("=", "=3D").replace(",", "=2C")
-    bare = f"n={user},r={nonce}"
+    bare = f"n={user},r={nonce}" + (f",{TOKEN_AUTH}=true" if credentials.by_token else "")
     first = yield from _authenticate(f"n,,{bare}".encode())
     server_first = bytes(first.auth_bytes)
     fields = _fields(server_first)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from odradek import clock
 from odradek._ext.protocol.decoder import decode
 from odradek._ext.protocol.encoder import encode
 from odradek._ext.protocol.messages import ProtocolError
@@ -64,12 +65,16 @@ class Ask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Send this frame; the client has logged in as `user`. ``lifetime_ms``: of the session; 0: unlimited."""
+    """Send this frame; the client has logged in as `user`. ``lifetime_ms``: of the session; 0: unlimited.
+
+    ``by_token``: with a delegation token.
+    """
 
     data: bytes
     user: str
     mechanism: str
     lifetime_ms: int
+    by_token: bool = False
 
 
 class Failed(NamedTuple):
@@ -101,7 +106,7 @@ class Exchange:
     :param mechanisms: names of the enabled mechanisms, in the order of the configuration.
     :param make: makes the mechanism of a name.
     :param lifetime_ms: the lifetime of a session by mechanism; 0: unlimited.
-    :param former: set if the client renews its login.
+    :param former: set if the client renews its login. :param now_ms: the wall clock.
     """
 
     def __init__(
@@ -110,11 +115,14 @@ class Exchange:
         make: Callable[[str], Mechanism],
         lifetime_ms: Callable[[str], int],
         former: Former | None = None,
+        now_ms: Callable[[], int] = clock.now_ms,
     ) -> None:
         self._mechanisms = tuple(mechanisms)
         self._make = make
         self._lifetime_ms = lifetime_ms
         self._former = former
+        self._now_ms = now_ms
+        self._proof: Proven | None = None
         self._mechanism: Mechanism | None = None
         self._bad_renewal = ""
         self._version: int | None = None  # of the SaslAuthenticate request under way; None: tokens without requests
@@ -255,10 +263,27 @@ class Exchange:
         if former is not None and step.user != former.user:
             text = f"Cannot change principals during re-authentication from User.{former.user}: User.{step.user}"
             return self._refuse(Refused("another user than before", text))
-        lifetime_ms = self._lifetime_ms(self.mechanism)
+        self._proof = step
         self._go(State.ENDED)
+        return self._done(step)
+
+    def _done(self, step: Proven) -> Done | Failed:
+        lifetime_ms = self._lifetime_ms(self.mechanism)
+        if step.expires_ms:
+            left_ms = step.expires_ms - self._now_ms()
+            if left_ms <= 0:
+                return self._failure(Refused("the delegation token has expired"))
+            lifetime_ms = min(lifetime_ms or left_ms, left_ms)
         data = self._answer(auth_bytes=step.token, session_lifetime_ms=lifetime_ms)
-        return Done(data, step.user, self.mechanism, lifetime_ms)
+        return Done(data, step.user, self.mechanism, lifetime_ms, by_token=step.expires_ms != 0)
+
+    def confirmed(self, expires_ms: int) -> Action:
+        """Instead of `Done`, if credentials were changed since the exchange began, but this one is the same.
+
+        :param expires_ms: its expiry now, see `Proven`.
+        """
+        assert self._proof is not None
+        return self._done(self._proof._replace(expires_ms=expires_ms))
 
     def revoked(self) -> Failed:
         """Instead of `Done`: the credential was changed since the exchange began."""

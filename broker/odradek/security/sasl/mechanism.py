@@ -15,17 +15,23 @@ class Challenge(NamedTuple):
 
 
 class CredentialQuestion(NamedTuple):
-    """The mechanism needs the SCRAM credential of a user; `Mechanism.answered` continues."""
+    """The mechanism needs the SCRAM credential of a user, or of the delegation token with the id `user`; `Mechanism.answered`
+    continues."""
 
     mechanism: str
     user: str
+    by_token: bool = False
 
 
 class Proven(NamedTuple):
-    """The client has proven who it is. ``token``: the last token for the client, possibly empty."""
+    """The client has proven who it is. ``token``: the last token for the client, possibly empty.
+
+    ``expires_ms``: when a delegation token expires with which the client logs in, in ms since 1970; 0: it has none.
+    """
 
     token: bytes
     user: str
+    expires_ms: int = 0
 
 
 class Refused(Exception):

@@ -47,13 +47,19 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in (SHA_256, SHA_512)}
 
 
 class ScramCredential(NamedTuple):
-    """What the server must know of a user. :ivar known: False for the made-up credential of a user who has none."""
+    """What the server must know of a user.
+
+    :ivar known: False for the made-up credential of a user who has none. :ivar owner: of a delegation token: the name of the
+    user as whom the client logs in. :ivar expires_ms: of a delegation token, in ms since 1970; 0: of a user.
+    """
 
     salt: bytes
     stored_key: bytes
     server_key: bytes
     iterations: int
     known: bool = True
+    owner: str = ""
+    expires_ms: int = 0
 
     def __repr__(self) -> str:
         return f"<ScramCredential of {self.iterations} iterations>"

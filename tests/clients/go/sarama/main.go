@@ -1,4 +1,5 @@
-// Command sarama runs transactions with sarama under the contract of tests/clients/transactions.py: `sarama BOOTSTRAP_SERVERS`.
+// Command sarama runs transactions with sarama under the contract of tests/clients/transactions.py: `sarama BOOTSTRAP_SERVERS`;
+// or logs in: `sarama login ...`, see login.go.
 package main
 
 import (
@@ -43,6 +44,14 @@ type program struct {
 
 func main() {
 	sarama.Logger = log.New(io.Discard, "", 0)
+	if os.Args[1] == "login" {
+		given := os.Args[2:]
+		if err := login(given[0], given[1], given[2], given[3], given[4], given[5]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	run := program{[]string{os.Args[1]}, map[string]sarama.SyncProducer{}}
 	input := json.NewDecoder(bufio.NewReader(os.Stdin))
 	output := json.NewEncoder(os.Stdout)

@@ -1,0 +1,110 @@
+"""TLS handshakes that a thread computes: the loop goes on meanwhile, and whatever happens to the connection, nothing is lost or left open.
+
+The thread is the test itself: `settle` runs the steps, or, after `hello`, the test calls `work`.
+"""
+
+import logging
+import ssl
+
+import pytest
+
+from odradek._ext.net.tls import TlsListener
+from odradek._ext.testing import meter_probe
+from odradek.security.contexts import server_context
+from tests.certificates import client_context, material, of_client
+from tests.net.connection_driver import framed
+from tests.net.tls_driver import TlsDriver, tls_listener
+
+
+class HandDriver(TlsDriver):
+    """A TlsDriver whose handshakes are computed by `work`."""
+
+    def __init__(self, **how):
+        super().__init__(listener=tls_listener(material(slow=True, **how)))
+        self.jobs = []
+        self.worked = 0
+        self.working = True
+        self.loop.handshake_thread = lambda step, done: self.jobs.append((step, done))
+
+    def hello(self, context=None):
+        """A client whose first message has arrived, and waits for the thread."""
+        client = self.tls_client(context, handshake=False)
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.do_handshake()
+        client.flush()
+        self.working = False
+        self.until(lambda: self.jobs)
+        return client
+
+    def work(self):
+        """Run the jobs that are there."""
+        jobs, self.jobs = self.jobs, []
+        for step, done in jobs:
+            self.worked += 1
+            assert step() is False
+            done(None)
+
+    def settle(self):
+        turns = super().settle()
+        while self.jobs and self.working:
+            self.work()
+            turns += super().settle()
+        return turns
+
+
+@pytest.fixture
+def driver():
+    return HandDriver()
+
+
+def test_handshakes_are_computed_by_a_thread(driver):
+    client = driver.tls_client()
+    client.send(framed(b"12345678"))
+    driver.settle()
+    assert client.receive(12) == framed(b"12345678") and driver.worked >= 2
+
+
+def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake(driver):
+    client = driver.hello()
+    driver.loop.close(client.connection, "test")
+    driver.work()
+    driver.settle()
+    assert driver.closed_ids == [1]
+
+
+def test_an_exception_in_the_thread_closes_the_connection_and_is_logged(driver, caplog):
+    client = driver.hello()
+    _, done = driver.jobs.pop()
+    done(MemoryError("no memory for a test"))
+    driver.settle()
+    assert driver.closed_ids == [1] and driver.loop.closes["error"] == 1
+    assert "no memory for a test" in caplog.text
+    assert client.socket.recv(1) == b""
+
+
+def test_an_exception_after_the_thread_closes_the_connection_and_is_logged(caplog):
+    """Without it, the connection would stay open as ANONYMOUS."""
+    driver = HandDriver(client_auth="required")
+
+    def fails(certificate):
+        raise RuntimeError("a bug in the rules")
+
+    driver.loop.use_tls([TlsListener(server_context(material("required")), principal_of=fails, slow_key=True)])
+    with caplog.at_level(logging.ERROR):
+        client = driver.tls_client(client_context(certificate=of_client()))
+        driver.settle()
+    assert "a bug in the rules" in caplog.text
+    assert driver.loop.closes["error"] == 1 and client.connection.principal is None
+
+
+def test_the_time_of_a_handshake_does_not_contain_its_time_in_the_queue(driver):
+    driver.hello()
+    before = meter_probe.word("tls_handshake_us")
+    step, done = driver.jobs.pop()
+    began = driver.loop.now_ms
+    while driver.loop.now_ms < began + 100:  # in the queue
+        driver.turn(0.05)
+        driver.loop.on_events()
+    step()
+    done(None)
+    assert 0 < meter_probe.word("tls_handshake_us") - before < 90_000
