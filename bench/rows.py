@@ -65,23 +65,20 @@ def scratch(size: int) -> None:
     warm_memory(Path(tempfile.gettempdir()) / "odradek-bench-scratch", size)
 
 
-def small_produce(server: Server, topic: str) -> Figures:
+Options = Callable[[Server], tuple[str, ...]]
+"""The generator's options for a listener of a broker."""
+
+
+def plain(server: Server) -> tuple[str, ...]:
+    """The options for the PLAINTEXT listener: none."""
+    return ()
+
+
+def small_produce(server: Server, topic: str, options: Options = plain) -> Figures:
     figures = measured(
-        "produce",
-        server,
-        "--topic",
-        topic,
-        "--partitions",
-        "8",
-        "--conns",
-        "8",
-        "--inflight",
-        "5",
-        "--seconds",
-        "3",
-        "--warmup",
-        "0.5",
-    )
+        "produce", server, "--topic", topic, "--partitions", "8", "--conns", "8", "--inflight", "5", "--seconds", "3",
+        "--warmup", "0.5", *options(server),
+    )  # fmt: skip
     return {"cpu_us": figures["cpu_ns"] / 1e3 / figures["requests"], "rate": figures["requests"] / figures["seconds"]}
 
 
@@ -102,14 +99,14 @@ def deliver(server: Server, topic: str) -> Figures:
     return {"p50": figures["p50_us"], "p99": figures["p99_us"]}
 
 
-def bulk_produce(batch_bytes: int, *more: str) -> Callable[[Server, str], Figures]:
+def bulk_produce(batch_bytes: int, *more: str, options: Options = plain) -> Callable[[Server, str], Figures]:
     def run(server: Server, topic: str) -> Figures:
         requests = WORKED_BYTES // batch_bytes
         scratch(WORKED_BYTES + WORKED_BYTES // 8)
         batch = more or ("--batch-bytes", str(batch_bytes), "--size", "200", "--size-max", "1000")
         figures = measured(
             "produce", server, "--topic", topic, "--partitions", "4", "--conns", "4", "--inflight", "3",
-            "--requests", str(requests), *batch,
+            "--requests", str(requests), *batch, *options(server),
         )  # fmt: skip
         return {
             "cpu_s": figures["cpu_ns"] / figures["bytes"],
@@ -158,7 +155,11 @@ def compressed_batch(codec: int, batch_bytes: int) -> bytes:
     return build_batch(content, codec=codec)
 
 
-def bulk_fetch(max_bytes: int) -> Callable[[Server, str], Figures]:
+def bulk_fetch(
+    max_bytes: int, *, options: Options = plain, times: int = 4, unit: float = GB
+) -> Callable[[Server, str], Figures]:
+    """:param times: how many gigabytes are read. :param unit: of the rate, in bytes."""
+
     def run(server: Server, topic: str) -> Figures:
         scratch(WORKED_BYTES // 2)
         measured(
@@ -167,9 +168,9 @@ def bulk_fetch(max_bytes: int) -> Callable[[Server, str], Figures]:
         )  # fmt: skip
         figures = measured(
             "fetch", server, "--topic", topic, "--partitions", "4", "--conns", "4", "--max-bytes", str(max_bytes),
-            "--bytes", str(WORKED_BYTES * 4), "--warmup", "0.25",
+            "--bytes", str(WORKED_BYTES * times), "--warmup", "0.25", *options(server),
         )  # fmt: skip
-        return {"cpu_s": figures["cpu_ns"] / figures["bytes"], "rate": figures["bytes"] / figures["seconds"] / GB}
+        return {"cpu_s": figures["cpu_ns"] / figures["bytes"], "rate": figures["bytes"] / figures["seconds"] / unit}
 
     return run
 

@@ -4,10 +4,11 @@ The generator (`--tls`, `--user`) makes TLS 1.3 connections with AES-256-GCM."""
 
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bench.brokers import Held, Kafka, Server, free_port, generate
-from bench.rows import MB, WORKED_BYTES, Figures, Row, Target, measured, scratch
+from bench.rows import MB, WORKED_BYTES, Figures, Row, Target, bulk_fetch, bulk_produce, measured, small_produce
 
 TAG = "security"
 USER, PASSWORD = "bench", "bench-secret"
@@ -101,36 +102,6 @@ def warm_up(server: Server) -> None:
         server.delete_topic(topic)
 
 
-def small_produce(server: Server, topic: str) -> Figures:
-    figures = measured(
-        "produce", server, "--topic", topic, "--partitions", "8", "--conns", "8", "--inflight", "5", "--seconds", "3",
-        "--warmup", "0.5", *tls(server),
-    )  # fmt: skip
-    return {"cpu_us": figures["cpu_ns"] / 1e3 / figures["requests"], "rate": figures["requests"] / figures["seconds"]}
-
-
-def bulk_produce(server: Server, topic: str) -> Figures:
-    scratch(WORKED_BYTES + WORKED_BYTES // 8)
-    figures = measured(
-        "produce", server, "--topic", topic, "--partitions", "4", "--conns", "4", "--inflight", "3", "--requests",
-        str(WORKED_BYTES >> 20), "--batch-bytes", str(1 << 20), "--size", "200", "--size-max", "1000", *tls(server),
-    )  # fmt: skip
-    return {"cpu_s": figures["cpu_ns"] / figures["bytes"], "rate": figures["bytes"] / figures["seconds"] / MB}
-
-
-def bulk_fetch(server: Server, topic: str) -> Figures:
-    scratch(WORKED_BYTES // 2)
-    measured(
-        "produce", server, "--topic", topic, "--partitions", "4", "--conns", "4", "--inflight", "3", "--requests",
-        str(WORKED_BYTES // 4 // 65536 // 4 * 4), "--batch-bytes", "65536", "--size", "1000",
-    )  # fmt: skip
-    figures = measured(
-        "fetch", server, "--topic", topic, "--partitions", "4", "--conns", "4", "--max-bytes", str(1 << 20), "--bytes",
-        str(WORKED_BYTES * 2), "--warmup", "0.25", *tls(server),
-    )  # fmt: skip
-    return {"cpu_s": figures["cpu_ns"] / figures["bytes"], "rate": figures["bytes"] / figures["seconds"] / MB}
-
-
 def logins(options: Callable[[Server], tuple[str, ...]]) -> Callable[[Server, str], Figures]:
     """Logins as fast as the generator can make them."""
 
@@ -183,13 +154,14 @@ def idle(server: Server, topic: str) -> Figures:
 
 RATE = Target("rate", "a second", 2.0, more_is_better=True, middle=True)
 SECURITY_ROWS = (
-    Row("tls-small", "produce over TLS, 100 B records one per request, 8 connections x 5 in flight", small_produce,
+    Row("tls-small", "produce over TLS, 100 B records one per request, 8 connections x 5 in flight",
+        partial(small_produce, options=tls),
         (Target("cpu_us", "us CPU per request", 0.2), Target("rate", "requests/s", 1.0, more_is_better=True, middle=True)),
         partitions=8, tags=(TAG,)),
-    Row("tls-produce-1m", "produce over TLS, 1 MiB batches", bulk_produce,
+    Row("tls-produce-1m", "produce over TLS, 1 MiB batches", bulk_produce(1 << 20, options=tls),
         (Target("cpu_s", "s CPU per GB", 0.6), Target("rate", "MB/s", 1.0, more_is_better=True, middle=True)),
         partitions=4, tags=(TAG,)),
-    Row("tls-fetch-1m", "fetch over TLS, 1 MiB at a time, cached", bulk_fetch,
+    Row("tls-fetch-1m", "fetch over TLS, 1 MiB at a time, cached", bulk_fetch(1 << 20, options=tls, times=2, unit=MB),
         (Target("cpu_s", "s CPU per GB", 0.6), Target("rate", "MB/s", 1.0, more_is_better=True, middle=True)),
         partitions=4, tags=(TAG,)),
     Row("tls-handshakes", "TLS handshakes, ECDSA P-256", logins(tls),

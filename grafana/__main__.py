@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana import clients, groups, overview, replication, storage, topics, transactions, workers
+from grafana import clients, groups, overview, replication, security, storage, topics, transactions, workers
 from grafana.board import to_model
 
 BOARDS = (
@@ -22,6 +22,7 @@ BOARDS = (
     storage.BOARD,
     replication.BOARD,
     transactions.BOARD,
+    security.BOARD,
 )
 DIRECTORY = Path(__file__).parent / "dashboards"
 

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 
 class Relay:
-    """Forwards every connection to ``127.0.0.1:server_port``; ``port`` is its own.
+    """Forwards every connection to ``127.0.0.1:server_port``; ``port`` is its own, at ``host``.
 
     ``requests`` and ``responses``: whether bytes of this direction are forwarded; else they are read and dropped.
     """
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, host: str = "127.0.0.1") -> None:
         self._server_port = server_port
         self.requests = self.responses = True
         self.dropped = 0
@@ -19,7 +19,7 @@ class Relay:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -36,6 +36,7 @@ from odradek._ext.shm.metering cimport (
     LATE_REQUESTS,
     METER_KEY_UNKNOWN,
     SOCKET_BYTES_IN,
+    TLS_1_2,
     TLS_HANDSHAKES,
     TLS_HANDSHAKE_US,
     TLS_RESUMED,
@@ -377,6 +378,8 @@ cdef class FrameReader(ResponseSender):
         if result != TLS_OK:
             return 0
         add(TLS_HANDSHAKES, 1)
+        if tls.library.version() == "TLSv1.2":
+            add(TLS_1_2, 1)
         if tls.library.session_reused:
             add(TLS_RESUMED, 1)
         if tls.listener.asks_certificate:

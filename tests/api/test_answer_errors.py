@@ -7,7 +7,14 @@ from odradek.api.answer_errors import error_position, errors_of, leads_with_erro
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY
 from odradek.protocol.registry import by_key
-from odradek.protocol.schemas import create_topics, describe_configs, leave_group, metadata, offset_commit
+from odradek.protocol.schemas import (
+    add_partitions_to_txn,
+    create_topics,
+    describe_configs,
+    leave_group,
+    metadata,
+    offset_commit,
+)
 
 
 def top_level_error(api_key: int, version: int, response: bytes) -> int:
@@ -51,6 +58,15 @@ def test_codes_of_topics_partitions_and_resources_are_found() -> None:
     of_commit = offset_commit.Response.OffsetCommitResponseTopic
     parts = [offset_commit.Response.OffsetCommitResponsePartition(error_code=code) for code in (0, 22)]
     assert errors_of(8, offset_commit.Response(topics=[of_commit(partitions=parts), of_commit()])) == [22]
+
+
+def test_codes_of_partitions_that_are_added_to_transactions_are_found() -> None:
+    make = add_partitions_to_txn.Response
+    parts = [make.AddPartitionsToTxnPartitionResult(partition_error_code=code) for code in (0, 90)]
+    topics = [make.AddPartitionsToTxnTopicResult(results_by_partition=parts)]
+    assert errors_of(24, make(results_by_topic_v3_and_below=topics)) == [90]
+    results = [make.AddPartitionsToTxnResult(topic_results=topics)]
+    assert errors_of(24, make(error_code=31, results_by_transaction=results)) == [31, 90]
 
 
 def test_a_null_array_contains_no_error() -> None:

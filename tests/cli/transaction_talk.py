@@ -73,8 +73,10 @@ class TransactionTalk(Wire):
         partition: int,
         sequence: int = 0,
         ago_ms: int = 0,
+        version: int = PRODUCE_VERSION,
     ) -> int:
-        """Append a transactional record with a timestamp of `ago_ms` ago; its offset."""
+        """Append a transactional record with a timestamp of `ago_ms` ago; its offset. From version 12 on, that adds the
+        partition to the transaction."""
         records = batch(
             timestamp=int(time.time() * 1000) - ago_ms,
             producer_id=producer[0],
@@ -84,7 +86,7 @@ class TransactionTalk(Wire):
         )
         request = produce_request([(topic, [(partition, records)])])
         request.transactional_id = transactional_id
-        response = self.ask(request, produce.API_KEY, PRODUCE_VERSION)
+        response = self.ask(request, produce.API_KEY, version)
         (answer,) = response.responses[0].partition_responses
         assert answer.error_code == 0, answer
         return int(answer.base_offset)

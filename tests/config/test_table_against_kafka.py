@@ -23,7 +23,13 @@ OWN_DEFAULTS = {
     "socket.receive.buffer.bytes",  # the operating system tunes it better: docs/decisions/0006-socket-buffers.md
     "remote.log.metadata.manager.class.name",
 }
-OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
+OWN_KEYS = {
+    "odradek.core.dumps",
+    "metadata.store",
+    "metrics.listener",
+    "odradek.max.partitions",
+    "odradek.stop.timeout.ms",
+}
 OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.dir.reserve.bytes"}
 OWN_KEYS |= {"odradek.authentication.timeout.ms", "odradek.ssl.reload.ms", "odradek.unauthenticated.max.connections"}
 OWN_KEYS |= {"odradek.unauthenticated.max.connections.per.ip", "metrics.listener.tls"}

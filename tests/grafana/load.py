@@ -1,7 +1,8 @@
-"""Clients that keep a broker busy until SIGTERM: `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS`.
+"""Clients that keep a broker busy until SIGTERM: `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS [CA_FILE]`.
 
 `writers`: three producers, one whose batches are refused, requests for a topic that there is not, connections with garbage.
 `transactions`: a producer whose transactions commit, abort, or are fenced by a second one with its transactional id.
+`security`: over SASL_SSL, a producer of alice who is throttled; renewals, and handshakes and logins that fail.
 `group`: two members of the group billing. `reader`: reads orders and never commits, as Spark and Flink do.
 """
 
@@ -9,14 +10,21 @@ import contextlib
 import itertools
 import signal
 import socket
+import ssl
 import sys
 import threading
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+from tests.cli.transaction_talk import TransactionTalk
+from tests.sasl import BAD, SaslWire
+
 TOPICS = {"orders": 3, "audit": 1, "tight": {"partitions": "1", "max.message.bytes": "1000"}}
 PARTITIONS = 3
 PAUSE_S = 0.05
+BETWEEN_LOGINS_S = 3.0
+ADDS_PARTITIONS = 12
+"""A version of Produce."""
 
 over = threading.Event()
 
@@ -58,6 +66,16 @@ def _transact(bootstrap: str, client: str) -> None:
                 (producer.abort_transaction if number % 5 == 3 else producer.commit_transaction)(5)
 
 
+def _add_by_writing(bootstrap: str) -> None:
+    """Abort transactions whose first batch adds the partition (KIP-890), so that the broker asks the coordinator about it."""
+    host, _, port = bootstrap.rpartition(":")
+    while not over.wait(1):
+        with contextlib.suppress(AssertionError, OSError, EOFError), TransactionTalk(host, int(port)) as wire:
+            producer = wire.init("ledger")
+            wire.write("ledger", producer, "orders", 0, version=ADDS_PARTITIONS)
+            wire.end("ledger", producer, commits=False)
+
+
 def _consume(bootstrap: str, client: str) -> None:
     consumer = Consumer(
         {
@@ -81,7 +99,43 @@ def _read(bootstrap: str, client: str) -> None:
     consumer.close()
 
 
-def main(role: str, bootstrap: str) -> None:
+def _write_securely(bootstrap: str, client: str, ca: str) -> None:
+    settings = {
+        "bootstrap.servers": bootstrap, "client.id": client, "security.protocol": "SASL_SSL", "ssl.ca.location": ca,
+        "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "alice-secret", "log_level": 0,
+        "queue.buffering.max.messages": 1000,
+    }  # fmt: skip
+    producer = Producer(settings)
+    while not over.wait(PAUSE_S):
+        with contextlib.suppress(BufferError):  # because it is throttled
+            for _ in range(10):
+                producer.produce("orders", b"x" * 200)
+        producer.poll(0)
+
+
+def _log_in(bootstrap: str, ca: str) -> None:
+    """Log in, renew the login, fail a login and a handshake, with each TLS version. Rarely, since handshakes are bytes of no
+    client."""
+    host, _, port = bootstrap.rpartition(":")
+    trusting, distrusting = ssl.create_default_context(cafile=ca), ssl.create_default_context()
+    versions = itertools.cycle((ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3))
+
+    def connection(context: ssl.SSLContext) -> ssl.SSLSocket:
+        return context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host)
+
+    while not over.wait(BETWEEN_LOGINS_S):
+        trusting.minimum_version = trusting.maximum_version = next(versions)
+        with contextlib.suppress(OSError, EOFError), SaslWire.over(connection(trusting)) as wire:
+            wire.log_in()
+            wire.log_in()
+        with contextlib.suppress(OSError, EOFError), SaslWire.over(connection(trusting)) as wire:
+            wire.handshake()
+            wire.authenticate(BAD)
+        with contextlib.suppress(ssl.SSLError), connection(distrusting):
+            pass
+
+
+def main(role: str, bootstrap: str, *more: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     started = {
         "writers": [
@@ -89,7 +143,8 @@ def main(role: str, bootstrap: str) -> None:
         ],
         "group": [(_consume, "billing-0"), (_consume, "billing-1")],
         "reader": [(_read, "spark")],
-        "transactions": [(_transact, "payments")],
+        "transactions": [(_transact, "payments"), (_add_by_writing,)],
+        "security": [(_write_securely, "secure", *more), (_log_in, *more)],
     }[role]  # fmt: skip
     threads = [threading.Thread(target=run, args=(bootstrap, *arguments)) for run, *arguments in started]
     for thread in threads:

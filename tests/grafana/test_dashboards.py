@@ -56,7 +56,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
 def test_there_is_a_dashboard_for_each_question():
     assert set(DASHBOARDS) == {
         "odradek-overview", "odradek-topics", "odradek-groups", "odradek-clients", "odradek-workers", "odradek-storage",
-        "odradek-replication", "odradek-transactions",
+        "odradek-replication", "odradek-transactions", "odradek-security",
     }  # fmt: skip
 
 

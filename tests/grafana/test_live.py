@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from odradek.testing import Broker
+from tests.certificates import write_files
+from tests.cli.command import Command
 from tests.faults.small_disk import SmallDisk
 from tests.grafana import kafka_exporter_queries, load
 from tests.grafana.boards import (
@@ -31,6 +33,7 @@ from tests.grafana.prometheus import Prometheus
 from tests.grafana.test_rules import ALERTS, recorded_names
 from tests.metrics.test_collector import IN_CLUSTERS
 from tests.ports import reserved
+from tests.sasl import PLAIN_LINE, port_of
 
 pytestmark = [
     pytest.mark.xdist_group("grafana-live"),
@@ -40,6 +43,8 @@ pytestmark = [
 
 WINDOW = "20s"
 CHOSEN = {"job": "odradek", "consumergroup": "billing", "topic": "orders|audit"}
+ALICES_RATE = 10_000
+"""Bytes per second that the producer of alice may send, a fraction of what it tries."""
 SMALL_DISK_BYTES = 64 * 1024 * 1024
 LEFT_BYTES = SMALL_DISK_BYTES // 200
 """Half of the hard limit, and enough for the load while the disk is filled: a file that does not fit is not created."""
@@ -53,7 +58,11 @@ class Site:
         self.clients: dict[str, subprocess.Popen[bytes]] = {}
 
     def begin(self, role: str) -> None:
-        command = [sys.executable, "-m", "tests.grafana.load", role, self.broker.bootstrap_servers]
+        command = [sys.executable, "-m", "tests.grafana.load", role]
+        if role == "security":
+            command += [f"127.0.0.1:{port_of(self.broker, 'SECURE')}", str(self.broker.directory.parent / "ca.pem")]
+        else:
+            command.append(self.broker.bootstrap_servers)
         self.clients[role] = subprocess.Popen(command, cwd=ROOT)
 
     def end(self, role: str) -> None:
@@ -89,13 +98,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "usage.spool.max.bytes": 64 * 1024 * 1024,
             "auto.create.topics.enable": "false",
             "log.dirs": f"{directory / 'data'},{directory / 'small' / 'data'}",
+            "listeners": "PLAINTEXT://127.0.0.1:0,SECURE://127.0.0.1:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            "ssl.keystore.location": f"{write_files(directory)}/broker.pem",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secure.plain.sasl.jaas.config": PLAIN_LINE,
+            "connections.max.reauth.ms": 3000,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
         }
         with (
             Broker(config, load.TOPICS, directory=directory / "broker") as broker,
             Prometheus(directory / "prometheus", target) as prometheus,
         ):
             made = Site(broker, target, prometheus, disk)
-            for role in ("writers", "group", "reader", "transactions"):
+            limits = (f"{kind}_byte_rate={ALICES_RATE}" for kind in ("producer", "consumer"))
+            Command(broker.bootstrap_servers)("quota", "set", "--user", "alice", "--client-id", "secure", *limits)
+            for role in ("writers", "group", "reader", "transactions", "security"):
                 made.begin(role)
             try:
                 yield made

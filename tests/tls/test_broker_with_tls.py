@@ -3,13 +3,9 @@
 import asyncio
 import hashlib
 import os
-import re
 import socket
 import ssl
-import subprocess
-import sys
 import threading
-import urllib.request
 
 import pytest
 
@@ -19,6 +15,10 @@ from odradek.clients.wire import Connection
 from odradek.testing import Broker
 from odradek.testing.broker_process import BrokerError
 from tests.certificates import authority, broker_settings, client_context, pem, write_files
+from tests.cli.command import Command
+from tests.metrics.scraping import scrape
+from tests.relay import Relay
+from tests.sasl import port_of
 from tests.waiting import until
 
 RECORDS = 200
@@ -37,10 +37,6 @@ def broker(files):
     }
     with Broker(settings, topics={"t": 1, "from-confluent": 1, "from-aiokafka": 1, "from-kafka-python": 1}) as running:
         yield running
-
-
-def plain_address(broker):
-    return f"127.0.0.1:{broker.status()['listeners'][1]['port']}"
 
 
 def payload(number):
@@ -135,7 +131,7 @@ def test_cold_and_warm_segments_are_the_same_over_tls(broker, files):
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(60) == 0
-    expected = read_digest({"bootstrap.servers": plain_address(broker)}, "t", records, 1_000_000)
+    expected = read_digest({"bootstrap.servers": f"127.0.0.1:{port_of(broker, 'PLAINTEXT')}"}, "t", records, 1_000_000)
     assert read_digest(confluent_settings(broker, files), "t", records, 1_000_000) == expected, "warm"
     for segment in (broker.data_dir / "t-0").glob("*.log"):
         fd = os.open(segment, os.O_RDONLY)
@@ -148,21 +144,11 @@ def test_cold_and_warm_segments_are_the_same_over_tls(broker, files):
 # -- the command and other clients of our own ------------------------------------------------------------------------------
 
 
-def command(*arguments, text=None):
-    return subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        input=text,
-        timeout=120,
-    )
-
-
 def test_commands_connect_with_a_command_config(broker, files):
-    how = ("-b", broker.bootstrap_servers, "--command-config", files / "client.properties")
-    assert command("produce", "t", *how, text="x\n").returncode == 0
-    assert "from-aiokafka" in command("topic", "list", *how).stdout
-    assert command("doctor", *how).returncode == 0
+    command, how = Command(broker.bootstrap_servers), ("--command-config", files / "client.properties")
+    command("produce", "t", *how, stdin="x\n")
+    assert "from-aiokafka" in command("topic", "list", *how)
+    command("doctor", *how)
 
 
 def test_clients_say_what_is_wrong(broker, files, tmp_path):
@@ -186,33 +172,15 @@ def test_clients_say_what_is_wrong(broker, files, tmp_path):
 
 
 def test_the_host_name_is_verified_unless_that_is_switched_off(broker, files, tmp_path):
-    with socket.create_server(("127.0.0.2", 0)) as relay:
-
-        def forward():
-            for _ in range(2):
-                client, _ = relay.accept()
-                server = socket.create_connection(("127.0.0.1", broker.port))
-                for one, other in ((client, server), (server, client)):
-                    threading.Thread(target=pump, args=(one, other), daemon=True).start()
-
-        threading.Thread(target=forward, daemon=True).start()
+    with Relay(broker.port, "127.0.0.2") as relay:
         text = (files / "client.properties").read_text()
         file = tmp_path / "c.properties"
         file.write_text(text)
-        address = ("127.0.0.2", relay.getsockname()[1], 10.0)
+        address = ("127.0.0.2", relay.port, 10.0)
         with pytest.raises(ClientError, match=r"does not contain the host 127\.0\.0\.2"):
             Connection(*address, security=ClientSecurity.from_file(file))
         file.write_text(text + "ssl.endpoint.identification.algorithm=\n")
         Connection(*address, security=ClientSecurity.from_file(file)).close()
-
-
-def pump(source, target):
-    try:
-        while data := source.recv(65536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        source.close()
 
 
 # -- the start ---------------------------------------------------------------------------------------------------------------
@@ -361,23 +329,17 @@ def test_other_protocols_are_counted_and_logged_once_for_an_address(files):
             with socket.create_connection(("127.0.0.1", broker.port), 30) as sock:
                 sock.sendall(sent)
                 assert sock.recv(100) == b""
-        plain_port = int(plain_address(broker).rpartition(":")[2])
+        plain_port = port_of(broker, "PLAINTEXT")
         with (
             socket.create_connection(("127.0.0.1", plain_port), 30) as sock,
             pytest.raises((ssl.SSLError, ConnectionResetError)),
         ):
             client_context().wrap_socket(sock, server_hostname="127.0.0.1")
 
-        def metrics():
-            with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=60) as response:
-                return response.read().decode()
-
         def counted():
-            closed = re.search(
-                r'odradek_connections_closed_total\{[^}]*reason="other_protocol"[^}]*\} (\d+)', metrics()
-            )
-            failed = re.search(r"odradek_failed_authentications_total\{[^}]*\} (\d+)", metrics())
-            return closed and failed and (int(closed[1]), int(failed[1])) == (4, 3)
+            page = scrape(broker)
+            closed = page.sum("odradek_connections_closed_total", reason="other_protocol")
+            return (closed, page.sum("odradek_failed_authentications_total")) == (4, 3)
 
         until(counted, "the failures are not counted")
         lines = broker.log_file.read_text().splitlines()

@@ -2,8 +2,6 @@
 
 import base64
 import ssl
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -15,6 +13,7 @@ from odradek.metrics.http_access import Credentials
 from odradek.testing import Broker
 from odradek.testing.broker_process import BrokerError
 from tests.certificates import broker_settings, client_context, write_files
+from tests.cli.command import Command
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +83,8 @@ def test_plain_http_and_unverified_certificates_fail(broker):
     assert get(broker, "/healthz")[0] == 200
 
 
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
-
-
 def test_commands_read_it_with_a_command_config(broker, files):
-    how = ("--command-config", files / "command.properties")
+    command, how = Command("127.0.0.1:1").run, ("--command-config", files / "command.properties")
     for select in (("-m", broker.metrics_url), ("--data-dir", broker.data_dir), ("-b", broker.bootstrap_servers)):
         result = command("usage", "top", *select, *how)
         ports = "port 0, so its actual port is not known" in result.stderr  # the test's broker has a free port

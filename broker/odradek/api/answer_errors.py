@@ -31,27 +31,32 @@ _THROTTLED_FROM = {  # API key: first version in which the throttle time precede
 }
 
 
+CODES = ("error_code", "partition_error_code")
+"""The names of fields with error codes; the second one in AddPartitionsToTxn."""
+
+
 class _ErrorFields(NamedTuple):
     """The fields of a structure that contain error codes: its own field, and those of the structures in its arrays."""
 
-    own: bool
-    leaves: tuple[Callable[[Any], Any], ...]
-    """Arrays of structures that have an error code, and no arrays with further codes."""
+    own: Callable[[Any], int] | None
+    leaves: tuple[tuple[Callable[[Any], Any], Callable[[Any], int]], ...]
+    """Arrays of structures that have an error code, and no arrays with further codes; and the code of such a structure."""
     trees: tuple[tuple[Callable[[Any], Any], _ErrorFields], ...]
 
 
 def _where(structure: Any) -> _ErrorFields:
     leaves, trees = [], []
-    own = False
+    own: Callable[[Any], int] | None = None
     for field in structure.fields:
         if field.structure is None:
-            own = own or field.attribute == "error_code"
+            if field.attribute in CODES:
+                own = attrgetter(field.attribute)
         elif field.is_array:
             inner = _where(field.structure)
             if inner.leaves or inner.trees:
                 trees.append((attrgetter(field.attribute), inner))
-            elif inner.own:
-                leaves.append(attrgetter(field.attribute))
+            elif inner.own is not None:
+                leaves.append((attrgetter(field.attribute), inner.own))
     return _ErrorFields(own, tuple(leaves), tuple(trees))
 
 
@@ -61,15 +66,16 @@ def _of_api(api_key: int) -> _ErrorFields:
     if (
         api_key == METADATA
     ):  # without partitions: clients request all of them, so counting would cost as much as the response
-        return where._replace(leaves=tuple(tree for tree, _ in where.trees), trees=())
+        topics = tuple((tree, inner.own) for tree, inner in where.trees if inner.own is not None)
+        return where._replace(leaves=topics, trees=())
     return where
 
 
 def _collect(message: Any, fields: _ErrorFields, codes: list[int]) -> None:
-    if fields.own and message.error_code:
-        codes.append(int(message.error_code))
-    for leaf in fields.leaves:
-        codes.extend(int(part.error_code) for part in leaf(message) or () if part.error_code)
+    if fields.own is not None and (code := fields.own(message)):
+        codes.append(int(code))
+    for leaf, code_of in fields.leaves:
+        codes.extend(int(code) for part in leaf(message) or () if (code := code_of(part)))
     for tree, inner in fields.trees:
         for part in tree(message) or ():
             _collect(part, inner, codes)

@@ -468,9 +468,13 @@ PROCESSES = (
     ),
     *rows(
         COUNTER,
+        "worker version",
+        {"odradek_tls_handshakes_total": "TLS handshakes that a worker completed, by version (TLSv1.2 or TLSv1.3)."},
+    ),
+    *rows(
+        COUNTER,
         "worker",
         {
-            "odradek_tls_handshakes_total": "TLS handshakes that a worker completed.",
             "odradek_tls_handshake_seconds_total": "Time in seconds that a worker spent on TLS handshakes, also on those that "
             "failed.",
             "odradek_tls_resumed_handshakes_total": "TLS handshakes that a worker completed by resuming an earlier session, "

@@ -55,7 +55,6 @@ _OF_WORKER = {
     "odradek_bad_frames_total": "bad_frames",
     "odradek_idle_connections_memory_bytes": "kept_bytes",
     "odradek_idle_connections_memory_dropped_bytes_total": "forgotten_bytes",
-    "odradek_tls_handshakes_total": "tls_handshakes",
     "odradek_tls_resumed_handshakes_total": "tls_resumed",
     "odradek_failed_authentications_total": "failed_authentications",
     "odradek_unauthenticated_connections_closed_total": "unauthenticated_closed",
@@ -168,6 +167,19 @@ def families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
         yield Family(METRICS[name], values)
 
 
+def _tls_families(counters: Mapping[int, Mapping[str, int]]) -> Iterator[Family]:
+    """The families of TLS handshakes. :param counters: of the workers, by ordinal."""
+    handshakes: list[Sample] = []
+    seconds: list[Sample] = []
+    for worker, words in counters.items():
+        old = words["tls_1_2"]
+        for version, number in (("TLSv1.2", old), ("TLSv1.3", words["tls_handshakes"] - old)):
+            handshakes.append(("", Labels(worker=str(worker), version=version), number))
+        seconds.append(("", Labels(worker=str(worker)), words["tls_handshake_us"] / 1e6))
+    yield Family(METRICS["odradek_tls_handshakes_total"], handshakes)
+    yield Family(METRICS["odradek_tls_handshake_seconds_total"], seconds)
+
+
 def worker_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
     """Yield the families of workers: sockets, event loops, and requests that wait."""
     workers = [place for place in places if place.kind == ProcessKind.WORKER]
@@ -178,8 +190,7 @@ def worker_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Fami
     yield Family(METRICS["odradek_worker_busy_seconds_total"], busy)
     for name, word in _OF_WORKER.items():
         yield Family(METRICS[name], [("", labels[index], counters[word]) for index, counters in words.items()])
-    handshakes: list[Sample] = [("", labels[w], counters["tls_handshake_us"] / 1e6) for w, counters in words.items()]
-    yield Family(METRICS["odradek_tls_handshake_seconds_total"], handshakes)
+    yield from _tls_families({place.ordinal: words[place.page] for place in workers})
     closed: list[Sample] = [
         ("", Labels(worker=str(place.ordinal), reason=word.removeprefix(_CLOSED)), value)
         for place in workers

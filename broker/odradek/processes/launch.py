@@ -17,6 +17,7 @@ from odradek.config.listeners import Listener
 from odradek.metrics import http_access
 from odradek.net import listeners
 from odradek.processes import logs
+from odradek.processes.core_dumps import limit_core_dumps
 from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
@@ -55,6 +56,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     tls = _begin_tls(config)
     _check_logins(config)
     _check_metrics_access(config)
+    limit_core_dumps(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:

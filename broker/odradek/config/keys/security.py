@@ -48,6 +48,9 @@ KEYS = (
         "brokers must be one of them, or have an ACL for CLUSTER_ACTION on the cluster."),
     ConfigKey("allow.everyone.if.no.acl.found", BOOLEAN, False, None, MEDIUM, READ_ONLY, NOW,
         "Whether every client may use a resource that no ACL names. If false, only super users may use it."),
+    ConfigKey("odradek.core.dumps", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
+        "Whether the system may write core dumps of a broker that has passwords or private keys in its memory. If false, the "
+        "broker prevents them. A broker without secrets leaves core dumps as the system has them. Odradek's own key."),
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
         "A Java class that derives the principal of a connection."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NOW,

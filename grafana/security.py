@@ -1,0 +1,336 @@
+"""Dashboard of security: TLS handshakes and certificates, logins, decisions of the authorizer, and throttled clients."""
+
+from grafana.board import BROKER, RATE, Board, Row, largest
+from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
+
+UID = "odradek-security"
+
+LOGINS = "kafka_server_socket_server_metrics"
+CERTIFICATE_LEFT = f"odradek_tls_certificate_expiry_timestamp_seconds{{{BROKER}}} - time()"
+QUOTA = f'{BROKER},quota=~"producer_byte_rate|consumer_byte_rate"'
+DAY_S = 86400
+DENIED_STEPS = [(1, YELLOW), (10, RED)]
+TO_CLIENT = Link("Client ${__field.labels.client_id}", "odradek-clients", {"client": "client_id"})
+
+
+def _rate(metric: str, *labels: str) -> str:
+    by = f" by ({', '.join(labels)})" if labels else ""
+    return f"sum{by} (rate({metric}{{{BROKER}}}[{RATE}]))"
+
+
+def _used(metric: str, quota: str) -> str:
+    """The rate of each client with a byte rate, divided by its limit."""
+    limit = f'odradek_quota_limit{{{BROKER},quota="{quota}"}}'
+    return f"max by (user, client_id) ({metric}{{{BROKER}}}) / max by (user, client_id) ({limit})"
+
+
+NOW = Row(
+    "Now",
+    4,
+    [
+        (
+            4,
+            number(
+                "Next certificate expires in",
+                "Time until the first certificate of a listener expires. A negative time: it has expired, and clients that "
+                "verify certificates cannot connect.",
+                "s",
+                Query(f"min({CERTIFICATE_LEFT})", "left"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Failed logins",
+                "Logins with SASL that failed in the selected time range, and renewals of logins.",
+                "none",
+                Query(
+                    f"sum(increase({LOGINS}_failed_authentication_total{{{BROKER}}}[$__range])) + "
+                    f"(sum(increase({LOGINS}_failed_reauthentication_total{{{BROKER}}}[$__range])) or vector(0))",
+                    "logins",
+                ),
+                steps=[(1, YELLOW)],
+                decimals=0,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Failed handshakes",
+                "Connections to listeners with TLS or SASL that were closed in the selected time range because the TLS "
+                "handshake failed, or the client did not authenticate in time.",
+                "none",
+                Query(f"sum(increase(odradek_failed_authentications_total{{{BROKER}}}[$__range]))", "connections"),
+                steps=[(1, YELLOW)],
+                decimals=0,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Denied operations",
+                "Operations that the authorizer denied in the selected time range. The broker's log names them (logger "
+                "odradek.authorizer).",
+                "none",
+                Query(
+                    f'sum(increase(odradek_authorizations_total{{{BROKER},result="denied"}}[$__range]))', "operations"
+                ),
+                steps=[(1, YELLOW)],
+                decimals=0,
+            ),
+        ),
+        (
+            4,
+            number(
+                "ACLs",
+                "Access control lists that are in force. 0 without an authorizer.",
+                "none",
+                Query(f"max(odradek_acls{{{BROKER}}})", "ACLs"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Throttled clients",
+                "Clients that are throttled now, each counted once for each quota.",
+                "none",
+                Query(f"sum(odradek_quota_throttled_clients{{{BROKER}}})", "clients"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+    ],
+)
+
+TLS = Row(
+    "TLS",
+    8,
+    [
+        (
+            6,
+            time_series(
+                "Handshakes by version",
+                "TLS handshakes per second that were completed, by TLS version.",
+                "ops",
+                Query(_rate("odradek_tls_handshakes_total", "version"), "{{version}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            6,
+            time_series(
+                "Failed handshakes",
+                "Connections per second that were closed because the TLS handshake failed, or the client did not authenticate "
+                "in time. timeout: the part that did not authenticate in time, or for which there were too many others.",
+                "cps",
+                Query(_rate("odradek_failed_authentications_total"), "all"),
+                Query(_rate("odradek_unauthenticated_connections_closed_total"), "timeout"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+        (
+            6,
+            time_series(
+                "Time of handshakes",
+                "Time that each worker spends on TLS handshakes, per second. Resumed sessions cost little.",
+                "percentunit",
+                Query(
+                    f"sum by (instance, worker) (rate(odradek_tls_handshake_seconds_total{{{BROKER}}}[{RATE}]))",
+                    "{{instance}} worker {{worker}}",
+                ),
+            ),
+        ),
+        (
+            6,
+            time_series(
+                "Resumed handshakes",
+                "The part of the handshakes that resumed an earlier session.",
+                "percentunit",
+                Query(
+                    f"{_rate('odradek_tls_resumed_handshakes_total')} / {_rate('odradek_tls_handshakes_total')}",
+                    "resumed",
+                ),
+                high=1,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Certificates",
+                "Time until the certificate of each listener, or one of its chain, expires. The alert "
+                "OdradekCertificateExpires fires 14 days before.",
+                "s",
+                Query(CERTIFICATE_LEFT, "{{instance}} {{listener}}"),
+                low=None,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Replaced certificates",
+                "Replacements of key stores and trust stores while the broker runs, per second. failed: the broker could not "
+                "use the new files, and the former certificates stay in use.",
+                "ops",
+                Query(_rate("odradek_tls_reloads_total"), "replaced"),
+                Query(_rate("odradek_tls_reload_failures_total"), "failed"),
+            ),
+        ),
+    ],
+)
+
+LOGIN = Row(
+    "Logins with SASL",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Logins",
+                "Logins per second that succeeded, by listener and mechanism, without renewals.",
+                "ops",
+                Query(
+                    _rate(f"{LOGINS}_successful_authentication_total", "listener", "mechanism"),
+                    "{{listener}} {{mechanism}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Failed logins",
+                "Logins per second that failed, by listener and mechanism. Mechanism unknown: the client named none that the "
+                "listener has, or no login began.",
+                "ops",
+                Query(
+                    _rate(f"{LOGINS}_failed_authentication_total", "listener", "mechanism"),
+                    "{{listener}} {{mechanism}}",
+                ),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Renewals",
+                "Renewals of logins per second (KIP-368), and connections that were closed because their login was not renewed "
+                "in time.",
+                "ops",
+                Query(_rate(f"{LOGINS}_successful_reauthentication_total"), "renewed"),
+                Query(f"{_rate(f'{LOGINS}_failed_reauthentication_total')} or vector(0)", "failed"),
+                Query(f"{_rate(f'{LOGINS}_expired_connections_killed_total')} or vector(0)", "closed"),
+            ),
+        ),
+    ],
+)
+
+ACCESS = Row(
+    "Access control",
+    8,
+    [
+        (
+            12,
+            time_series(
+                "Decisions",
+                "Operations per second that the authorizer allowed and denied. Decisions that only hide names in lists are not "
+                "counted.",
+                "ops",
+                Query(_rate("odradek_authorizations_total", "result"), "{{result}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Denied operations by broker",
+                "Operations per second that the authorizer of each broker denied.",
+                "ops",
+                Query(
+                    f'sum by (instance) (rate(odradek_authorizations_total{{{BROKER},result="denied"}}[{RATE}]))',
+                    "{{instance}}",
+                ),
+                steps=DENIED_STEPS,
+            ),
+        ),
+    ],
+)
+
+QUOTAS = Row(
+    "Quotas",
+    9,
+    [
+        (
+            8,
+            time_series(
+                "Throttled requests",
+                "Requests per second whose clients were throttled, by quota; for connection_creation_rate, new connections.",
+                "reqps",
+                Query(_rate("odradek_quota_throttled_requests_total", "quota"), "{{quota}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Throttle time",
+                "Throttle time that each client receives per second. The fifteen clients with the most.",
+                "s",
+                Query(
+                    largest(
+                        15, _rate("odradek_quota_throttled_seconds_total", "user", "client_id"), "user", "client_id"
+                    ),
+                    "{{user}} {{client_id}}",
+                ),
+                link=TO_CLIENT,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Remaining throttle time",
+                "Time for which the client that waits longest is still throttled, by kind of quota.",
+                "ms",
+                Query(f"max(kafka_server_produce_throttle_time{{{BROKER}}})", "produce"),
+                Query(f"max(kafka_server_fetch_throttle_time{{{BROKER}}}) or vector(0)", "fetch"),
+                Query(f"max(kafka_server_request_throttle_time{{{BROKER}}}) or vector(0)", "request time"),
+            ),
+        ),
+        (
+            12,
+            bars(
+                "Rates against limits",
+                "Bytes per second of the ten clients that use most of their producer_byte_rate, relative to the limit.",
+                "percentunit",
+                Query(
+                    f"topk(10, {_used('kafka_server_produce_byte_rate', 'producer_byte_rate')})",
+                    "{{user}} {{client_id}}",
+                ),
+                steps=[(0.8, YELLOW), (1, RED)],
+                high=1.5,
+            ),
+        ),
+        (
+            12,
+            rows(
+                "Clients with a byte rate",
+                "Limits of clients with a producer_byte_rate or a consumer_byte_rate, and the throttle time that they received "
+                "in the selected time range.",
+                "short",
+                {"quota": "Quota", "user": "User", "client_id": "Client"},
+                Query(f"max by (quota, user, client_id) (odradek_quota_limit{{{QUOTA}}})", "Limit", unit="Bps"),
+                Query(
+                    f"sum by (quota, user, client_id) (increase(odradek_quota_throttled_seconds_total{{{QUOTA}}}[$__range]))",
+                    "Throttled",
+                    unit="s",
+                ),
+                steps={"Throttled": [(1, ORANGE)]},
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Security and quotas",
+    "TLS handshakes and certificates, logins, decisions of the authorizer, and throttled clients.",
+    [NOW, TLS, LOGIN, ACCESS, QUOTAS],
+)
