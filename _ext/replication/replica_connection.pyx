@@ -204,6 +204,8 @@ cdef class ReplicaConnection(FetchedPartitions):
             if self.deadline_ms == 0:
                 if self.active_count == 0 or self.finishing:
                     return FETCH_IDLE
+                if now >= until_ms:
+                    return FETCH_TIME           # also if responses follow each other without a pause
                 outcome = self.begin_request(now, until_ms)
             elif self.request_sent < self.request.size:
                 outcome = self.send_rest(now, until_ms)

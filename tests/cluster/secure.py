@@ -85,9 +85,13 @@ def config_of(broker_id: int, connect: str, further: Mapping[str, object]) -> di
 
 @contextmanager
 def started(
-    directory: Path, connect: str, of_broker: Callable[[int], Mapping[str, object]], ids: tuple[int, ...] = (1, 2)
+    directory: Path,
+    connect: str,
+    of_broker: Callable[[int], Mapping[str, object]],
+    ids: tuple[int, ...] = (1, 2),
+    joined: bool = True,
 ) -> Iterator[dict[int, Broker]]:
-    """Start brokers, and wait until each shows all."""
+    """Start brokers. :param joined: wait until each shows all."""
     with ExitStack() as stack:
         brokers = {
             number: stack.enter_context(
@@ -95,7 +99,8 @@ def started(
             )
             for number in ids
         }
-        until_joined(brokers)
+        if joined:
+            until_joined(brokers)
         yield brokers
 
 

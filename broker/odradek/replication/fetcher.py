@@ -28,7 +28,7 @@ from odradek._ext.replication.followed_slots import Followed, note_fetch_error, 
 from odradek._ext.replication.replica_connection import FetchOutcome, ReplicaConnection
 from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.protocol.errors import ErrorCode, error_text
+from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.replication import follow
 from odradek.replication.backoff import GrowingBackoff, SetupTimeout
 from odradek.replication.follow import Action, Event, Follow, Position
@@ -240,7 +240,9 @@ class Fetcher:
             self._native.rest(until)
         elif now < self._connect_at_ms:
             self._native.rest(min(until, self._connect_at_ms))
-        elif self._connection is not None or self._connect():
+        elif self._connection is None:
+            self._connect()  # the next step knows until when its session lasts
+        else:
             self._handle(self._native.run(until))
 
     def _renew(self, now: int, until: int) -> int:
@@ -278,14 +280,8 @@ class Fetcher:
         """Begin a new session at once, but after the backoff if the leader refuses the new session, too."""
         again = self._native.responses == self._refused_at + 1
         self._refused_at = self._native.responses
-        if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            self._lost(
-                "it refused the fetch with CLUSTER_AUTHORIZATION_FAILED: the principal of this broker must be one of its "
-                "super.users, or have an ACL for CLUSTER_ACTION on the cluster",
-                RETRY_MS,
-            )
-        elif code not in NEW_SESSION:
-            self._lost(f"it refused the fetch with error code {error_text(code)}")
+        if code not in NEW_SESSION:
+            self._lost(f"it refused the fetch with {peer_error_text(code)}", RETRY_MS)
         elif again:
             self._connect_at_ms = monotonic_ms() + self.settings.backoff_ms
 
@@ -497,32 +493,31 @@ class Fetcher:
             self.security.succeeded(address)
         return connection
 
-    def _connect(self) -> bool:
-        """Connect to the leader. Returns False, and sets the time of the next attempt, if this fails."""
+    def _connect(self) -> None:
+        """Connect to the leader; sets the time of the next attempt if this fails."""
         address = self._leader_address()
         if address is None:
             self._lost("its address is not known")
-            return False
+            return
         try:
             connection = self._open(address)
         except LeaderRefused as error:
             self._lost(str(error), RETRY_MS, logged=True)
-            return False
+            return
         except LeaderError as error:
             self._lost(f"{address[0]}:{address[1]}: {error}")
-            return False
+            return
         try:
             self._native.connected(connection.fileno(), connection.fetch_version, connection.tls)
         except ValueError as error:
             connection.close()
             self._lost(str(error))
-            return False
+            return
         self._connection, self._connected_to = connection, address
         self._renew_at_ms = None if connection.renew_at is None else int(connection.renew_at * 1000)
         if self._unreachable:
             log.info("replica fetcher %d is connected to broker %d at %s:%d", self.number, self.leader_id, *address)
             self._unreachable = ""
-        return True
 
     def _lost(self, reason: str, least_ms: int = 0, *, logged: bool = False) -> None:
         """Connect again, at first soon, later after the backoff. Logs a reason once, until the connection succeeds.

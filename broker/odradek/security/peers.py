@@ -38,6 +38,7 @@ PERIOD_S = 60.0
 MOST_ADDRESSES = 256
 _NOT_YET = ("GSSAPI", "OAUTHBEARER")
 _MODULES = {PLAIN: "PlainLoginModule"}
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 _HOST_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9  # X509_V_ERR_*
 
 Address = tuple[str, int]
@@ -252,6 +253,10 @@ def _verification(error: ssl.SSLCertVerificationError, host: str) -> str:
     if error.verify_code == _NOT_YET_VALID:
         return "the certificate of the other broker is not valid yet"
     message = str(error.verify_message).rstrip(".")
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        return (
+            f"no authority in {TRUST_STORE} of this broker has signed the certificate of the other broker ({message})"
+        )
     return (
         f"the certificate of the other broker is not accepted: {message} (checked against {TRUST_STORE} of this broker)"
     )
