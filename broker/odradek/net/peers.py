@@ -114,6 +114,7 @@ class Peer:
         self._setup = SetupTimeout(*setup_ms)
         self._refusals = GrowingBackoff(LONGEST_RETRY_MS)
         self._phase = ""  # of a connection that is being opened and is connected
+        self._used = False  # whether a request was sent on the connection
         self._renew_at: float | None = None  # in the time of the loop: when the session of the login ends soon
         self._loop = loop
         self._address = address
@@ -198,6 +199,7 @@ class Peer:
             self._ask_versions()
             return
         self._queue.popleft()
+        self._used = True
         self._write_request(request)
 
     def _fail_waiting(self, error: PeerError) -> None:
@@ -209,7 +211,8 @@ class Peer:
 
     @property
     def _expires(self) -> bool:
-        return self._renew_at is not None and self._loop.time() >= self._renew_at
+        """Whether the session of the login ends soon. A connection serves at least one request, however short the session."""
+        return self._renew_at is not None and self._used and self._loop.time() >= self._renew_at
 
     def _retry(self, after_s: float = RETRY_S) -> None:
         """Continue after a time, if a request waits."""
@@ -228,8 +231,11 @@ class Peer:
         try:
             async with asyncio.timeout(limit_s):
                 stream, opened = await self._open(address)
-        except (LoginError, PeerRefused, ProtocolError) as error:
+        except (LoginError, PeerRefused) as error:
             self._refused(address, str(error))
+            return
+        except ProtocolError as error:
+            self._refused(address, f"it sent a malformed response in {self._phase}: {error}")
             return
         except TimeoutError:
             self._setup.timed_out()
@@ -254,6 +260,7 @@ class Peer:
             log.info("connected to %s at %s:%d", self.name, host, port)
             self._unreachable = False
         self._stream, self._connected_to, self._ranges, self._renew_at = stream, address, None, None
+        self._used = False
         stream.serve(self)
         if opened is not None:
             self._ranges, self._correlation_id = opened.ranges, opened.correlation_id
@@ -525,7 +532,7 @@ class _Stream(asyncio.Protocol):
             while len(self._data) >= 4:
                 (size,) = _INT32.unpack_from(self._data)
                 if not 4 <= size <= (MAX_RESPONSE_BYTES if self._peer is not None else MAX_OPENING_BYTES):
-                    raise ProtocolError(f"a response of {size} bytes")
+                    raise ProtocolError(f"its size is {size} bytes", message="response")
                 if len(self._data) < 4 + size:
                     return
                 frame = bytes(self._data[4 : 4 + size])
@@ -534,7 +541,7 @@ class _Stream(asyncio.Protocol):
         except ProtocolError as error:
             self._data.clear()
             if self._peer is None:
-                self._end(ProtocolError(f"it sent a malformed response: {error}"))
+                self._end(error)
             else:
                 log.error("%s sent a malformed response: %s; closing the connection", self._name, error)
             self.abort(f"malformed response: {error}")

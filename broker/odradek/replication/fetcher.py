@@ -514,7 +514,8 @@ class Fetcher:
             self._lost(str(error))
             return
         self._connection, self._connected_to = connection, address
-        self._renew_at_ms = None if connection.renew_at is None else int(connection.renew_at * 1000)
+        if connection.renew_at is not None:  # however short the session is, something is fetched in it
+            self._renew_at_ms = max(int(connection.renew_at * 1000), monotonic_ms() + RETRY_MS)
         if self._unreachable:
             log.info("replica fetcher %d is connected to broker %d at %s:%d", self.number, self.leader_id, *address)
             self._unreachable = ""

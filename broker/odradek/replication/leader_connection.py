@@ -179,7 +179,7 @@ class LeaderConnection:
         while True:
             self._send(frame)
             try:
-                frame = steps.send(self._receive_frame("ApiVersions or a login"))
+                frame = steps.send(self._receive_frame("response to ApiVersions or a login"))
             except StopIteration as end:
                 opened: Opened = end.value
                 return opened
@@ -198,7 +198,7 @@ class LeaderConnection:
         self._deadline = time.monotonic() + self._timeout_s
         try:
             self._send(encode_frame(header, request_header_version(api.key, version), message, version))
-            return self._decode(api, version, self._receive_frame(api.name))
+            return self._decode(api, version, self._receive_frame(f"response to {api.name}"))
         except OSError as error:
             raise LeaderError(f"no response to {api.name}: {error.strerror or error}") from error
         except ProtocolError as error:
@@ -224,7 +224,7 @@ class LeaderConnection:
     def _receive_frame(self, what: str) -> bytes:
         (size,) = _SIZE.unpack(self._receive(_SIZE.size))
         if not _SIZE.size <= size <= _MAX_RESPONSE_BYTES:
-            raise ProtocolError(f"a response of {size} bytes to {what}")
+            raise ProtocolError(f"its size is {size} bytes", message=what)
         return self._receive(size)
 
     def _receive(self, size: int) -> bytes:
